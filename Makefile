@@ -1,0 +1,32 @@
+# Each target is a script of `scripts/`; this file is the list of what can be done.
+
+.DEFAULT_GOAL := help
+.PHONY: help up test test-full check generate bench fuzz clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: ## Build the release and take the guided tour of the engine
+	@scripts/up.sh
+
+test: ## Install what the tests need and run every test
+	@scripts/test.sh
+
+test-full: ## The same with the long crash and property campaigns
+	@WORKSPACE_TEST_FULL=1 scripts/test.sh
+
+check: ## Format, lints, documentation, dependency directions, licences, generated files
+	@scripts/check.sh
+
+generate: ## Write the shell completions and manual pages anew
+	@scripts/generate.sh
+
+bench: ## Measure, with peers in the same run (docs/benchmarks/)
+	@bench/run
+
+fuzz: ## Fuzz the decoders of the stored formats, FUZZ_SECONDS (60) each; needs cargo-fuzz and nightly
+	@scripts/fuzz.sh
+
+clean: ## Remove everything that was built
+	@cargo clean
+	@rm -rf bench/data

@@ -1,0 +1,105 @@
+"""Runs commands and measures them: wall time, CPU time, peak resident memory."""
+
+import os
+import statistics
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+
+
+class CommandFailed(Exception):
+    """A measured command did not do its work, so its time means nothing."""
+
+
+@dataclass
+class Command:
+    """One program with its arguments, working directory and additions to the environment."""
+
+    argv: list
+    cwd: str = None
+    env: dict = field(default_factory=dict)
+    allowed: tuple = (0,)
+
+
+@dataclass
+class Usage:
+    """What running something cost."""
+
+    wall: float
+    cpu: float
+    max_rss: int
+    output: str = ""
+
+
+def run(command, capture=False):
+    """Runs one command to its end."""
+    environment = {**os.environ, "LC_ALL": "C", **command.env}
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [str(word) for word in command.argv],
+        cwd=command.cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if capture else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    # Both pipes are drained: a full one would stop the program that is measured.
+    errors = []
+    reader = threading.Thread(target=lambda: errors.append(process.stderr.read()))
+    reader.start()
+    output = process.stdout.read() if capture else b""
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    reader.join()
+    process.stderr.close()
+    if capture:
+        process.stdout.close()
+    if process.returncode not in command.allowed:
+        text = errors[0].decode(errors="replace").strip()
+        raise CommandFailed(f"{' '.join(map(str, command.argv))}: exit {process.returncode}\n{text}")
+    cpu = usage.ru_utime + usage.ru_stime
+    return Usage(wall, cpu, usage.ru_maxrss * 1024, output.decode(errors="replace").strip())
+
+
+def run_all(commands):
+    """Runs commands one after the other; the wall time is the sum, the memory the largest."""
+    parts = [run(command) for command in commands]
+    return Usage(
+        sum(part.wall for part in parts),
+        sum(part.cpu for part in parts),
+        max(part.max_rss for part in parts),
+    )
+
+
+def sync_filesystem(path):
+    """Writes out everything dirty on the filesystem of `path` and returns the seconds it took."""
+    return run(Command(["sync", "-f", path])).wall
+
+
+def summary(samples, scale=1.0):
+    """Median and range of a list of numbers."""
+    scaled = [sample * scale for sample in samples]
+    return {
+        "median": statistics.median(scaled),
+        "min": min(scaled),
+        "max": max(scaled),
+        "samples": len(scaled),
+    }
+
+
+def disk_usage(paths):
+    """Bytes of disk blocks and bytes of content under `paths`; a hard link counts once."""
+    blocks = content = 0
+    seen = set()
+    for root in paths:
+        for directory, _, names in os.walk(root):
+            for path in [directory, *(os.path.join(directory, name) for name in names)]:
+                status = os.lstat(path)
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                blocks += status.st_blocks * 512
+                content += status.st_size
+    return blocks, content

@@ -1,0 +1,100 @@
+//! Benchmarks of the state engine: seeded data, storage layouts, hashes, and the rows measured in one process.
+//!
+//! `bench/run` drives this program and the peers, and writes `docs/benchmarks/state.md`.
+
+mod args;
+mod bigfile;
+mod engine;
+mod hashes;
+mod history;
+mod layouts;
+mod plan;
+mod rng;
+mod stats;
+mod text;
+mod tree;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use args::Args;
+use history::History;
+use plan::{Parameters, Plan};
+
+const USAGE: &str = "\
+usage: workspace-bench COMMAND …
+
+  tree DIR [--files 60000] [--seed 1] [--median 4096]                write a tree of source files
+  history DIR --version N [--files …] [--seed …] [--median …]        take a tree from version N - 1 to N
+  file PATH [--size 10737418240] [--seed 1]                          write one large file
+  engine DIR [--files 100000] [--rounds 5] [--json]                  the rows measured through the library
+  layouts DIR [--rounds 5] [--commits 300] [--json]                  what a commit costs in different layouts
+  hashes DIR [--json]                                                BLAKE3 against SHA-256
+";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let result = Args::parse(words).map_err(Into::into).and_then(|args| run(&command, args));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}\n\n{USAGE}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &str, mut args: Args) -> Result<(), Box<dyn Error>> {
+    match command {
+        "tree" => {
+            let dir = args.path("DIR")?;
+            let parameters = parameters(&mut args)?;
+            args.finish()?;
+            Ok(tree::write(&Plan::new(parameters), &dir)?)
+        }
+        "history" => {
+            let dir = args.path("DIR")?;
+            let version = args.option("version", 1)?;
+            let parameters = parameters(&mut args)?;
+            args.finish()?;
+            Ok(History::new(Plan::new(parameters)).apply(&dir, version)?)
+        }
+        "file" => {
+            let path = args.path("PATH")?;
+            let size = args.option("size", 10 << 30)?;
+            let seed = args.option("seed", 1)?;
+            args.finish()?;
+            Ok(bigfile::write(&path, size, seed)?)
+        }
+        "engine" => {
+            let dir = args.path("DIR")?;
+            let (files, rounds) = (args.option("files", 100_000)?, args.option("rounds", 5)?);
+            let json = args.json();
+            args.finish()?;
+            Ok(engine::run(&dir, files, rounds, json)?)
+        }
+        "layouts" => {
+            let dir = args.path("DIR")?;
+            let (rounds, commits) = (args.option("rounds", 5)?, args.option("commits", 300)?);
+            let json = args.json();
+            args.finish()?;
+            layouts::run(&dir, rounds, commits, json)
+        }
+        "hashes" => {
+            let dir = args.path("DIR")?;
+            let json = args.json();
+            args.finish()?;
+            hashes::run(&dir, json)
+        }
+        other => Err(format!("unknown command `{other}`").into()),
+    }
+}
+
+fn parameters(args: &mut Args) -> Result<Parameters, String> {
+    Ok(Parameters {
+        files: args.option("files", 60_000)?,
+        seed: args.option("seed", 1)?,
+        median: args.option("median", 4096)?,
+    })
+}

@@ -1,0 +1,225 @@
+//! Batches: new objects on their way into the store.
+//!
+//! Objects are hashed, looked up, compressed and collected; what is already in the store is not written
+//! again. A small batch stays in memory and goes into the log with its commit, in one write. A large one
+//! spills into bulk packs of its own while it grows. Nothing of a batch is visible before its commit.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{IoContext, Result, StoreError};
+use crate::failpoint;
+use crate::id::{ChunkId, NodeId};
+use crate::node::Extent;
+use crate::pack::{Location, PACK_HEADER, Role};
+use crate::page::{NodeSink, Page};
+use crate::record::{self, Effort, Kind};
+use crate::session::Guard;
+use crate::store::Store;
+
+/// A batch larger than this leaves memory.
+const SPILL: usize = 4 << 20;
+/// A bulk pack is closed when it is larger than this.
+const BULK_MAX: u64 = 128 << 20;
+
+pub(crate) struct Batch {
+    store: Store,
+    /// Keeps what the batch found in the store from being collected before it commits.
+    _guard: Guard,
+    /// Whether the committer waits for every microsecond, and the next step will read what this one wrote.
+    interactive: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    known: HashSet<(Kind, [u8; 32])>,
+    buffer: Vec<u8>,
+    /// Objects in `buffer`; offsets count from its start.
+    objects: Vec<Placed>,
+    bulk: Vec<BulkPack>,
+}
+
+/// An object and where it was put.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) kind: Kind,
+    pub(crate) id: [u8; 32],
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+}
+
+/// A pack that belongs to this batch until it commits. The open file is locked: a collection leaves
+/// packs alone that someone is writing.
+pub(crate) struct BulkPack {
+    pub(crate) number: u32,
+    pub(crate) file: Arc<File>,
+    end: u64,
+    pub(crate) objects: Vec<Placed>,
+}
+
+/// What a batch hands to its commit.
+#[derive(Default)]
+pub(crate) struct Contents {
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) objects: Vec<Placed>,
+    pub(crate) bulk: Vec<BulkPack>,
+}
+
+impl Batch {
+    pub(crate) fn new(store: Store) -> Result<Self> {
+        let guard = store.guard()?;
+        Ok(Self { store, _guard: guard, interactive: false, state: Mutex::default() })
+    }
+
+    /// A batch for a step of a search: quick to write, and its directories stay in memory.
+    pub(crate) fn interactive(store: Store) -> Result<Self> {
+        Ok(Self { interactive: true, ..Self::new(store)? })
+    }
+
+    fn effort(&self, kind: Kind) -> Effort {
+        match (self.interactive, kind) {
+            (false, _) => Effort::Thorough,
+            (true, Kind::Chunk) => Effort::Fast,
+            (true, _) => Effort::None,
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Puts a chunk.
+    pub(crate) fn put_chunk(&self, content: &[u8]) -> Result<ChunkId> {
+        let id = ChunkId::of(content);
+        self.put(Kind::Chunk, id.as_bytes(), content)?;
+        Ok(id)
+    }
+
+    fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
+        if !self.lock().known.insert((kind, *id)) || self.is_stored(kind, id)? {
+            return Ok(());
+        }
+        let mut encoded = Vec::new();
+        let len = record::append(&mut encoded, kind, id, content, self.effort(kind))?;
+        let mut state = self.lock();
+        if state.buffer.len() + encoded.len() > SPILL && !state.buffer.is_empty() {
+            state = self.spill(state)?;
+        }
+        let offset = state.buffer.len() as u32;
+        state.buffer.extend_from_slice(&encoded);
+        state.objects.push(Placed { kind, id: *id, offset, len });
+        Ok(())
+    }
+
+    fn is_stored(&self, kind: Kind, id: &[u8; 32]) -> Result<bool> {
+        let index = &self.store.inner.index;
+        let txn = index.read()?;
+        Ok(index.live(&txn, kind, id)?.is_some())
+    }
+
+    /// Moves the buffer into a bulk pack. The write happens outside the lock: others go on collecting.
+    fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        let buffer = std::mem::take(&mut state.buffer);
+        let objects = std::mem::take(&mut state.objects);
+        let room = state.bulk.last().is_some_and(|pack| pack.end + buffer.len() as u64 <= BULK_MAX);
+        if !room {
+            let pack = self.store.inner.create_bulk()?;
+            state.bulk.push(pack);
+        }
+        let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just made") };
+        let start = pack.end;
+        pack.end += buffer.len() as u64;
+        pack.objects.extend(
+            objects.iter().map(|object| Placed { offset: object.offset + start as u32, ..*object }),
+        );
+        let (file, number) = (Arc::clone(&pack.file), pack.number);
+        drop(state);
+        failpoint::hit("bulk-write")
+            .and_then(|()| file.write_all_at(&buffer, start))
+            .at("write", &self.store.inner.packs.path(number))?;
+        Ok(self.lock())
+    }
+
+    /// Ends collecting. A batch that has spilled puts its last part into its pack as well.
+    pub(crate) fn finish(&self) -> Result<Contents> {
+        let mut state = self.lock();
+        if !state.bulk.is_empty() && !state.buffer.is_empty() {
+            state = self.spill(state)?;
+        }
+        let state = std::mem::take(&mut *state);
+        Ok(Contents { buffer: state.buffer, objects: state.objects, bulk: state.bulk })
+    }
+
+    /// Content whose chunks may be in the store or still in this batch.
+    pub(crate) fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
+        crate::tree::read_extents(extents, offset, len, |chunk| match self.read_own(Kind::Chunk, chunk.as_bytes())? {
+            Some(content) => Ok(content),
+            None => self.store.read_chunk(chunk),
+        })
+    }
+
+    fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+        let state = self.lock();
+        if let Some(object) = state.objects.iter().find(|object| object.kind == kind && object.id == *id) {
+            let at = object.offset as usize;
+            let record = &state.buffer[at..at + object.len as usize];
+            return record::open(record).map(Some).map_err(|source| StoreError::Undecodable {
+                what: "a record of this batch".to_owned(),
+                source,
+            });
+        }
+        for pack in &state.bulk {
+            if let Some(object) = pack.objects.iter().find(|object| object.kind == kind && object.id == *id) {
+                return self.store.inner.packs.read(pack.location(object), kind, id);
+            }
+        }
+        Ok(None)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl NodeSink for Batch {
+    fn put_node(&self, node: &[u8]) -> Result<NodeId> {
+        let id = NodeId::of(node);
+        self.put(Kind::Node, id.as_bytes(), node)?;
+        if self.interactive {
+            if let Ok(page) = Page::decode(node.to_vec()) {
+                self.store.remember_page(id, page);
+            }
+        }
+        Ok(id)
+    }
+}
+
+impl BulkPack {
+    pub(crate) fn location(&self, object: &Placed) -> Location {
+        Location { pack: self.number, offset: object.offset, len: object.len }
+    }
+
+    /// Appends an encoded record; used by a single writer.
+    pub(crate) fn append(&mut self, encoded: &[u8], path: &std::path::Path) -> Result<u32> {
+        let offset = self.end as u32;
+        self.file.write_all_at(encoded, self.end).at("write", path)?;
+        self.end += encoded.len() as u64;
+        Ok(offset)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.end > BULK_MAX
+    }
+}
+
+impl crate::store::Inner {
+    /// Makes a bulk pack with a number of its own, locked by this process.
+    pub(crate) fn create_bulk(&self) -> Result<BulkPack> {
+        let number = self.allocate_pack()?;
+        let file = self.packs.create(number, Role::Bulk)?;
+        Ok(BulkPack { number, file: Arc::new(file), end: PACK_HEADER, objects: Vec::new() })
+    }
+}

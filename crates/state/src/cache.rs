@@ -1,0 +1,67 @@
+//! A bounded cache in two generations: cheap to hit, and what is used survives.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+
+pub(crate) struct Cache<K, V> {
+    budget: usize,
+    generations: Mutex<Generations<K, V>>,
+}
+
+struct Generations<K, V> {
+    young: HashMap<K, (V, usize)>,
+    old: HashMap<K, (V, usize)>,
+    weight: usize,
+}
+
+impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
+    /// Holds between `budget` and twice that, in the unit of `weight`.
+    pub(crate) fn new(budget: usize) -> Self {
+        let generations = Generations { young: HashMap::new(), old: HashMap::new(), weight: 0 };
+        Self { budget, generations: Mutex::new(generations) }
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((value, _)) = generations.young.get(key) {
+            return Some(value.clone());
+        }
+        let (value, weight) = generations.old.remove(key)?;
+        generations.insert(*key, value.clone(), weight, self.budget);
+        Some(value)
+    }
+
+    pub(crate) fn insert(&self, key: K, value: V, weight: usize) {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.insert(key, value, weight, self.budget);
+    }
+}
+
+impl<K: Hash + Eq, V> Generations<K, V> {
+    fn insert(&mut self, key: K, value: V, weight: usize, budget: usize) {
+        if self.weight + weight > budget {
+            self.old = std::mem::take(&mut self.young);
+            self.weight = 0;
+        }
+        if self.young.insert(key, (value, weight)).is_none() {
+            self.weight += weight;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_goes() {
+        let cache = Cache::new(10);
+        for key in 0..100 {
+            cache.insert(key, key, 1);
+            assert_eq!(cache.get(&0), Some(0), "used every time, never evicted");
+        }
+        let kept = (0..100).filter(|key| cache.get(key).is_some()).count();
+        assert!(kept <= 21, "{kept} kept");
+    }
+}

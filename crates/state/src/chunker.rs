@@ -1,0 +1,300 @@
+//! Cuts file content into data chunks and holes.
+//!
+//! The cut is a function of the content alone, and part of the format: the same bytes always give the
+//! same extents, whether the file was sparse on disk or not.
+//!
+//! - Content of at most [`WHOLE_MAX`] bytes is one chunk.
+//! - Otherwise every maximal run of aligned all-zero blocks of [`BLOCK`] bytes is a hole (a shorter last
+//!   block counts too), and the data between holes is cut by FastCDC (v2020) with the sizes below.
+
+use fastcdc::v2020::{FastCDC, Normalization};
+
+/// Content up to this size is one chunk.
+pub const WHOLE_MAX: usize = 64 * 1024;
+/// No chunk but a segment's last is smaller.
+pub const CHUNK_MIN: usize = 16 * 1024;
+/// What chunks of random data measure on average.
+pub const CHUNK_AVERAGE: usize = 64 * 1024;
+/// No chunk is larger.
+pub const CHUNK_MAX: usize = 256 * 1024;
+/// Unit in which holes are recognised.
+pub const BLOCK: usize = 4096;
+
+/// One piece of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Data(Vec<u8>),
+    Hole(u64),
+}
+
+/// Cuts content that arrives in parts of any size. Finished pieces collect in `pieces`.
+#[derive(Default)]
+pub(crate) struct Chunker {
+    /// Content that may yet turn out to be one whole chunk.
+    start: Option<Vec<u8>>,
+    started: bool,
+    /// Bytes of an incomplete block.
+    block: Vec<u8>,
+    /// Bytes left of a block known to hold data.
+    rest_of_block: usize,
+    /// Data since the last cut.
+    segment: Vec<u8>,
+    hole: u64,
+    /// What can be taken; at most a few chunks more than one push brought.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+impl Chunker {
+    pub(crate) fn new() -> Self {
+        Self { start: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// Goes on at `offset` of content whose chunks before it stay. The block around an offset inside a
+    /// block holds data, or no chunk could end in it.
+    pub(crate) fn resume(offset: u64) -> Self {
+        let into_block = (offset % BLOCK as u64) as usize;
+        let rest_of_block = if into_block == 0 { 0 } else { BLOCK - into_block };
+        Self { started: true, rest_of_block, ..Self::default() }
+    }
+
+    /// Takes the next part of the content.
+    pub(crate) fn push(&mut self, data: &[u8]) {
+        if let Some(start) = &mut self.start {
+            if start.len() + data.len() <= WHOLE_MAX {
+                start.extend_from_slice(data);
+                return;
+            }
+            let start = self.start.take().unwrap_or_default();
+            self.started = true;
+            self.push_blocks(&start);
+        }
+        self.push_blocks(data);
+    }
+
+    /// Says that `len` zero bytes come next, without anyone having to hold them.
+    pub(crate) fn push_zeros(&mut self, mut len: u64) {
+        const ZEROS: [u8; BLOCK] = [0; BLOCK];
+        while len > 0 {
+            let aligned = self.block.is_empty() && self.rest_of_block == 0;
+            if self.started && aligned && len >= BLOCK as u64 {
+                let run = len - len % BLOCK as u64;
+                self.end_segment();
+                self.hole += run;
+                len -= run;
+            } else {
+                let step = (BLOCK - self.block.len()).min(usize::try_from(len).unwrap_or(BLOCK));
+                self.push(&ZEROS[..step]);
+                len -= step as u64;
+            }
+        }
+    }
+
+    /// Says that the content is complete.
+    pub(crate) fn finish(&mut self) {
+        if let Some(start) = self.start.take() {
+            if !start.is_empty() {
+                self.pieces.push(Piece::Data(start));
+            }
+            return;
+        }
+        let last = std::mem::take(&mut self.block);
+        if !last.is_empty() {
+            self.take_block(&last);
+        }
+        self.end_segment();
+        self.end_hole();
+    }
+
+    fn push_blocks(&mut self, mut data: &[u8]) {
+        if self.rest_of_block > 0 {
+            let known = self.rest_of_block.min(data.len());
+            self.segment.extend_from_slice(&data[..known]);
+            self.rest_of_block -= known;
+            data = &data[known..];
+        }
+        if !self.block.is_empty() {
+            let fill = (BLOCK - self.block.len()).min(data.len());
+            self.block.extend_from_slice(&data[..fill]);
+            data = &data[fill..];
+            if self.block.len() < BLOCK {
+                return;
+            }
+            let block = std::mem::take(&mut self.block);
+            self.take_block(&block);
+        }
+        let mut blocks = data.chunks_exact(BLOCK);
+        for block in &mut blocks {
+            self.take_block(block);
+        }
+        self.block.extend_from_slice(blocks.remainder());
+    }
+
+    fn take_block(&mut self, block: &[u8]) {
+        if is_zero(block) {
+            self.end_segment();
+            self.hole += block.len() as u64;
+            return;
+        }
+        self.end_hole();
+        self.segment.extend_from_slice(block);
+        // Cutting several chunks at a time keeps the cost of moving the rest small.
+        if self.segment.len() >= 4 * CHUNK_MAX {
+            self.cut(false);
+        }
+    }
+
+    fn end_segment(&mut self) {
+        if !self.segment.is_empty() {
+            self.cut(true);
+        }
+    }
+
+    fn end_hole(&mut self) {
+        if self.hole > 0 {
+            self.pieces.push(Piece::Hole(std::mem::take(&mut self.hole)));
+        }
+    }
+
+    /// A cut is certain once a whole maximal chunk is in sight, or the segment has ended.
+    fn cut(&mut self, ended: bool) {
+        let segment = std::mem::take(&mut self.segment);
+        let cdc = FastCDC::with_level(
+            &segment,
+            CHUNK_MIN,
+            CHUNK_AVERAGE,
+            CHUNK_MAX,
+            Normalization::Level1,
+        );
+        let mut at = 0;
+        while at < segment.len() && (ended || segment.len() - at >= CHUNK_MAX) {
+            let (_, end) = cdc.cut(at, segment.len() - at);
+            self.pieces.push(Piece::Data(segment[at..end].to_vec()));
+            at = end;
+        }
+        self.segment = segment[at..].to_vec();
+    }
+}
+
+/// Whether all bytes are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    // Nearly every data block differs in its first bytes; comparing a slice with itself shifted by one is
+    // the rest, done by the vectorised memcmp.
+    bytes.first().is_none_or(|first| *first == 0 && bytes[1..] == bytes[..bytes.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ChunkId;
+
+    /// A fixed stream of bytes (xorshift64*), the same on every machine and in every version.
+    fn noise(len: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            bytes.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+
+    fn cut_in_parts(content: &[u8], part: usize) -> Vec<Piece> {
+        let mut chunker = Chunker::new();
+        for data in content.chunks(part.max(1)) {
+            chunker.push(data);
+        }
+        chunker.finish();
+        chunker.pieces
+    }
+
+    fn lengths(pieces: &[Piece]) -> Vec<i64> {
+        pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Data(data) => data.len() as i64,
+                Piece::Hole(len) => -(*len as i64),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_cut_points_are_frozen() {
+        let pieces = cut_in_parts(&noise(1 << 20), 1 << 20);
+        assert_eq!(
+            lengths(&pieces),
+            FROZEN_LENGTHS,
+            "the cut points are a format: a store written yesterday must still share chunks today"
+        );
+        let Piece::Data(first) = &pieces[0] else { panic!("noise has no holes") };
+        assert_eq!(ChunkId::of(first).to_string(), FROZEN_FIRST);
+    }
+
+    const FROZEN_LENGTHS: &[i64] =
+        &[67822, 68399, 19536, 69288, 72413, 100181, 123727, 252702, 84700, 67302, 67333, 55173];
+    const FROZEN_FIRST: &str = "183e465bd999f2601f8c7317eeb6084b6aa95c57b7e0cef2bd23f482270c67e7";
+
+    #[test]
+    fn how_content_arrives_does_not_matter() {
+        let mut content = noise(700_000);
+        content[200_000..330_000].fill(0);
+        let whole = cut_in_parts(&content, content.len());
+        for part in [1, 7, 4095, 4096, 4097, 65_536, 300_001] {
+            assert_eq!(cut_in_parts(&content, part), whole, "parts of {part}");
+        }
+        assert!(whole.iter().any(|piece| matches!(piece, Piece::Hole(_))));
+    }
+
+    #[test]
+    fn told_zeros_equal_read_zeros() {
+        for (before, zeros, after) in
+            [(0, 1 << 20, 0), (100, 200_000, 5), (70_000, 4096 * 9, 70_000), (3, 70_000, 0), (65_536, 1, 0)]
+        {
+            let mut content = noise(before);
+            content.extend(std::iter::repeat_n(0, zeros));
+            content.extend(noise(after));
+            let mut told = Chunker::new();
+            told.push(&content[..before]);
+            told.push_zeros(zeros as u64);
+            told.push(&content[before + zeros..]);
+            told.finish();
+            assert_eq!(told.pieces, cut_in_parts(&content, 1 << 20), "{before} {zeros} {after}");
+        }
+    }
+
+    #[test]
+    fn sizes_at_every_edge_add_up() {
+        for size in [0, 1, CHUNK_MIN - 1, CHUNK_MIN, WHOLE_MAX - 1, WHOLE_MAX, WHOLE_MAX + 1, CHUNK_MAX + 1] {
+            let content = noise(size);
+            let pieces = cut_in_parts(&content, 9999);
+            let total: i64 = lengths(&pieces).iter().map(|len| len.abs()).sum();
+            assert_eq!(total, size as i64);
+            if size <= WHOLE_MAX {
+                assert!(pieces.len() <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn an_insertion_moves_few_cuts() {
+        let content = noise(4 << 20);
+        let mut edited = content.clone();
+        edited.splice(1_000_000..1_000_000, *b"inserted");
+        let before: std::collections::HashSet<_> = chunk_ids(&cut_in_parts(&content, 1 << 20));
+        let after = chunk_ids(&cut_in_parts(&edited, 1 << 20));
+        let new = after.difference(&before).count();
+        assert!(new <= 4, "{new} of {} chunks changed", after.len());
+    }
+
+    fn chunk_ids(pieces: &[Piece]) -> std::collections::HashSet<ChunkId> {
+        pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Data(data) => Some(ChunkId::of(data)),
+                Piece::Hole(_) => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,592 @@
+//! Commits: how batches and changes become part of the store, all or nothing.
+//!
+//! One thread at a time leads: it takes everything that waits, takes the index's write lock (which also
+//! keeps other processes out), appends all of it to the log in one write and updates the index in one
+//! transaction. Whoever asked for a synced commit then waits until the log is synced that far; one
+//! `fdatasync` serves all who wait. The order is what makes it safe:
+//!
+//! 1. bulk packs are synced (if this or any earlier commit needs them and this one is to be synced);
+//! 2. objects and the commit record are written behind the end of the log that the index knows;
+//! 3. the index moves that end, and knows the objects, in one transaction;
+//! 4. the log is synced, and only then is the commit acknowledged.
+//!
+//! Killed before 3, what was written is overwritten by the next commit. A machine that crashes before 4
+//! may lose the commit, but finds either all of it in the log or none.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use heed::{PutFlags, RwTxn};
+
+use crate::batch::{Contents, Placed};
+use crate::change::{Change, CommitRecord, Durability, Expect};
+use crate::error::{IoContext, Result, StoreError};
+use crate::failpoint;
+use crate::id::{ChunkId, NodeId, SnapshotId};
+use crate::index::{Index, LogState, Table, condemned_key, joined};
+use crate::pack::{Location, PACK_HEADER, Packs, Role};
+use crate::record::{self, Effort, HEADER, Kind};
+use crate::references_of::{ObjectId, references_of};
+use crate::store::Inner;
+
+/// A log pack is closed when it is larger than this.
+const LOG_MAX: u64 = 64 << 20;
+/// How far the log is filled with zeros ahead of its end. Overwriting blocks that exist needs no
+/// journal commit of the filesystem: a sync takes about half the time.
+const ZEROS_AHEAD: u64 = 1 << 20;
+
+#[derive(Default)]
+pub(crate) struct Committer {
+    queue: Mutex<Queue>,
+    turn: Condvar,
+    log: Mutex<Option<(u32, Arc<File>)>>,
+    sync: Mutex<SyncState>,
+    synced: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Request>,
+    leading: bool,
+}
+
+struct Request {
+    contents: Contents,
+    changes: Vec<Change>,
+    durability: Durability,
+    answer: Arc<Mutex<Option<Result<LogEnd>>>>,
+}
+
+/// A place in the log: all before it is on disk once the log is synced this far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct LogEnd {
+    pack: u32,
+    end: u64,
+}
+
+#[derive(Default)]
+struct SyncState {
+    done: LogEnd,
+    running: bool,
+    failed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    /// Makes a batch and changes part of the store. Acknowledged when this returns `Ok`.
+    pub(crate) fn commit(
+        &self,
+        contents: Contents,
+        changes: Vec<Change>,
+        durability: Durability,
+    ) -> Result<()> {
+        if lock(&self.committer.sync).failed {
+            return Err(StoreError::Poisoned);
+        }
+        self.mark_written()?;
+        if durability == Durability::Synced {
+            self.sync_bulk(&contents)?;
+        }
+        failpoint::hit("before-commit").at("commit to", &self.path)?;
+        let end = self.enqueue(contents, changes, durability)?;
+        if durability == Durability::Synced {
+            self.sync_log(end)?;
+        }
+        Ok(())
+    }
+
+    fn sync_bulk(&self, contents: &Contents) -> Result<()> {
+        for pack in &contents.bulk {
+            pack.file.sync_data().at("sync", &self.packs.path(pack.number))?;
+        }
+        if contents.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
+    }
+
+    /// Waits in the queue, or leads it.
+    fn enqueue(&self, contents: Contents, changes: Vec<Change>, durability: Durability) -> Result<LogEnd> {
+        let answer = Arc::new(Mutex::new(None));
+        let mut queue = lock(&self.committer.queue);
+        queue.waiting.push(Request { contents, changes, durability, answer: Arc::clone(&answer) });
+        loop {
+            if let Some(result) = lock(&answer).take() {
+                return result;
+            }
+            if queue.leading {
+                queue = self.committer.turn.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.leading = true;
+            let group = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            self.lead(group);
+            queue = lock(&self.committer.queue);
+            queue.leading = false;
+            self.committer.turn.notify_all();
+        }
+    }
+
+    /// Commits a group in one transaction. If that fails, each alone, so that nobody fails for another.
+    fn lead(&self, group: Vec<Request>) {
+        match self.commit_group(&group) {
+            Ok(results) => {
+                for (request, result) in group.iter().zip(results) {
+                    *lock(&request.answer) = Some(result);
+                }
+            }
+            Err(error) if group.len() == 1 => *lock(&group[0].answer) = Some(Err(error)),
+            Err(_) => {
+                for request in group {
+                    let answer = Arc::clone(&request.answer);
+                    let result = self.commit_group(&[request]);
+                    *lock(&answer) = Some(result.and_then(|mut results| results.remove(0)));
+                }
+            }
+        }
+    }
+
+    fn commit_group(&self, group: &[Request]) -> Result<Vec<Result<LogEnd>>> {
+        let mut txn = self.index.write()?;
+        let mut state = self.log_for_writing(&mut txn)?;
+        let synced = group.iter().any(|request| request.durability == Durability::Synced);
+        if synced {
+            self.settle_unsynced(&mut txn, group)?;
+        }
+        let mut writing = Writing { start: state.end, bytes: Vec::new() };
+        let mut results = Vec::with_capacity(group.len());
+        for request in group {
+            results.push(match self.check(&txn, &request.changes) {
+                Ok(()) => self.add(&mut txn, &mut state, &mut writing, request).map(Ok)?,
+                Err(refused) => Err(refused),
+            });
+        }
+        if !writing.bytes.is_empty() {
+            self.write_log(&writing, &mut state, synced)?;
+            self.index.put_log_state(&mut txn, &state)?;
+            failpoint::hit("before-index").at("commit to", &self.path)?;
+            txn.commit()?;
+            failpoint::hit("after-index").at("commit to", &self.path)?;
+        }
+        Ok(results)
+    }
+
+    /// Packs of earlier buffered commits reach the disk before a synced commit is written.
+    fn settle_unsynced(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
+        let index = &self.index;
+        if index.unsynced.is_empty(txn)? {
+            return Ok(());
+        }
+        let own: HashSet<u32> =
+            group.iter().flat_map(|request| &request.contents.bulk).map(|pack| pack.number).collect();
+        let mut packs = Vec::new();
+        for entry in index.unsynced.iter(txn)? {
+            let (key, ()) = entry.map(|(key, _)| (key, ()))?;
+            packs.extend(key.try_into().ok().map(u32::from_be_bytes));
+        }
+        for pack in packs.iter().filter(|pack| !own.contains(pack)) {
+            let file = self.packs.open_for_writing(*pack)?;
+            file.sync_data().at("sync", &self.packs.path(*pack))?;
+        }
+        self.packs.sync_directory()?;
+        Ok(index.unsynced.clear(txn)?)
+    }
+
+    /// Puts one request into the transaction and the log's next bytes.
+    fn add(
+        &self,
+        txn: &mut RwTxn<'_>,
+        state: &mut LogState,
+        writing: &mut Writing,
+        request: &Request,
+    ) -> Result<LogEnd> {
+        let contents = &request.contents;
+        let base = writing.append(&contents.buffer);
+        for object in &contents.objects {
+            let offset = (base + u64::from(object.offset)) as u32;
+            self.insert(txn, object, Location { pack: state.pack, offset, len: object.len })?;
+        }
+        for pack in &contents.bulk {
+            let mut objects: Vec<&Placed> = pack.objects.iter().collect();
+            // In key order LMDB fills pages one after the other.
+            objects.sort_unstable_by_key(|object| object.id);
+            for object in objects {
+                self.insert(txn, object, pack.location(object))?;
+            }
+            self.index.packs.put(txn, &pack.number.to_be_bytes(), &[])?;
+            if request.durability == Durability::Buffered {
+                self.index.unsynced.put(txn, &pack.number.to_be_bytes(), &[])?;
+            }
+        }
+        self.keep_alive(txn, request)?;
+        state.sequence += 1;
+        let record = CommitRecord {
+            sequence: state.sequence,
+            previous: state.previous,
+            synced: request.durability == Durability::Synced,
+            packs: contents.bulk.iter().map(|pack| pack.number).collect(),
+            changes: request.changes.clone(),
+        };
+        state.previous = writing.append_record(Kind::Commit, &record.encode())?;
+        for change in &request.changes {
+            self.index.apply(txn, change)?;
+        }
+        Ok(LogEnd { pack: state.pack, end: writing.end() })
+    }
+
+    fn insert(&self, txn: &mut RwTxn<'_>, object: &Placed, location: Location) -> Result<()> {
+        let table = self.index.objects(object.kind);
+        // Whoever stored it first wins; the second copy is dead weight until its pack is rewritten.
+        match table.put_with_flags(txn, PutFlags::NO_OVERWRITE, &object.id, &location.encode()) {
+            Err(heed::Error::Mdb(heed::MdbError::KeyExist)) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
+    /// is nothing to do; during a collection, what this commit relies on is taken back.
+    fn keep_alive(&self, txn: &mut RwTxn<'_>, request: &Request) -> Result<()> {
+        let mut roots: Vec<ObjectId> = Vec::new();
+        for change in &request.changes {
+            match change {
+                Change::PutSnapshot(snapshot) => {
+                    roots.push((Kind::Node, *snapshot.tree.as_bytes()));
+                    roots.push((Kind::Node, *snapshot.times.as_bytes()));
+                }
+                Change::PutPin { record, .. } => roots.extend(crate::pin::roots(record)),
+                _ => {}
+            }
+        }
+        if !self.index.condemned.is_empty(txn)? {
+            self.references_of_contents(&request.contents, &mut |object| roots.push(object))?;
+        }
+        for root in roots {
+            self.revive(txn, root)?;
+        }
+        Ok(())
+    }
+
+    fn references_of_contents(&self, contents: &Contents, found: &mut impl FnMut(ObjectId)) -> Result<()> {
+        let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };
+        for object in contents.objects.iter().filter(|object| object.kind == Kind::Node) {
+            let at = object.offset as usize;
+            let node = record::open(&contents.buffer[at..at + object.len as usize]).map_err(undecodable)?;
+            references_of(node, found).map_err(undecodable)?;
+        }
+        for pack in &contents.bulk {
+            for object in pack.objects.iter().filter(|object| object.kind == Kind::Node) {
+                let node = self.packs.read(pack.location(object), Kind::Node, &object.id)?;
+                references_of(node.unwrap_or_default(), found).map_err(undecodable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a condemned object and all it refers to back among the living.
+    pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
+        let mut open = vec![root];
+        while let Some((kind, id)) = open.pop() {
+            // What is live refers to nothing but what is live.
+            if self.index.live(txn, kind, &id)?.is_some() {
+                continue;
+            }
+            let key = condemned_key(kind, &id);
+            let Some(location) = self.index.condemned.get(txn, &key)?.and_then(Location::decode) else {
+                return Err(missing(kind, id));
+            };
+            if kind == Kind::Node {
+                let node = self.packs.read(location, kind, &id)?.ok_or_else(|| missing(kind, id))?;
+                references_of(node, &mut |object| open.push(object)).map_err(|source| {
+                    StoreError::Undecodable { what: format!("node {}", NodeId::from_bytes(id)), source }
+                })?;
+            }
+            self.index.condemned.delete(txn, &key)?;
+            self.index.objects(kind).put(txn, &id, &location.encode())?;
+        }
+        Ok(())
+    }
+
+    /// Whether every change may be made. Nothing is written before all of a commit was checked.
+    fn check(&self, txn: &RwTxn<'_>, changes: &[Change]) -> Result<()> {
+        let new = |id: &SnapshotId| {
+            changes.iter().any(|change| matches!(change, Change::PutSnapshot(new) if new.id == *id))
+        };
+        let exists = |id: &SnapshotId| -> Result<bool> {
+            Ok(new(id) || self.index.snapshots.get(txn, id.as_bytes())?.is_some())
+        };
+        for change in changes {
+            match change {
+                Change::SetReference { name, expect, to } => {
+                    crate::reference::check_name(name)?;
+                    if !exists(to)? {
+                        return Err(StoreError::UnknownSnapshot(*to));
+                    }
+                    self.check_reference(txn, name, *expect)?;
+                }
+                Change::RemoveReference { name, expect } => self.check_reference(txn, name, *expect)?,
+                Change::RemoveSnapshot(id) => {
+                    if !exists(id)? {
+                        return Err(StoreError::UnknownSnapshot(*id));
+                    }
+                    self.check_unreferenced(txn, id, changes)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_reference(&self, txn: &RwTxn<'_>, name: &str, expect: Expect) -> Result<()> {
+        let found = snapshot_id(self.index.references.get(txn, name.as_bytes())?);
+        let fits = match expect {
+            Expect::Anything => true,
+            Expect::Absent => found.is_none(),
+            Expect::At(id) => found == Some(id),
+        };
+        if fits {
+            return Ok(());
+        }
+        let shown = |id: Option<SnapshotId>| id.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
+        let expected = if let Expect::At(id) = expect { Some(id) } else { None };
+        Err(StoreError::ReferenceMoved {
+            name: name.to_owned(),
+            expected: shown(expected),
+            found: shown(found),
+        })
+    }
+
+    fn check_unreferenced(&self, txn: &RwTxn<'_>, id: &SnapshotId, changes: &[Change]) -> Result<()> {
+        for entry in self.index.references.iter(txn)? {
+            let (name, target) = entry?;
+            let name = String::from_utf8_lossy(name);
+            let moved = changes.iter().any(|change| match change {
+                Change::SetReference { name: other, .. } | Change::RemoveReference { name: other, .. } => {
+                    *other == name
+                }
+                _ => false,
+            });
+            if !moved && snapshot_id(Some(target)) == Some(*id) {
+                return Err(StoreError::Refused(format!(
+                    "snapshot {id} is what reference `{name}` points to"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of the log, with room in its pack.
+    fn log_for_writing(&self, txn: &mut RwTxn<'_>) -> Result<LogState> {
+        match self.index.log_state(txn)? {
+            Some(state) if state.end < LOG_MAX => Ok(state),
+            Some(state) => {
+                let file = self.log_file(state.pack)?;
+                next_log(&self.packs, &self.index, txn, state, Some(&file))
+            }
+            None => next_log(&self.packs, &self.index, txn, LogState::default(), None),
+        }
+    }
+
+    /// A number that no pack has had.
+    pub(crate) fn allocate_pack(&self) -> Result<u32> {
+        self.mark_written()?;
+        let mut txn = self.index.write()?;
+        let mut state = self.log_for_writing(&mut txn)?;
+        let number = state.next_pack;
+        state.next_pack += 1;
+        self.index.put_log_state(&mut txn, &state)?;
+        txn.commit()?;
+        Ok(number)
+    }
+
+    pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
+        let mut log = lock(&self.committer.log);
+        match &*log {
+            Some((number, file)) if *number == pack => Ok(Arc::clone(file)),
+            _ => {
+                let file = Arc::new(self.packs.open_for_writing(pack)?);
+                *log = Some((pack, Arc::clone(&file)));
+                Ok(file)
+            }
+        }
+    }
+
+    fn write_log(&self, writing: &Writing, state: &mut LogState, synced: bool) -> Result<()> {
+        let file = self.log_file(state.pack)?;
+        let path = self.packs.path(state.pack);
+        let length = file.metadata().at("stat", &path)?.len();
+        let end = writing.end();
+        // A header of zeros behind the last record: what a killed writer left there is cut off.
+        let terminator = if end < length { HEADER.min((length - end) as usize) } else { 0 };
+        let bytes = [writing.bytes.as_slice(), &[0; HEADER][..terminator]].concat();
+        failpoint::hit("log-write")
+            .and_then(|()| file.write_all_at(&bytes, writing.start))
+            .at("write", &path)?;
+        if synced && end + ZEROS_AHEAD / 16 > length {
+            let zeros = vec![0; ZEROS_AHEAD as usize];
+            // Only saves time; on a full disk the log simply ends here.
+            drop(file.write_all_at(&zeros, end.max(length)));
+        }
+        state.end = end;
+        Ok(())
+    }
+
+    /// Syncs the log at least to `target`, together with everyone else who waits.
+    fn sync_log(&self, target: LogEnd) -> Result<()> {
+        let committer = &self.committer;
+        let mut sync = lock(&committer.sync);
+        while sync.done < target {
+            if sync.failed {
+                return Err(StoreError::Poisoned);
+            }
+            if sync.running {
+                sync = committer.synced.wait(sync).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            sync.running = true;
+            drop(sync);
+            let reached = self.sync_log_now(target);
+            sync = lock(&committer.sync);
+            sync.running = false;
+            match reached {
+                Ok(reached) => sync.done = sync.done.max(reached),
+                Err(_) => sync.failed = true,
+            }
+            committer.synced.notify_all();
+            reached?;
+        }
+        Ok(())
+    }
+
+    fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
+        // Everything committed so far rides along.
+        let reached = {
+            let txn = self.index.read()?;
+            let state = self.index.log_state(&txn)?;
+            state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
+        };
+        let file = self.log_file(reached.pack)?;
+        failpoint::hit("log-sync")
+            .and_then(|()| file.sync_data())
+            .at("sync", &self.packs.path(reached.pack))?;
+        failpoint::hit("after-sync").at("commit to", &self.path)?;
+        Ok(reached)
+    }
+}
+
+/// Closes the log's pack, if there is one, and begins a new one. What the old one holds is on disk before
+/// the new one is written: the log as a whole is always a prefix of what was committed.
+pub(crate) fn next_log(
+    packs: &Packs,
+    index: &Index,
+    txn: &mut RwTxn<'_>,
+    mut state: LogState,
+    old: Option<&File>,
+) -> Result<LogState> {
+    if let Some(old) = old {
+        old.set_len(state.end).and_then(|()| old.sync_all()).at("sync", &packs.path(state.pack))?;
+    }
+    failpoint::hit("next-log").at("extend the log in", packs.directory())?;
+    state.pack = state.next_pack.max(1);
+    state.next_pack = state.pack + 1;
+    state.end = PACK_HEADER;
+    let file = packs.create(state.pack, Role::Log)?;
+    file.sync_all().at("sync", &packs.path(state.pack))?;
+    packs.sync_directory()?;
+    index.packs.put(txn, &state.pack.to_be_bytes(), &[])?;
+    Ok(state)
+}
+
+/// Bytes on their way to the end of the log.
+pub(crate) struct Writing {
+    pub(crate) start: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Writing {
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// Returns where in the pack the bytes will be.
+    fn append(&mut self, bytes: &[u8]) -> u64 {
+        let at = self.end();
+        self.bytes.extend_from_slice(bytes);
+        at
+    }
+
+    pub(crate) fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<[u8; 32]> {
+        let id = *blake3::hash(payload).as_bytes();
+        record::append(&mut self.bytes, kind, &id, payload, Effort::None)?;
+        Ok(id)
+    }
+}
+
+impl crate::index::Index {
+    /// Makes a change to the tables of records.
+    pub(crate) fn apply(&self, txn: &mut RwTxn<'_>, change: &Change) -> Result<()> {
+        match change {
+            Change::PutSnapshot(snapshot) => {
+                self.snapshots.put(txn, snapshot.id.as_bytes(), &snapshot.encode())?;
+                self.trees.put(txn, &joined(snapshot.tree.as_bytes(), snapshot.id.as_bytes()), &[])?;
+            }
+            Change::RemoveSnapshot(id) => {
+                let tree = self.snapshots.get(txn, id.as_bytes())?.map(|bytes| bytes[16..48].to_vec());
+                self.snapshots.delete(txn, id.as_bytes())?;
+                if let Some(tree) = tree {
+                    self.trees.delete(txn, &joined(&tree, id.as_bytes()))?;
+                }
+            }
+            Change::SetReference { name, to, .. } => {
+                self.references.put(txn, name.as_bytes(), to.as_bytes())?;
+            }
+            Change::RemoveReference { name, .. } => {
+                self.references.delete(txn, name.as_bytes())?;
+            }
+            Change::PutEpisode { id, parent, record } => {
+                self.episodes.put(txn, id.as_bytes(), record)?;
+                let key = episode_key(parent.as_ref().map(|parent| parent.as_bytes()), id.as_bytes());
+                self.episode_children.put(txn, &key, &[])?;
+            }
+            Change::RemoveEpisode { id, parent } => {
+                self.episodes.delete(txn, id.as_bytes())?;
+                let key = episode_key(parent.as_ref().map(|parent| parent.as_bytes()), id.as_bytes());
+                self.episode_children.delete(txn, &key)?;
+            }
+            Change::PutPin { id, record } => self.pins.put(txn, id.as_bytes(), record)?,
+            Change::RemovePin(id) => {
+                self.pins.delete(txn, id.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all rows of a table; for tables that are small or wanted whole.
+    pub(crate) fn rows(&self, txn: &heed::RoTxn<'_>, table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut rows = Vec::new();
+        for entry in table.iter(txn)? {
+            let (key, value) = entry?;
+            rows.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(rows)
+    }
+}
+
+/// Roots have sixteen zeros for a parent.
+pub(crate) fn episode_key(parent: Option<&[u8; 16]>, id: &[u8; 16]) -> Vec<u8> {
+    joined(parent.unwrap_or(&[0; 16]), id)
+}
+
+fn snapshot_id(bytes: Option<&[u8]>) -> Option<SnapshotId> {
+    bytes.and_then(|bytes| bytes.try_into().ok()).map(SnapshotId::from_bytes)
+}
+
+pub(crate) fn missing(kind: Kind, id: [u8; 32]) -> StoreError {
+    if kind == Kind::Chunk {
+        StoreError::MissingChunk(ChunkId::from_bytes(id))
+    } else {
+        StoreError::MissingNode(NodeId::from_bytes(id))
+    }
+}

@@ -1,0 +1,107 @@
+//! File content on its way into chunks.
+
+use rayon::prelude::*;
+
+use crate::batch::Batch;
+use crate::chunker::{Chunker, Piece, WHOLE_MAX};
+use crate::error::Result;
+use crate::node::Extent;
+
+/// Pieces that are hashed and compressed together: enough for every core, little enough for memory.
+const TOGETHER: usize = 32;
+
+/// Streams content into a batch.
+pub(crate) struct ContentWriter<'b> {
+    batch: &'b Batch,
+    chunker: Chunker,
+    extents: Vec<Extent>,
+}
+
+impl<'b> ContentWriter<'b> {
+    pub(crate) fn new(batch: &'b Batch) -> Self {
+        Self { batch, chunker: Chunker::new(), extents: Vec::new() }
+    }
+
+    /// Goes on behind content that ends with `kept`, see [`stable_part`].
+    fn resume(batch: &'b Batch, kept: &[Extent]) -> Self {
+        let offset: u64 = kept.iter().map(Extent::len).sum();
+        let chunker = if offset == 0 { Chunker::new() } else { Chunker::resume(offset) };
+        Self { batch, chunker, extents: kept.to_vec() }
+    }
+
+    pub(crate) fn push(&mut self, data: &[u8]) -> Result<()> {
+        self.chunker.push(data);
+        if self.chunker.pieces.len() >= TOGETHER { self.store() } else { Ok(()) }
+    }
+
+    pub(crate) fn push_zeros(&mut self, len: u64) -> Result<()> {
+        self.chunker.push_zeros(len);
+        if self.chunker.pieces.len() >= TOGETHER { self.store() } else { Ok(()) }
+    }
+
+    pub(crate) fn finish(mut self) -> Result<Vec<Extent>> {
+        self.chunker.finish();
+        self.store()?;
+        Ok(self.extents)
+    }
+
+    fn store(&mut self) -> Result<()> {
+        let pieces = std::mem::take(&mut self.chunker.pieces);
+        let put = |piece: &Piece| -> Result<Extent> {
+            Ok(match piece {
+                Piece::Hole(len) => Extent::Hole { len: *len },
+                Piece::Data(data) => {
+                    Extent::Data { len: data.len() as u64, chunk: self.batch.put_chunk(data)? }
+                }
+            })
+        };
+        let extents: Result<Vec<Extent>> = if pieces.len() > 1 {
+            pieces.par_iter().map(put).collect()
+        } else {
+            pieces.iter().map(put).collect()
+        };
+        for extent in extents? {
+            push_extent(&mut self.extents, extent);
+        }
+        Ok(())
+    }
+}
+
+/// Holes that touch are one hole: an extent list has one form.
+fn push_extent(extents: &mut Vec<Extent>, extent: Extent) {
+    if let (Some(Extent::Hole { len }), Extent::Hole { len: more }) = (extents.last_mut(), extent) {
+        *len += more;
+    } else {
+        extents.push(extent);
+    }
+}
+
+/// The extents that stay as they are when content is added behind them, and where they end.
+///
+/// A cut made by the chunker depends on what is before it only. The last chunk was cut by the end of the
+/// content, and a hole at the end may have ended in the middle of a block: both are cut again.
+pub(crate) fn stable_part(extents: &[Extent]) -> (Vec<Extent>, u64) {
+    let size: u64 = extents.iter().map(Extent::len).sum();
+    if size <= WHOLE_MAX as u64 {
+        return (Vec::new(), 0);
+    }
+    let last_data = extents.iter().rposition(|extent| matches!(extent, Extent::Data { .. }));
+    let kept = &extents[..last_data.unwrap_or(0)];
+    (kept.to_vec(), kept.iter().map(Extent::len).sum())
+}
+
+/// The extents of content that is `kept` followed by `tail`.
+pub(crate) fn write_tail(batch: &Batch, kept: &[Extent], tail: &[u8]) -> Result<Vec<Extent>> {
+    if tail.is_empty() {
+        return Ok(kept.to_vec());
+    }
+    if kept.is_empty() && tail.len() <= WHOLE_MAX {
+        let chunk = batch.put_chunk(tail)?;
+        return Ok(vec![Extent::Data { len: tail.len() as u64, chunk }]);
+    }
+    let mut writer = ContentWriter::resume(batch, kept);
+    for part in tail.chunks(1 << 20) {
+        writer.push(part)?;
+    }
+    writer.finish()
+}

@@ -1,0 +1,233 @@
+//! What differs between two trees.
+//!
+//! Nodes are named by their content, so two directories or pages with one id are equal and are never
+//! read. What is left is merged by name, comparing encoded references; only entries that differ are
+//! decoded. The cost is that of the directories on the paths to what changed.
+//!
+//! Times are not a difference: they are not part of a tree's identity.
+
+mod cursor;
+mod renames;
+
+use crate::error::Result;
+use crate::id::NodeId;
+use crate::node::NodeRef;
+use crate::store::Store;
+use crate::tree::{Entry, Node, Tree, join};
+use cursor::{Cursor, Leaf, Next};
+
+/// One difference between two trees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Where; for a rename, where it is now. Empty for the root directory.
+    pub path: Vec<u8>,
+    /// What happened.
+    pub kind: DifferenceKind,
+    /// What was there; nothing for an addition.
+    pub old: Option<Entry>,
+    /// What is there now; nothing for a removal.
+    pub new: Option<Entry>,
+}
+
+/// What happened at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DifferenceKind {
+    /// Nothing was there.
+    Added,
+    /// Nothing is there now.
+    Removed,
+    /// A file with other content (mode and attributes may differ too), or a symlink to another target.
+    Modified,
+    /// Another kind of entry. What was or is below a directory is listed as removed or added.
+    TypeChanged,
+    /// A file with the same content, or a directory, with other mode bits or extended attributes.
+    ModeChanged,
+    /// A file with the content of one that is gone, or a directory equal to one that is gone: nothing
+    /// below it differs and nothing below it is listed.
+    Renamed {
+        /// Where it was.
+        from: Vec<u8>,
+    },
+}
+
+/// What differs between two trees, sorted by path.
+///
+/// An added or removed directory is listed with everything below it. Renames are found among what was
+/// removed and added, one to one: directories that are equal and not empty, and files with equal content
+/// that is not empty. Among equals the same base name wins, then the order of paths.
+pub fn diff(from: &Tree, to: &Tree) -> Result<Vec<Difference>> {
+    let root = |tree: &Tree| match tree.root().node {
+        Node::Directory(root) => Directory { id: root.id, times: root.times },
+        Node::File(_) | Node::Symlink(_) => unreachable!("the root of a tree is a directory"),
+    };
+    let mut comparison = Comparison::new(from.store(), to.store());
+    comparison.push(Vec::new(), root(from), root(to));
+    comparison.run()?;
+    let mut differences = comparison.differences;
+    let (removed, added) = (comparison.removed, comparison.added);
+    renames::settle((from.store(), removed), (to.store(), added), &mut differences)?;
+    differences.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(differences)
+}
+
+/// A directory by name.
+#[derive(Clone, Copy)]
+struct Directory {
+    id: NodeId,
+    times: Option<NodeId>,
+}
+
+/// An entry that only one side has.
+struct Found {
+    path: Vec<u8>,
+    entry: Entry,
+}
+
+/// Goes through two trees side by side. Directories wait in a list: trees may be deeper than a stack.
+struct Comparison<'s> {
+    old: &'s Store,
+    new: &'s Store,
+    waiting: Vec<(Vec<u8>, Directory, Directory)>,
+    differences: Vec<Difference>,
+    removed: Vec<Found>,
+    added: Vec<Found>,
+}
+
+impl<'s> Comparison<'s> {
+    fn new(old: &'s Store, new: &'s Store) -> Self {
+        Self {
+            old,
+            new,
+            waiting: Vec::new(),
+            differences: Vec::new(),
+            removed: Vec::new(),
+            added: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, path: Vec<u8>, old: Directory, new: Directory) {
+        if old.id != new.id {
+            self.waiting.push((path, old, new));
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        while let Some((path, old, new)) = self.waiting.pop() {
+            self.compare_directories(&path, old, new)?;
+        }
+        Ok(())
+    }
+
+    fn compare_directories(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
+        let mut left = Cursor::open(self.old, old)?;
+        let mut right = Cursor::open(self.new, new)?;
+        if left.head() != right.head() {
+            self.directory_changed(path, old, new)?;
+        }
+        loop {
+            match (left.next()?, right.next()?) {
+                (Next::Page(a), Next::Page(b)) if a.id == b.id => {
+                    left.skip();
+                    right.skip();
+                }
+                (Next::Page(a), Next::Page(b)) => {
+                    if a.level >= b.level {
+                        left.enter(a)?;
+                    }
+                    if b.level >= a.level {
+                        right.enter(b)?;
+                    }
+                }
+                (Next::Page(a), _) => left.enter(a)?,
+                (_, Next::Page(b)) => right.enter(b)?,
+                (Next::Entries(a), Next::Entries(b)) => self.compare_entries(path, a, b)?,
+                (Next::Entries(a), Next::End) => {
+                    while a.has_more() {
+                        take(self.old, path, a, &mut self.removed)?;
+                    }
+                }
+                (Next::End, Next::Entries(b)) => {
+                    while b.has_more() {
+                        take(self.new, path, b, &mut self.added)?;
+                    }
+                }
+                (Next::End, Next::End) => return Ok(()),
+            }
+        }
+    }
+
+    /// Merges two lists of entries until one of them ends.
+    fn compare_entries(&mut self, path: &[u8], a: &mut Leaf, b: &mut Leaf) -> Result<()> {
+        while a.has_more() && b.has_more() {
+            match a.name().cmp(b.name()) {
+                std::cmp::Ordering::Less => take(self.old, path, a, &mut self.removed)?,
+                std::cmp::Ordering::Greater => take(self.new, path, b, &mut self.added)?,
+                std::cmp::Ordering::Equal => {
+                    if a.reference() != b.reference() {
+                        self.entry_changed(path, a, b)?;
+                    }
+                    a.skip();
+                    b.skip();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn entry_changed(&mut self, parent: &[u8], a: &mut Leaf, b: &mut Leaf) -> Result<()> {
+        let path = join(parent, a.name());
+        if let (NodeRef::Directory(old), NodeRef::Directory(new)) = (a.node_ref()?, b.node_ref()?) {
+            let old = Directory { id: old, times: a.directory_times(self.old)? };
+            let new = Directory { id: new, times: b.directory_times(self.new)? };
+            self.push(path, old, new);
+            return Ok(());
+        }
+        let (old, new) = (a.entry(self.old)?, b.entry(self.new)?);
+        let kind = match (&old.node, &new.node) {
+            (Node::File(old), Node::File(new)) if old.same_content(new) => DifferenceKind::ModeChanged,
+            (Node::File(_), Node::File(_)) | (Node::Symlink(_), Node::Symlink(_)) => DifferenceKind::Modified,
+            _ => DifferenceKind::TypeChanged,
+        };
+        if let Node::Directory(_) = &old.node {
+            list_below(self.old, &path, &old, &mut self.removed)?;
+        }
+        if let Node::Directory(_) = &new.node {
+            list_below(self.new, &path, &new, &mut self.added)?;
+        }
+        self.differences.push(Difference { path, kind, old: Some(old), new: Some(new) });
+        Ok(())
+    }
+
+    fn directory_changed(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let old = directory_entry(self.old, name, old)?;
+        let new = directory_entry(self.new, name, new)?;
+        let kind = DifferenceKind::ModeChanged;
+        self.differences.push(Difference { path: path.to_vec(), kind, old: Some(old), new: Some(new) });
+        Ok(())
+    }
+}
+
+fn directory_entry(store: &Store, name: &[u8], directory: Directory) -> Result<Entry> {
+    let (node, modified) = store.directory(directory.id, directory.times)?;
+    Ok(Entry { name: name.to_vec(), node: Node::Directory(node), modified, link: None })
+}
+
+fn take(store: &Store, parent: &[u8], leaf: &mut Leaf, into: &mut Vec<Found>) -> Result<()> {
+    let entry = leaf.entry(store)?;
+    into.push(Found { path: join(parent, &entry.name), entry });
+    leaf.skip();
+    Ok(())
+}
+
+/// The entries of a directory; nothing for anything else.
+fn list_below(store: &Store, path: &[u8], entry: &Entry, into: &mut Vec<Found>) -> Result<()> {
+    if let Node::Directory(directory) = &entry.node {
+        let entries = store.directory_entries(directory)?;
+        into.extend(entries.into_iter().map(|entry| Found { path: join(path, &entry.name), entry }));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

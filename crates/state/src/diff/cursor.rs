@@ -1,0 +1,165 @@
+//! A place in the entries of a directory that opens pages only when it is told to.
+
+use std::sync::Arc;
+
+use super::Directory;
+use crate::codec::DecodeError;
+use crate::error::{Result, StoreError};
+use crate::id::NodeId;
+use crate::node::NodeRef;
+use crate::page::{EntryTime, Head, Page};
+use crate::store::Store;
+use crate::tree::Entry;
+
+pub(super) struct Cursor<'s> {
+    store: &'s Store,
+    root: Arc<Page>,
+    /// Pages on the way to the present place, outermost first.
+    open: Vec<Leaf>,
+}
+
+/// What comes next.
+pub(super) enum Next<'c> {
+    /// A page that has not been read.
+    Page(Closed),
+    /// Entries of a page, from the present place on.
+    Entries(&'c mut Leaf),
+    End,
+}
+
+/// A page that has not been read.
+#[derive(Clone, Copy)]
+pub(super) struct Closed {
+    pub(super) id: NodeId,
+    pub(super) level: u8,
+}
+
+impl<'s> Cursor<'s> {
+    pub(super) fn open(store: &'s Store, directory: Directory) -> Result<Self> {
+        let root = store.read_page(&directory.id)?;
+        if !matches!(root.head, Head::Directory { .. }) {
+            return Err(wrong(&directory.id, DecodeError("not a directory")));
+        }
+        let times = Times::of(directory.times);
+        let open = vec![Leaf { id: directory.id, page: Arc::clone(&root), times, at: 0 }];
+        Ok(Self { store, root, open })
+    }
+
+    /// Mode and attributes of the directory.
+    pub(super) fn head(&self) -> &Head {
+        &self.root.head
+    }
+
+    pub(super) fn next(&mut self) -> Result<Next<'_>> {
+        while self.open.last().is_some_and(|top| !top.has_more()) {
+            self.open.pop();
+        }
+        let Some(top) = self.open.last_mut() else { return Ok(Next::End) };
+        if top.page.level == 0 {
+            return Ok(Next::Entries(top));
+        }
+        let child = top.page.child(top.at).map_err(|source| wrong(&top.id, source))?;
+        Ok(Next::Page(Closed { id: child.page, level: top.page.level - 1 }))
+    }
+
+    /// Goes past the page that comes next.
+    pub(super) fn skip(&mut self) {
+        if let Some(top) = self.open.last_mut() {
+            top.skip();
+        }
+    }
+
+    /// Opens the page that comes next.
+    pub(super) fn enter(&mut self, closed: Closed) -> Result<()> {
+        let Some(top) = self.open.last_mut() else { return Ok(()) };
+        let times = match top.times.read(self.store, &top.page)? {
+            Some(times) => {
+                Times::Closed(times.child(top.at).map_err(|source| wrong(&top.id, source))?.page)
+            }
+            None => Times::Unknown,
+        };
+        top.skip();
+        let page = self.store.read_page(&closed.id)?;
+        if !matches!(page.head, Head::Page) || page.level != closed.level {
+            return Err(wrong(&closed.id, DecodeError("not the page that its directory says")));
+        }
+        self.open.push(Leaf { id: closed.id, page, times, at: 0 });
+        Ok(())
+    }
+}
+
+/// A page and a place in it.
+pub(super) struct Leaf {
+    id: NodeId,
+    page: Arc<Page>,
+    times: Times,
+    at: usize,
+}
+
+impl Leaf {
+    pub(super) fn has_more(&self) -> bool {
+        self.at < self.page.len()
+    }
+
+    pub(super) fn skip(&mut self) {
+        self.at += 1;
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        self.page.name(self.at)
+    }
+
+    /// The reference as it is stored.
+    pub(super) fn reference(&self) -> &[u8] {
+        self.page.body(self.at)
+    }
+
+    pub(super) fn node_ref(&self) -> Result<NodeRef<'_>> {
+        self.page.node_ref(self.at).map_err(|source| wrong(&self.id, source))
+    }
+
+    pub(super) fn entry(&mut self, store: &Store) -> Result<Entry> {
+        let times = self.times.read(store, &self.page)?;
+        store.decode_entry(&self.page, times, self.at)
+    }
+
+    /// Where the times of the entry are, which is a directory.
+    pub(super) fn directory_times(&mut self, store: &Store) -> Result<Option<NodeId>> {
+        let Some(times) = self.times.read(store, &self.page)? else { return Ok(None) };
+        match times.time(self.at).map_err(|source| wrong(&self.id, source))? {
+            EntryTime::Directory(times) => Ok(Some(times)),
+            EntryTime::Unknown | EntryTime::Modified { .. } => Ok(None),
+        }
+    }
+}
+
+/// The times of a page, read when something in the page differs.
+enum Times {
+    Unknown,
+    Closed(NodeId),
+    Open(Arc<Page>),
+}
+
+impl Times {
+    fn of(id: Option<NodeId>) -> Self {
+        id.map_or(Self::Unknown, Self::Closed)
+    }
+
+    fn read(&mut self, store: &Store, page: &Page) -> Result<Option<&Page>> {
+        if let Self::Closed(id) = self {
+            let times = store.read_page(id)?;
+            if times.level != page.level || times.len() != page.len() {
+                return Err(wrong(id, DecodeError("times of another shape than their directory")));
+            }
+            *self = Self::Open(times);
+        }
+        Ok(match self {
+            Self::Open(times) => Some(times),
+            Self::Unknown | Self::Closed(_) => None,
+        })
+    }
+}
+
+fn wrong(id: &NodeId, source: DecodeError) -> StoreError {
+    StoreError::Undecodable { what: format!("node {id}"), source }
+}

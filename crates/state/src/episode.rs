@@ -1,0 +1,179 @@
+//! Episodes: the trajectory of a search, one record per step.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::change::{Change, Durability};
+use crate::codec::{DecodeError, Decoded};
+use crate::commit::episode_key;
+use crate::error::{Result, StoreError};
+use crate::id::{EpisodeId, SnapshotId};
+use crate::snapshot::Timestamp;
+use crate::store::Store;
+
+/// One step of a search: what was done, what state it led to, what that was worth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Episode {
+    /// Its name.
+    pub id: EpisodeId,
+    /// The state it led to.
+    pub snapshot: SnapshotId,
+    /// The step before; none for the start of a search.
+    pub parent: Option<EpisodeId>,
+    /// What was done.
+    pub action: String,
+    /// What it was worth.
+    pub reward: f64,
+    /// How often the search came by.
+    pub visits: u64,
+    /// The insight diff against the parent's snapshot, when one was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insight: Option<serde_json::Value>,
+    /// Whatever else the search wants to keep.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub data: serde_json::Value,
+    /// When it was added.
+    pub time: Timestamp,
+}
+
+impl Episode {
+    /// A step with one visit and nothing else said about it.
+    pub fn new(snapshot: SnapshotId, parent: Option<EpisodeId>, action: impl Into<String>, reward: f64) -> Self {
+        Self {
+            id: EpisodeId::generate(),
+            snapshot,
+            parent,
+            action: action.into(),
+            reward,
+            visits: 1,
+            insight: None,
+            data: serde_json::Value::Null,
+            time: Timestamp::now(),
+        }
+    }
+}
+
+fn decode(record: &[u8]) -> Decoded<Episode> {
+    serde_json::from_slice(record).map_err(|_| DecodeError("not an episode"))
+}
+
+/// The change that puts a stored episode.
+pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
+    let id = EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("not an episode id"))?);
+    let parent = decode(&record)?.parent;
+    Ok(Change::PutEpisode { id, parent, record })
+}
+
+impl Store {
+    /// Adds an episode, or replaces the one with its id (a search that counts visits does).
+    pub fn put_episode(&self, episode: &Episode, durability: Durability) -> Result<()> {
+        if !episode.reward.is_finite() {
+            return Err(StoreError::Refused(format!("reward {} is not a finite number", episode.reward)));
+        }
+        if self.find_snapshot(&episode.snapshot)?.is_none() {
+            return Err(StoreError::UnknownSnapshot(episode.snapshot));
+        }
+        if let Some(parent) = episode.parent {
+            self.known(&parent)?;
+        }
+        if self.episode(&episode.id)?.is_some_and(|old| old.parent != episode.parent) {
+            return Err(StoreError::Refused(format!("episode {} has another parent", episode.id)));
+        }
+        let record = serde_json::to_vec(episode)
+            .map_err(|error| StoreError::Refused(format!("the episode cannot be written: {error}")))?;
+        let change = Change::PutEpisode { id: episode.id, parent: episode.parent, record };
+        self.commit_changes(vec![change], durability)
+    }
+
+    /// The episode with this id.
+    pub fn episode(&self, id: &EpisodeId) -> Result<Option<Episode>> {
+        let txn = self.inner.index.read()?;
+        let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
+        record.map(decode).transpose().map_err(undecodable)
+    }
+
+    /// The episodes right after this one, or the starts of all searches.
+    pub fn episode_children(&self, parent: Option<&EpisodeId>) -> Result<Vec<Episode>> {
+        let prefix = parent.map_or([0; 16], |parent| *parent.as_bytes());
+        let ids: Vec<EpisodeId> = {
+            let txn = self.inner.index.read()?;
+            let mut ids = Vec::new();
+            for entry in self.inner.index.episode_children.prefix_iter(&txn, &prefix)? {
+                let (key, _) = entry?;
+                ids.extend(key[16..].try_into().ok().map(EpisodeId::from_bytes));
+            }
+            ids
+        };
+        let mut children = Vec::with_capacity(ids.len());
+        for id in ids {
+            children.extend(self.episode(&id)?);
+        }
+        Ok(children)
+    }
+
+    /// The episode and all after it, parents before children; every search when none is given.
+    pub fn episode_subtree(&self, root: Option<&EpisodeId>) -> Result<Vec<Episode>> {
+        let mut open: VecDeque<Episode> = match root {
+            Some(root) => VecDeque::from([self.known(root)?]),
+            None => self.episode_children(None)?.into(),
+        };
+        let mut all = Vec::new();
+        while let Some(episode) = open.pop_front() {
+            open.extend(self.episode_children(Some(&episode.id))?);
+            all.push(episode);
+        }
+        Ok(all)
+    }
+
+    /// The steps from the start of the search to this episode.
+    pub fn episode_path(&self, id: &EpisodeId) -> Result<Vec<Episode>> {
+        let mut path = vec![self.known(id)?];
+        while let Some(parent) = path.last().and_then(|episode| episode.parent) {
+            path.push(self.known(&parent)?);
+        }
+        path.reverse();
+        Ok(path)
+    }
+
+    /// The leaf with the highest reward below `root` (more visits, then the newer, break a tie).
+    pub fn best_episode(&self, root: Option<&EpisodeId>) -> Result<Option<Episode>> {
+        let mut best: Option<Episode> = None;
+        for episode in self.episode_subtree(root)? {
+            let better = best.as_ref().is_none_or(|best| {
+                let key = |episode: &Episode| (episode.visits, episode.id);
+                episode.reward.total_cmp(&best.reward).then_with(|| key(&episode).cmp(&key(best))).is_gt()
+            });
+            if better && !self.has_children(&episode.id)? {
+                best = Some(episode);
+            }
+        }
+        Ok(best)
+    }
+
+    /// Removes an episode and all after it.
+    pub fn remove_episodes(&self, root: &EpisodeId) -> Result<usize> {
+        let subtree = self.episode_subtree(Some(root))?;
+        let changes = subtree
+            .iter()
+            .map(|episode| Change::RemoveEpisode { id: episode.id, parent: episode.parent })
+            .collect();
+        self.commit_changes(changes, Durability::Synced)?;
+        Ok(subtree.len())
+    }
+
+    fn known(&self, id: &EpisodeId) -> Result<Episode> {
+        self.episode(id)?.ok_or_else(|| StoreError::Refused(format!("episode `{id}` not found")))
+    }
+
+    fn has_children(&self, id: &EpisodeId) -> Result<bool> {
+        let txn = self.inner.index.read()?;
+        let key = episode_key(Some(id.as_bytes()), &[0; 16]);
+        Ok(self.inner.index.episode_children.prefix_iter(&txn, &key[..16])?.next().is_some())
+    }
+}
+
+fn undecodable(source: DecodeError) -> StoreError {
+    StoreError::Undecodable { what: "an episode".to_owned(), source }
+}

@@ -1,0 +1,54 @@
+//! Named places where a test can kill the process, fail a write or pause.
+//!
+//! `WORKSPACE_FAILPOINT=name=action[@n]`: at the n-th visit (first by default) of `name`, `kill` the
+//! process with SIGKILL, return the error `enospc` or `eio`, or `pause` for 200 ms. Compiled to nothing
+//! without the feature `failpoints`.
+
+use std::io;
+
+#[cfg(feature = "failpoints")]
+pub(crate) fn hit(name: &str) -> io::Result<()> {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    struct Plan {
+        name: String,
+        action: String,
+        visits_left: AtomicU64,
+    }
+    static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
+    let plan = PLAN.get_or_init(|| {
+        let text = std::env::var("WORKSPACE_FAILPOINT").ok()?;
+        let (name, rest) = text.split_once('=')?;
+        let (action, nth) = rest.split_once('@').unwrap_or((rest, "1"));
+        Some(Plan {
+            name: name.to_owned(),
+            action: action.to_owned(),
+            visits_left: AtomicU64::new(nth.parse().ok()?),
+        })
+    });
+    let Some(plan) = plan else { return Ok(()) };
+    if plan.name != name || plan.visits_left.fetch_sub(1, Ordering::SeqCst) != 1 {
+        return Ok(());
+    }
+    match plan.action.as_str() {
+        "kill" => {
+            let me = rustix::process::getpid();
+            rustix::process::kill_process(me, rustix::process::Signal::KILL)?;
+            Ok(())
+        }
+        "enospc" => Err(rustix::io::Errno::NOSPC.into()),
+        "pause" => {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            Ok(())
+        }
+        _ => Err(rustix::io::Errno::IO.into()),
+    }
+}
+
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+#[expect(clippy::unnecessary_wraps, reason = "the same signature as with the feature")]
+pub(crate) fn hit(_name: &str) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Looking at snapshots: by id, by name, by tree, along their history.
+
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use crate::change::{Change, Durability};
+use crate::error::{Result, StoreError};
+use crate::id::{SnapshotId, TreeId};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+/// What a text that should name a snapshot names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolved {
+    /// Exactly one snapshot.
+    One(SnapshotId),
+    /// Nothing.
+    None,
+    /// The start of more than one id; some of them.
+    Ambiguous(Vec<SnapshotId>),
+}
+
+impl Store {
+    /// The snapshot with this id.
+    pub fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot> {
+        self.find_snapshot(id)?.ok_or(StoreError::UnknownSnapshot(*id))
+    }
+
+    /// The snapshot with this id, if there is one.
+    pub fn find_snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>> {
+        let txn = self.inner.index.read()?;
+        self.inner.index.snapshots.get(&txn, id.as_bytes())?.map(decode).transpose()
+    }
+
+    /// All snapshots, oldest first.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let txn = self.inner.index.read()?;
+        let rows = self.inner.index.rows(&txn, &self.inner.index.snapshots)?;
+        rows.iter().map(|(_, record)| decode(record)).collect()
+    }
+
+    /// The snapshots that have a tree: states reached more than once in a search.
+    pub fn snapshots_with_tree(&self, tree: &TreeId) -> Result<Vec<SnapshotId>> {
+        let txn = self.inner.index.read()?;
+        let mut found = Vec::new();
+        for entry in self.inner.index.trees.prefix_iter(&txn, tree.as_bytes())? {
+            let (key, _) = entry?;
+            found.extend(key[32..].try_into().ok().map(SnapshotId::from_bytes));
+        }
+        Ok(found)
+    }
+
+    /// Removes snapshots. Their content goes with the next collection, unless something else has it too.
+    pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
+        let unique: HashSet<&SnapshotId> = ids.iter().collect();
+        let changes = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
+        self.commit_changes(changes, Durability::Synced)
+    }
+
+    /// What `text` names: a reference, an id, or the unambiguous start of an id.
+    pub fn resolve(&self, text: &str) -> Result<Resolved> {
+        if let Some(id) = self.reference(text)? {
+            return Ok(Resolved::One(id));
+        }
+        if let Ok(id) = text.parse::<SnapshotId>() {
+            return Ok(self.find_snapshot(&id)?.map_or(Resolved::None, |found| Resolved::One(found.id)));
+        }
+        let Some(start) = Start::parse(text) else { return Ok(Resolved::None) };
+        let txn = self.inner.index.read()?;
+        let mut found = Vec::new();
+        for entry in self.inner.index.snapshots.prefix_iter(&txn, &start.bytes)? {
+            let id: Option<SnapshotId> = entry?.0.try_into().ok().map(SnapshotId::from_bytes);
+            found.extend(id.filter(|id| start.fits(id)));
+            if found.len() > 8 {
+                break;
+            }
+        }
+        Ok(match found.as_slice() {
+            [] => Resolved::None,
+            [one] => Resolved::One(*one),
+            _ => Resolved::Ambiguous(found),
+        })
+    }
+
+    /// The snapshot and all before it, newest first; parents that were removed are left out.
+    pub fn history(&self, from: &SnapshotId) -> Result<History> {
+        let mut history =
+            History { store: self.clone(), open: BinaryHeap::new(), seen: HashSet::new() };
+        history.add(*from)?;
+        Ok(history)
+    }
+
+    /// The newest snapshot that both descend from.
+    pub fn common_ancestor(&self, a: &SnapshotId, b: &SnapshotId) -> Result<Option<SnapshotId>> {
+        // Both histories are walked newest first together; who was reached from both sides is common.
+        let mut open = BinaryHeap::new();
+        let mut sides: HashMap<SnapshotId, u8> = HashMap::new();
+        for (id, side) in [(a, 1), (b, 2)] {
+            *sides.entry(*id).or_insert(0) |= side;
+            open.push(Newest(self.snapshot(id)?));
+        }
+        let mut done = HashSet::new();
+        while let Some(Newest(snapshot)) = open.pop() {
+            let side = sides[&snapshot.id];
+            if side == 3 {
+                return Ok(Some(snapshot.id));
+            }
+            if !done.insert((snapshot.id, side)) {
+                continue;
+            }
+            for parent in snapshot.parents {
+                if let Some(parent) = self.find_snapshot(&parent)? {
+                    *sides.entry(parent.id).or_insert(0) |= side;
+                    open.push(Newest(parent));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn decode(record: &[u8]) -> Result<Snapshot> {
+    Snapshot::decode(record)
+        .map_err(|source| StoreError::Undecodable { what: "a snapshot".to_owned(), source })
+}
+
+/// The first digits of an id.
+struct Start {
+    bytes: Vec<u8>,
+    digits: String,
+}
+
+impl Start {
+    fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
+        if digits.len() < 4 || digits.len() > 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        let bytes = (0..digits.len() / 2)
+            .map(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16))
+            .collect::<std::result::Result<_, _>>()
+            .ok()?;
+        Some(Self { bytes, digits })
+    }
+
+    fn fits(&self, id: &SnapshotId) -> bool {
+        id.to_string().replace('-', "").starts_with(&self.digits)
+    }
+}
+
+/// A walk along the parents of a snapshot, newest first.
+pub struct History {
+    store: Store,
+    open: BinaryHeap<Newest>,
+    seen: HashSet<SnapshotId>,
+}
+
+impl History {
+    fn add(&mut self, id: SnapshotId) -> Result<()> {
+        if self.seen.insert(id) {
+            self.open.extend(self.store.find_snapshot(&id)?.map(Newest));
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for History {
+    type Item = Result<Snapshot>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Newest(snapshot) = self.open.pop()?;
+        for parent in &snapshot.parents {
+            if let Err(error) = self.add(*parent) {
+                return Some(Err(error));
+            }
+        }
+        Some(Ok(snapshot))
+    }
+}
+
+struct Newest(Snapshot);
+
+impl PartialEq for Newest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for Newest {}
+
+impl PartialOrd for Newest {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Newest {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0.time, self.0.id).cmp(&(other.0.time, other.0.id))
+    }
+}

@@ -1,0 +1,173 @@
+//! The index over the packs: LMDB, one key space per kind of thing.
+//!
+//! Never synced by a commit: what it says can be rebuilt from the packs (see `recovery.rs`). A killed
+//! process leaves it consistent; a crashed machine may not, which the boot mark finds out.
+
+use std::path::Path;
+
+use heed::types::Bytes;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+
+use crate::codec::{Decoded, Reader};
+use crate::error::{Result, StoreError};
+use crate::pack::Location;
+use crate::record::Kind;
+
+/// Address space, not memory or disk: room for about half a billion objects.
+const MAP_SIZE: usize = 64 << 30;
+const READERS_MAX: u32 = 1024;
+
+pub(crate) type Table = Database<Bytes, Bytes>;
+pub(crate) type ReadTxn<'a> = RoTxn<'a, WithoutTls>;
+
+/// The tables. Keys are raw ids unless said otherwise.
+pub(crate) struct Index {
+    pub(crate) env: Env<WithoutTls>,
+    /// chunk id → location
+    pub(crate) chunks: Table,
+    /// node id → location
+    pub(crate) nodes: Table,
+    /// kind, object id → location, epoch of condemnation: readable, but absent to whoever wants to reuse it
+    pub(crate) condemned: Table,
+    /// snapshot id → record
+    pub(crate) snapshots: Table,
+    /// tree id, snapshot id → nothing: which snapshots have a tree
+    pub(crate) trees: Table,
+    /// name → snapshot id
+    pub(crate) references: Table,
+    /// episode id → record
+    pub(crate) episodes: Table,
+    /// parent episode id, episode id → nothing
+    pub(crate) episode_children: Table,
+    /// pin id → record
+    pub(crate) pins: Table,
+    /// pack number (big endian) → nothing: packs that commits refer to
+    pub(crate) packs: Table,
+    /// pack number (big endian) → nothing: bulk packs whose content may not be on disk yet
+    pub(crate) unsynced: Table,
+    /// the one key `log` → [`LogState`]
+    pub(crate) meta: Table,
+}
+
+/// Where the log stands. Read and written only under the write lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LogState {
+    /// Number of the last commit.
+    pub(crate) sequence: u64,
+    /// Id of the last commit record: each names the one before, so leftovers never pass for commits.
+    pub(crate) previous: [u8; 32],
+    pub(crate) pack: u32,
+    pub(crate) end: u64,
+    pub(crate) next_pack: u32,
+    /// Grows with every garbage collection.
+    pub(crate) epoch: u64,
+}
+
+impl LogState {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.previous);
+        out.extend_from_slice(&self.pack.to_le_bytes());
+        out.extend_from_slice(&self.end.to_le_bytes());
+        out.extend_from_slice(&self.next_pack.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let state = Self {
+            sequence: reader.u64()?,
+            previous: reader.array()?,
+            pack: reader.u32()?,
+            end: reader.u64()?,
+            next_pack: reader.u32()?,
+            epoch: reader.u64()?,
+        };
+        reader.end()?;
+        Ok(state)
+    }
+}
+
+impl Index {
+    /// Opens or makes the index in `directory`, which exists.
+    pub(crate) fn open(directory: &Path) -> Result<Self> {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(MAP_SIZE).max_dbs(16).max_readers(READERS_MAX);
+        // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the
+        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises.
+        unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD) };
+        // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while
+        // the store's lock is held.
+        let env = unsafe { options.open(directory)? };
+        env.clear_stale_readers()?;
+        let mut txn = env.write_txn()?;
+        let mut table = |name: &str| env.create_database(&mut txn, Some(name));
+        let index = Self {
+            chunks: table("chunks")?,
+            nodes: table("nodes")?,
+            condemned: table("condemned")?,
+            snapshots: table("snapshots")?,
+            trees: table("trees")?,
+            references: table("references")?,
+            episodes: table("episodes")?,
+            episode_children: table("episode_children")?,
+            pins: table("pins")?,
+            packs: table("packs")?,
+            unsynced: table("unsynced")?,
+            meta: table("meta")?,
+            env: env.clone(),
+        };
+        txn.commit()?;
+        Ok(index)
+    }
+
+    pub(crate) fn read(&self) -> Result<ReadTxn<'_>> {
+        Ok(self.env.read_txn()?)
+    }
+
+    pub(crate) fn write(&self) -> Result<RwTxn<'_>> {
+        Ok(self.env.write_txn()?)
+    }
+
+    pub(crate) fn log_state(&self, txn: &RoTxn<'_>) -> Result<Option<LogState>> {
+        let Some(bytes) = self.meta.get(txn, b"log")? else { return Ok(None) };
+        LogState::decode(bytes)
+            .map(Some)
+            .map_err(|source| StoreError::Undecodable { what: "the state of the log".to_owned(), source })
+    }
+
+    pub(crate) fn put_log_state(&self, txn: &mut RwTxn<'_>, state: &LogState) -> Result<()> {
+        Ok(self.meta.put(txn, b"log", &state.encode())?)
+    }
+
+    /// The table of live objects of a kind.
+    pub(crate) fn objects(&self, kind: Kind) -> &Table {
+        if kind == Kind::Chunk { &self.chunks } else { &self.nodes }
+    }
+
+    /// Where a live object lies: one that a commit may rely on.
+    pub(crate) fn live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
+        Ok(self.objects(kind).get(txn, id)?.and_then(Location::decode))
+    }
+
+    /// Where an object lies, be it live or condemned.
+    pub(crate) fn find(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
+        if let Some(location) = self.live(txn, kind, id)? {
+            return Ok(Some(location));
+        }
+        Ok(self.condemned.get(txn, &condemned_key(kind, id))?.and_then(Location::decode))
+    }
+}
+
+pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {
+    let mut key = [kind as u8; 33];
+    key[1..].copy_from_slice(id);
+    key
+}
+
+/// Two ids, one after the other, as a key.
+pub(crate) fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
+    [first, second].concat()
+}

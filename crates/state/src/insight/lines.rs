@@ -1,0 +1,149 @@
+//! Line differences of file contents, with bounded work.
+
+use imara_diff::{Algorithm, Diff, Hunk, InternedInput};
+
+use crate::error::Result;
+use crate::tree::{Entry, Node, Tree};
+
+/// Files larger than this are not compared line by line.
+pub const LINE_DIFF_MAX: u64 = 8 << 20;
+/// How much of a file decides whether it is text; the same as in git.
+const SNIFFED: usize = 8000;
+
+/// The content of an entry, as far as lines are concerned.
+pub(crate) enum Content {
+    /// Not a file, or nothing there.
+    None,
+    Text(Vec<u8>),
+    Binary,
+    TooLarge,
+}
+
+impl Content {
+    /// Reads a file; nothing is read of one that is too large, or more than its start of a binary one.
+    pub(crate) fn of_file(tree: &Tree, entry: Option<&Entry>) -> Result<Self> {
+        let Some(Node::File(file)) = entry.map(|entry| &entry.node) else { return Ok(Self::None) };
+        let size = file.size();
+        if is_binary(&tree.read_range(file, 0, SNIFFED as u64)?) {
+            return Ok(Self::Binary);
+        }
+        if size > LINE_DIFF_MAX {
+            return Ok(Self::TooLarge);
+        }
+        Ok(Self::Text(tree.read(file)?))
+    }
+
+    pub(crate) fn text(&self) -> Option<&[u8]> {
+        match self {
+            Self::None => Some(b""),
+            Self::Text(text) => Some(text),
+            Self::Binary | Self::TooLarge => None,
+        }
+    }
+}
+
+fn is_binary(start: &[u8]) -> bool {
+    start.iter().take(SNIFFED).any(|byte| *byte == 0)
+}
+
+/// How one text becomes another, in lines. A line includes its end, so that a missing last one counts.
+pub(crate) struct LineDiff<'t> {
+    input: InternedInput<&'t [u8]>,
+    diff: Diff,
+}
+
+impl<'t> LineDiff<'t> {
+    pub(crate) fn new(old: &'t [u8], new: &'t [u8]) -> Self {
+        // Filled by hand: the constructor reserves room by guessing from the first lines, which a file
+        // with short first lines can drive to gigabytes.
+        let mut input = InternedInput::default();
+        input.update_before(lines(old));
+        input.update_after(lines(new));
+        let mut diff = Diff::compute(Algorithm::Histogram, &input);
+        diff.postprocess_lines(&input);
+        Self { input, diff }
+    }
+
+    pub(crate) fn added(&self) -> u64 {
+        self.diff.count_additions().into()
+    }
+
+    pub(crate) fn removed(&self) -> u64 {
+        self.diff.count_removals().into()
+    }
+
+    pub(crate) fn old_lines(&self) -> usize {
+        self.input.before.len()
+    }
+
+    pub(crate) fn hunks(&self) -> impl Iterator<Item = Hunk> {
+        self.diff.hunks()
+    }
+
+    /// A line of the old text, counted from 0.
+    pub(crate) fn old_line(&self, at: u32) -> &'t [u8] {
+        self.input.interner[self.input.before[at as usize]]
+    }
+
+    /// A line of the new text, counted from 0.
+    pub(crate) fn new_line(&self, at: u32) -> &'t [u8] {
+        self.input.interner[self.input.after[at as usize]]
+    }
+
+    /// Lines that only the new text has, with their numbers, counted from 1.
+    pub(crate) fn added_lines(&self) -> impl Iterator<Item = (u64, &'t [u8])> {
+        self.diff
+            .hunks()
+            .flat_map(|hunk| hunk.after)
+            .map(|at| (u64::from(at) + 1, self.new_line(at)))
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(old: &str, new: &str) -> (u64, u64) {
+        let diff = LineDiff::new(old.as_bytes(), new.as_bytes());
+        (diff.added(), diff.removed())
+    }
+
+    #[test]
+    fn lines_are_counted_with_their_ends() {
+        assert_eq!(counts("", ""), (0, 0));
+        assert_eq!(counts("", "a\nb"), (2, 0));
+        assert_eq!(counts("a\nb\n", "a\nb"), (1, 1));
+        assert_eq!(counts("a\n", "a\r\n"), (1, 1));
+        assert_eq!(counts("a\nb\nc\n", "a\nc\n"), (0, 1));
+    }
+
+    #[test]
+    fn added_lines_have_the_numbers_of_the_new_text() {
+        let diff = LineDiff::new(b"a\nb\n", b"x\na\ny\nb\nz");
+        let added: Vec<_> = diff.added_lines().collect();
+        assert_eq!(added, [(1, &b"x\n"[..]), (3, b"y\n"), (5, b"z")]);
+    }
+
+    #[test]
+    fn only_the_start_of_a_file_decides_whether_it_is_text() {
+        assert!(is_binary(b"a\0b") && !is_binary(b"") && !is_binary(b"\xff\xfe"));
+        let mut late = vec![b'a'; SNIFFED];
+        late.push(0);
+        assert!(!is_binary(&late));
+        late[SNIFFED - 1] = 0;
+        assert!(is_binary(&late));
+    }
+
+    #[test]
+    fn short_first_lines_do_not_reserve_memory_for_the_rest() {
+        let mut text = b"\n".repeat(20);
+        text.resize(LINE_DIFF_MAX as usize, b'x');
+        let diff = LineDiff::new(b"", &text);
+        assert_eq!(diff.added(), 21);
+        assert!(diff.input.after.capacity() < 1000);
+    }
+}

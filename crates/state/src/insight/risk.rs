@@ -1,0 +1,304 @@
+//! Risks that names, modes and targets show.
+
+use crate::insight::RiskCode;
+use crate::node::NodeKind;
+use crate::tree::{Entry, Node};
+
+const MANIFESTS: [&str; 31] = [
+    "bower.json",
+    "build.gradle",
+    "build.gradle.kts",
+    "build.sbt",
+    "cargo.toml",
+    "cartfile",
+    "composer.json",
+    "conanfile.py",
+    "conanfile.txt",
+    "deno.json",
+    "deno.jsonc",
+    "directory.packages.props",
+    "environment.yaml",
+    "environment.yml",
+    "flake.nix",
+    "gemfile",
+    "go.mod",
+    "go.work",
+    "libs.versions.toml",
+    "mix.exs",
+    "package.json",
+    "package.swift",
+    "packages.config",
+    "pipfile",
+    "podfile",
+    "pom.xml",
+    "pubspec.yaml",
+    "pyproject.toml",
+    "setup.cfg",
+    "setup.py",
+    "vcpkg.json",
+];
+const MANIFEST_ENDINGS: [&str; 5] = [".csproj", ".fsproj", ".vbproj", ".gemspec", ".cabal"];
+
+const LOCK_FILES: [&str; 26] = [
+    "bun.lock",
+    "bun.lockb",
+    "cargo.lock",
+    "cartfile.resolved",
+    "composer.lock",
+    "conan.lock",
+    "deno.lock",
+    "flake.lock",
+    "gemfile.lock",
+    "go.sum",
+    "go.work.sum",
+    "gradle.lockfile",
+    "mix.lock",
+    "npm-shrinkwrap.json",
+    "package-lock.json",
+    "package.resolved",
+    "packages.lock.json",
+    "pdm.lock",
+    "pipfile.lock",
+    "pixi.lock",
+    "pnpm-lock.yaml",
+    "podfile.lock",
+    "poetry.lock",
+    "pubspec.lock",
+    "uv.lock",
+    "yarn.lock",
+];
+
+const CI_FILES: [&str; 18] = [
+    ".appveyor.yml",
+    ".cirrus.yml",
+    ".drone.yml",
+    ".gitlab-ci.yaml",
+    ".gitlab-ci.yml",
+    ".pre-commit-config.yaml",
+    ".travis.yml",
+    ".woodpecker.yaml",
+    ".woodpecker.yml",
+    "appveyor.yml",
+    "azure-pipelines.yaml",
+    "azure-pipelines.yml",
+    "bitbucket-pipelines.yml",
+    "buildspec.yml",
+    "cloudbuild.yaml",
+    "cloudbuild.yml",
+    "jenkinsfile",
+    "wercker.yml",
+];
+/// Everything below these configures continuous integration, wherever in the tree they are.
+const CI_DIRECTORIES: [&str; 12] = [
+    ".buildkite",
+    ".ci",
+    ".circleci",
+    ".forgejo/workflows",
+    ".gitea/workflows",
+    ".github/actions",
+    ".github/workflows",
+    ".gitlab",
+    ".husky",
+    ".semaphore",
+    ".teamcity",
+    ".woodpecker",
+];
+
+const BUILD_SCRIPTS: [&str; 40] = [
+    "build.gradle",
+    "build.gradle.kts",
+    "build.ninja",
+    "build.rs",
+    "build.sh",
+    "build.xml",
+    "build.zig",
+    "build.bazel",
+    "cmakelists.txt",
+    "compose.yaml",
+    "compose.yml",
+    "configure",
+    "configure.ac",
+    "containerfile",
+    "docker-compose.yaml",
+    "docker-compose.yml",
+    "dockerfile",
+    "earthfile",
+    "gnumakefile",
+    "gruntfile.js",
+    "gulpfile.js",
+    "justfile",
+    "magefile.go",
+    "makefile",
+    "makefile.am",
+    "makefile.in",
+    "meson.build",
+    "module.bazel",
+    "noxfile.py",
+    "rakefile",
+    "sconscript",
+    "sconstruct",
+    "settings.gradle",
+    "settings.gradle.kts",
+    "setup.py",
+    "taskfile.yaml",
+    "taskfile.yml",
+    "tox.ini",
+    "workspace.bazel",
+    "wscript",
+];
+/// Bazel's; in lower case these are ordinary names.
+const BUILD_SCRIPTS_EXACT: [&[u8]; 2] = [b"BUILD", b"WORKSPACE"];
+const BUILD_ENDINGS: [&str; 6] = [".bazel", ".bzl", ".cmake", ".dockerfile", ".mk", ".ninja"];
+
+/// What a path is to the tools that act on it. Case is ignored: some of them do.
+pub(crate) fn path_risks(path: &[u8]) -> Vec<RiskCode> {
+    let exact = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let path = String::from_utf8_lossy(path).to_ascii_lowercase();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let mut risks = Vec::new();
+    if MANIFESTS.contains(&name) || has_ending(name, &MANIFEST_ENDINGS) || is_requirements(name) {
+        risks.push(RiskCode::DependencyManifest);
+    }
+    if LOCK_FILES.contains(&name) {
+        risks.push(RiskCode::LockFile);
+    }
+    if CI_FILES.contains(&name) || CI_DIRECTORIES.iter().any(|directory| is_below(&path, directory)) {
+        risks.push(RiskCode::CiConfig);
+    }
+    if BUILD_SCRIPTS.contains(&name)
+        || BUILD_SCRIPTS_EXACT.contains(&exact)
+        || has_ending(name, &BUILD_ENDINGS)
+        || name.starts_with("dockerfile.")
+        || name.starts_with("webpack.config.")
+    {
+        risks.push(RiskCode::BuildScript);
+    }
+    risks
+}
+
+fn has_ending(name: &str, endings: &[&str]) -> bool {
+    endings.iter().any(|ending| name.ends_with(ending))
+}
+
+/// `requirements.txt`, `requirements-dev.txt`, `dev-requirements.in` and the like.
+fn is_requirements(name: &str) -> bool {
+    let stem = name.strip_suffix(".txt").or_else(|| name.strip_suffix(".in"));
+    stem.is_some_and(|stem| stem.starts_with("requirements") || stem.ends_with("requirements"))
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    let mut rest = path;
+    while let Some(at) = rest.find(directory) {
+        let starts = at == 0 || rest.as_bytes()[at - 1] == b'/';
+        if starts && rest.as_bytes().get(at + directory.len()) == Some(&b'/') {
+            return true;
+        }
+        rest = &rest[at + directory.len()..];
+    }
+    false
+}
+
+const EXECUTE: u16 = 0o111;
+const SET_ID: u16 = 0o6000;
+
+/// Risks of what an entry has become.
+pub(crate) fn entry_risks(path: &[u8], old: Option<&Entry>, new: &Entry) -> Vec<RiskCode> {
+    let mut risks = Vec::new();
+    let mode = |entry: &Entry| match entry.node.kind() {
+        NodeKind::Symlink => 0,
+        NodeKind::File | NodeKind::Directory => entry.node.mode(),
+    };
+    let old_file_mode = match old {
+        Some(Entry { node: Node::File(file), .. }) => file.mode,
+        _ => 0,
+    };
+    if let Node::File(file) = &new.node
+        && file.mode & EXECUTE != 0
+        && old_file_mode & EXECUTE == 0
+    {
+        risks.push(RiskCode::BecameExecutable);
+    }
+    if mode(new) & SET_ID & !old.map_or(0, mode) != 0 {
+        risks.push(RiskCode::SetIdBit);
+    }
+    if let Node::Symlink(link) = &new.node
+        && leaves_tree(path, &link.target)
+    {
+        risks.push(RiskCode::SymlinkLeavesTree);
+    }
+    risks
+}
+
+/// Whether a symlink at `path` points outside the tree, judged by its text alone: a link through another
+/// link may leave without this seeing it, and must be contained where links are followed.
+fn leaves_tree(path: &[u8], target: &[u8]) -> bool {
+    if target.starts_with(b"/") {
+        return true;
+    }
+    let mut depth = path.iter().filter(|byte| **byte == b'/').count();
+    for name in target.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." if depth == 0 => return true,
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_tools_act_on_are_known() {
+        use RiskCode::{BuildScript, CiConfig, DependencyManifest, LockFile};
+        for (path, risks) in [
+            ("Cargo.toml", &[DependencyManifest][..]),
+            ("crates/a/Cargo.lock", &[LockFile]),
+            ("requirements-dev.txt", &[DependencyManifest]),
+            ("setup.py", &[DependencyManifest, BuildScript]),
+            (".github/workflows/ci.yml", &[CiConfig]),
+            ("sub/.github/workflows/x/ci.yml", &[CiConfig]),
+            (".ci/Makefile", &[CiConfig, BuildScript]),
+            ("images/Dockerfile.agent", &[BuildScript]),
+            ("rules.mk", &[BuildScript]),
+            ("lib/BUILD", &[BuildScript]),
+            ("lib/build", &[]),
+            ("x.github/workflows/ci.yml", &[]),
+            (".github/workflowsx/ci.yml", &[]),
+            (".github/workflows", &[]),
+            ("src/cargo.toml.rs", &[]),
+            ("notes.txt", &[]),
+        ] {
+            assert_eq!(path_risks(path.as_bytes()), risks, "{path}");
+        }
+    }
+
+    #[test]
+    fn lists_have_no_repetition() {
+        fn distinct(list: &[&str]) -> bool {
+            list.iter().collect::<std::collections::BTreeSet<_>>().len() == list.len()
+                && list.iter().all(|name| name.to_ascii_lowercase() == *name)
+        }
+        assert!(distinct(&MANIFESTS) && distinct(&LOCK_FILES) && distinct(&CI_FILES));
+        assert!(distinct(&BUILD_SCRIPTS) && distinct(&CI_DIRECTORIES));
+    }
+
+    #[test]
+    fn a_symlink_may_climb_no_higher_than_the_root() {
+        for (path, target, leaves) in [
+            ("link", "/etc/passwd", true),
+            ("link", "..", true),
+            ("link", "a/../..", true),
+            ("a/link", "..", false),
+            ("a/link", "../..", true),
+            ("a/b/link", "../../c/./d//e", false),
+            ("a/b/link", "../../../a/b", true),
+            ("link", "..a/...", false),
+        ] {
+            assert_eq!(leaves_tree(path.as_bytes(), target.as_bytes()), leaves, "{path} -> {target}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The state engine.
+
+mod batch;
+mod cache;
+mod change;
+mod checkpoint;
+mod chunker;
+mod codec;
+mod commit;
+mod content;
+mod diff;
+mod episode;
+mod error;
+mod failpoint;
+mod history;
+mod id;
+mod index;
+mod node;
+mod pack;
+mod page;
+mod pin;
+mod record;
+mod recovery;
+mod reference;
+mod references_of;
+mod rewrite;
+mod session;
+mod snapshot;
+mod store;
+mod tree;
+mod virtual_tree;
+
+pub use change::{Durability, Expect};
+pub use codec::DecodeError;
+pub use diff::{Difference, DifferenceKind, diff};
+pub use episode::Episode;
+pub use error::{Result, StoreError};
+pub use history::{History, Resolved};
+pub use id::{ChunkId, EpisodeId, NodeId, ParseIdError, PinId, SnapshotId, TreeId};
+pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
+pub use pin::{Pin, ProcessPin};
+pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
+pub use store::{FORMAT, Store};
+pub use tree::{BadPath, DirectoryNode, Entry, Node, Tree};
+pub use virtual_tree::{Attributes, Stat, TreeError, VirtualEntry, VirtualTree};

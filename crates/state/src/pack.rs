@@ -1,0 +1,298 @@
+//! Packs: append-only files of records, the truth of a store.
+//!
+//! Two roles, one format (16 bytes of header, then records back to back):
+//!
+//! - The **log** is shared: every process appends to it while it holds the index's write lock, at the
+//!   end that the index knows. It holds all commit records, and the objects of small commits. Bytes
+//!   behind the known end are leftovers of a killed writer or zeros written ahead.
+//! - A **bulk** pack is private to the commit that writes it and complete before that commit's record is
+//!   appended to the log.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{IoContext, Result, StoreError};
+use crate::record::{HEADER, Header, Kind};
+
+/// Length of a pack's own header: magic, role, number.
+pub(crate) const PACK_HEADER: u64 = 16;
+const MAGIC: &[u8; 8] = b"EWPACK\x00\x01";
+/// Open packs kept for reading.
+const OPEN_MAX: usize = 256;
+
+/// What a pack is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Role {
+    Log = 1,
+    Bulk = 2,
+}
+
+/// Where a record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Location {
+    pub(crate) pack: u32,
+    pub(crate) offset: u32,
+    /// Length of the whole record.
+    pub(crate) len: u32,
+}
+
+impl Location {
+    pub(crate) fn encode(self) -> [u8; 12] {
+        let mut out = [0; 12];
+        out[..4].copy_from_slice(&self.pack.to_le_bytes());
+        out[4..8].copy_from_slice(&self.offset.to_le_bytes());
+        out[8..].copy_from_slice(&self.len.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        Some(Self { pack: word(0)?, offset: word(4)?, len: word(8)? })
+    }
+}
+
+/// The directory of packs, and those that are open.
+pub(crate) struct Packs {
+    directory: PathBuf,
+    open: Mutex<HashMap<u32, Arc<File>>>,
+}
+
+impl Packs {
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        Self { directory, open: Mutex::new(HashMap::new()) }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn path(&self, pack: u32) -> PathBuf {
+        self.directory.join(format!("{pack:08x}.pack"))
+    }
+
+    /// Makes a new pack, locked from the moment it has its name, so that a collection can tell a pack in
+    /// the making from a leftover. It is found again after a crash only once
+    /// [`Packs::sync_directory`] was called.
+    pub(crate) fn create(&self, pack: u32, role: Role) -> Result<File> {
+        let path = self.path(pack);
+        let new = path.with_extension("new");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new)
+            .at("create", &new)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).at("lock", &new)?;
+        let mut header = [0; PACK_HEADER as usize];
+        header[..8].copy_from_slice(MAGIC);
+        header[8] = role as u8;
+        header[12..].copy_from_slice(&pack.to_le_bytes());
+        file.write_all_at(&header, 0).at("write", &new)?;
+        fs::rename(&new, &path).at("rename", &new)?;
+        Ok(file)
+    }
+
+    pub(crate) fn sync_directory(&self) -> Result<()> {
+        sync_directory(&self.directory)
+    }
+
+    pub(crate) fn open_for_writing(&self, pack: u32) -> Result<File> {
+        let path = self.path(pack);
+        OpenOptions::new().read(true).write(true).open(&path).at("open", &path)
+    }
+
+    /// The pack, opened for reading and remembered.
+    pub(crate) fn open(&self, pack: u32) -> std::io::Result<Arc<File>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.get(&pack) {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(File::open(self.path(pack))?);
+        if open.len() >= OPEN_MAX {
+            open.clear();
+        }
+        open.insert(pack, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Removes a pack that nothing refers to. Readers that have it open finish undisturbed.
+    pub(crate) fn remove(&self, pack: u32) -> Result<()> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
+        let path = self.path(pack);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => other.at("remove", &path),
+        }
+    }
+
+    /// Every pack file there is, in order of number.
+    pub(crate) fn list(&self) -> Result<Vec<u32>> {
+        let mut packs = Vec::new();
+        for entry in fs::read_dir(&self.directory).at("list", &self.directory)? {
+            let name = entry.at("list", &self.directory)?.file_name();
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_suffix(".pack"))
+                .and_then(|hex| u32::from_str_radix(hex, 16).ok());
+            packs.extend(number);
+        }
+        packs.sort_unstable();
+        Ok(packs)
+    }
+
+    /// The stored record at `location`, checked against its checksum; `Ok(None)` when the pack is gone.
+    pub(crate) fn read_stored(&self, location: Location) -> Result<Option<(Header, Vec<u8>)>> {
+        let path = || self.path(location.pack);
+        let file = match self.open(location.pack) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.at("open", &path())?,
+        };
+        let damaged = |reason| StoreError::Damaged {
+            what: "a record".to_owned(),
+            pack: location.pack,
+            offset: u64::from(location.offset),
+            reason,
+        };
+        let mut bytes = vec![0; location.len as usize];
+        match file.read_exact_at(&mut bytes, u64::from(location.offset)) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err(damaged("the pack is shorter than it was"));
+            }
+            other => other.at("read", &path())?,
+        }
+        let Some((head, stored)) = bytes.split_first_chunk::<HEADER>() else {
+            return Err(damaged("the index gives an impossible length"));
+        };
+        let header = Header::decode(head)
+            .map_err(|error| damaged(error.0))?
+            .ok_or_else(|| damaged("there are zeros where a record was"))?;
+        if !header.is_intact(head, stored) {
+            return Err(damaged("its checksum does not match"));
+        }
+        bytes.drain(..HEADER);
+        Ok(Some((header, bytes)))
+    }
+
+    /// The content of the record at `location`, proven to be what `id` names.
+    pub(crate) fn read(&self, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+        let Some((header, stored)) = self.read_stored(location)? else { return Ok(None) };
+        let damaged = |reason| StoreError::Damaged {
+            what: format!("{} {}", kind.name(), crate::id::ChunkId::from_bytes(*id)),
+            pack: location.pack,
+            offset: u64::from(location.offset),
+            reason,
+        };
+        if header.kind != kind || &header.id != id {
+            return Err(damaged("another record is in its place"));
+        }
+        header.open(&stored).map(Some).map_err(|error| damaged(error.0))
+    }
+
+    /// Goes through the intact records of a pack.
+    ///
+    /// A header of zeros is the end. Damaged bytes are skipped up to the next intact record, so that one
+    /// flipped bit costs one record.
+    pub(crate) fn scan(
+        &self,
+        pack: u32,
+        mut record: impl FnMut(Location, &Header, &[u8]) -> Result<()>,
+    ) -> Result<Scan> {
+        let path = self.path(pack);
+        let file = File::open(&path).at("open", &path)?;
+        let length = file.metadata().at("stat", &path)?.len();
+        let mut head = [0; PACK_HEADER as usize];
+        if file.read_exact_at(&mut head, 0).is_err() || &head[..8] != MAGIC {
+            return Ok(Scan { role: None, damaged: length });
+        }
+        let role = match head[8] {
+            1 => Some(Role::Log),
+            2 => Some(Role::Bulk),
+            _ => None,
+        };
+        let mut window = Window::new(&file, length);
+        let mut at = PACK_HEADER;
+        let mut damaged = 0;
+        while at + HEADER as u64 <= length {
+            match window.record(at).at("read", &path)? {
+                Found::Record(header, stored) => {
+                    let location = Location { pack, offset: at as u32, len: header.total() as u32 };
+                    record(location, &header, stored)?;
+                    at += header.total();
+                }
+                Found::End => break,
+                Found::Damage => {
+                    damaged += 1;
+                    at += 1;
+                }
+            }
+        }
+        Ok(Scan { role, damaged })
+    }
+}
+
+/// What a scan of a pack found.
+pub(crate) struct Scan {
+    /// `None` when the file does not even begin like a pack.
+    pub(crate) role: Option<Role>,
+    /// How many bytes belong to no intact record.
+    pub(crate) damaged: u64,
+}
+
+enum Found<'a> {
+    Record(Header, &'a [u8]),
+    End,
+    Damage,
+}
+
+/// Sequential reading with a buffer that grows for a large record.
+struct Window<'a> {
+    file: &'a File,
+    length: u64,
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    const STEP: u64 = 1 << 20;
+
+    fn new(file: &'a File, length: u64) -> Self {
+        Self { file, length, start: 0, buffer: Vec::new() }
+    }
+
+    fn record(&mut self, at: u64) -> std::io::Result<Found<'_>> {
+        let mut head = [0; HEADER];
+        head.copy_from_slice(self.at(at, HEADER)?);
+        let header = match Header::decode(&head) {
+            Ok(Some(header)) if at + header.total() <= self.length => header,
+            Ok(None) => return Ok(Found::End),
+            _ => return Ok(Found::Damage),
+        };
+        let stored = self.at(at + HEADER as u64, header.stored as usize)?;
+        let intact = header.is_intact(&head, stored);
+        Ok(if intact { Found::Record(header, stored) } else { Found::Damage })
+    }
+
+    fn at(&mut self, offset: u64, len: usize) -> std::io::Result<&[u8]> {
+        let end = offset + len as u64;
+        if offset < self.start || end > self.start + self.buffer.len() as u64 {
+            let fill = (end - offset).max(Self::STEP).min(self.length - offset);
+            self.buffer.resize(fill as usize, 0);
+            self.start = offset;
+            self.file.read_exact_at(&mut self.buffer, offset)?;
+        }
+        let from = (offset - self.start) as usize;
+        Ok(&self.buffer[from..from + len])
+    }
+}
+
+/// Makes names in a directory durable.
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    File::open(path).and_then(|directory| directory.sync_all()).at("sync", path)
+}

@@ -1,0 +1,471 @@
+//! Lists of directory entries: sorted by name bytes, split into pages when long.
+//!
+//! A list of at most [`LIST_MAX`] items is stored in one piece. A longer one is split after every item
+//! whose name's hash has its low [`SPLIT_BITS`] zero, and the list of pages is treated the same way with
+//! the next bits. Where a list splits depends on names alone, never on how it came about, so equal
+//! directories have equal pages and a change in a directory of a million entries rewrites a page or two.
+//!
+//! ```text
+//! list    level u8, count, items
+//! entry   name, reference (see `node.rs`)           level 0 of a directory
+//! child   last name below, entries below, page id   level > 0 of a directory
+//! time    0 | 1, times id | 2, seconds, nanoseconds | 3, seconds, nanoseconds, link label u64
+//!         (unknown, directory, file or symlink, hard-linked file)    level 0 of times
+//! child   entries below, page id                    level > 0 of times
+//! ```
+//!
+//! Times have the same shape as the directory they belong to, item by item, without the names. Files
+//! with equal link labels in one snapshot are one file with several names.
+
+use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::error::Result;
+use crate::id::NodeId;
+use crate::node::{
+    self, NodeRef, TAG_DIRECTORY, TAG_PAGE, TAG_TIMES, TAG_TIMES_PAGE, Xattrs, is_valid_name,
+};
+use crate::snapshot::Timestamp;
+
+/// Longest list stored in one piece.
+pub(crate) const LIST_MAX: usize = 256;
+/// A page of a longer list has 2^7 items on average.
+pub(crate) const SPLIT_BITS: u32 = 7;
+const LEVEL_MAX: u8 = 8;
+
+/// Takes nodes that are being written.
+pub(crate) trait NodeSink {
+    fn put_node(&self, node: &[u8]) -> Result<NodeId>;
+}
+
+/// When an entry was modified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryTime {
+    Unknown,
+    /// A directory: its own times are in its times node.
+    Directory(NodeId),
+    Modified { time: Timestamp, link: Option<u64> },
+}
+
+impl EntryTime {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(33);
+        match self {
+            Self::Unknown => out.push(0),
+            Self::Directory(times) => {
+                out.push(1);
+                out.extend_from_slice(times.as_bytes());
+            }
+            Self::Modified { time, link } => {
+                out.push(if link.is_some() { 3 } else { 2 });
+                encode_time(&mut out, time);
+                if let Some(link) = link {
+                    out.extend_from_slice(&link.to_le_bytes());
+                }
+            }
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let time = Self::read(&mut reader)?;
+        reader.end()?;
+        Ok(time)
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Decoded<Self> {
+        Ok(match reader.u8()? {
+            0 => Self::Unknown,
+            1 => Self::Directory(NodeId::from_bytes(reader.array()?)),
+            2 => Self::Modified { time: read_time(reader)?, link: None },
+            3 => Self::Modified { time: read_time(reader)?, link: Some(reader.u64()?) },
+            _ => return Err(DecodeError("unknown kind of time")),
+        })
+    }
+}
+
+fn encode_time(out: &mut Vec<u8>, time: Timestamp) {
+    out.zigzag(time.0.div_euclid(1_000_000_000));
+    out.varint(time.0.rem_euclid(1_000_000_000) as u64);
+}
+
+fn read_time(reader: &mut Reader<'_>) -> Decoded<Timestamp> {
+    let seconds = reader.zigzag()?;
+    let nanos = reader.varint()?;
+    if nanos >= 1_000_000_000 {
+        return Err(DecodeError("more nanoseconds than a second has"));
+    }
+    let total = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    i64::try_from(total).map(Timestamp).map_err(|_| DecodeError("a time out of range"))
+}
+
+/// What stands before the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Head {
+    Directory { mode: u16, xattrs: Xattrs },
+    Page,
+    /// When the directory itself was modified.
+    Times(Option<Timestamp>),
+    TimesPage,
+}
+
+impl Head {
+    fn has_names(&self) -> bool {
+        matches!(self, Self::Directory { .. } | Self::Page)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Directory { mode, xattrs } => {
+                out.push(TAG_DIRECTORY);
+                out.push(node::flags(xattrs));
+                out.extend_from_slice(&mode.to_le_bytes());
+                node::encode_xattrs(&mut out, xattrs);
+            }
+            Self::Page => out.push(TAG_PAGE),
+            Self::Times(None) => out.extend_from_slice(&[TAG_TIMES, 0]),
+            Self::Times(Some(time)) => {
+                out.extend_from_slice(&[TAG_TIMES, 1]);
+                encode_time(&mut out, *time);
+            }
+            Self::TimesPage => out.push(TAG_TIMES_PAGE),
+        }
+        out
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Decoded<Self> {
+        Ok(match reader.u8()? {
+            TAG_DIRECTORY => {
+                let flags = reader.u8()?;
+                if flags > 1 {
+                    return Err(DecodeError("unknown flags of a directory"));
+                }
+                let mode = node::decode_mode(reader)?;
+                Self::Directory { mode, xattrs: node::decode_xattrs(reader, flags)? }
+            }
+            TAG_PAGE => Self::Page,
+            TAG_TIMES => match reader.u8()? {
+                0 => Self::Times(None),
+                1 => Self::Times(Some(read_time(reader)?)),
+                _ => return Err(DecodeError("unknown flags of times")),
+            },
+            TAG_TIMES_PAGE => Self::TimesPage,
+            _ => return Err(DecodeError("not a list")),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    name: u32,
+    body: u32,
+    end: u32,
+    name_len: u8,
+}
+
+/// A decoded list: a directory's root, one of its pages, or the same of its times.
+#[derive(Debug)]
+pub(crate) struct Page {
+    bytes: Box<[u8]>,
+    pub(crate) head: Head,
+    pub(crate) level: u8,
+    items: Vec<Item>,
+    /// Entries in this list and below.
+    pub(crate) entries: u64,
+}
+
+/// A page below: where it ends, how much it holds, its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Child {
+    pub(crate) entries: u64,
+    pub(crate) page: NodeId,
+}
+
+impl Page {
+    pub(crate) fn decode(bytes: Vec<u8>) -> Decoded<Self> {
+        let mut reader = Reader::new(&bytes);
+        let head = Head::read(&mut reader)?;
+        let level = reader.u8()?;
+        if level > LEVEL_MAX {
+            return Err(DecodeError("a list too deep"));
+        }
+        let count = reader.count(1)?;
+        let mut items = Vec::with_capacity(count);
+        let mut entries = 0u64;
+        let mut last: &[u8] = b"";
+        for _ in 0..count {
+            let (name, item) = read_item(&mut reader, &head, level, &mut entries)?;
+            if head.has_names() && (!is_valid_name(name) || name <= last) {
+                return Err(DecodeError("a name that is impossible or out of order"));
+            }
+            last = name;
+            items.push(item);
+        }
+        reader.end()?;
+        if level > 0 && items.is_empty() {
+            return Err(DecodeError("a list of pages without pages"));
+        }
+        Ok(Self { bytes: bytes.into_boxed_slice(), head, level, items, entries })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// About how much memory this takes.
+    pub(crate) fn weight(&self) -> usize {
+        self.bytes.len() + self.items.len() * size_of::<Item>() + 128
+    }
+
+    /// The name of an entry, or the last name of a child page. Empty in times.
+    pub(crate) fn name(&self, at: usize) -> &[u8] {
+        let item = self.items[at];
+        &self.bytes[item.name as usize..item.name as usize + item.name_len as usize]
+    }
+
+    /// The encoded reference or time of an item at level 0.
+    pub(crate) fn body(&self, at: usize) -> &[u8] {
+        let item = self.items[at];
+        &self.bytes[item.body as usize..item.end as usize]
+    }
+
+    pub(crate) fn node_ref(&self, at: usize) -> Decoded<NodeRef<'_>> {
+        NodeRef::decode(self.body(at))
+    }
+
+    pub(crate) fn time(&self, at: usize) -> Decoded<EntryTime> {
+        EntryTime::decode(self.body(at))
+    }
+
+    /// The child page of an item above level 0.
+    pub(crate) fn child(&self, at: usize) -> Decoded<Child> {
+        read_child(&mut Reader::new(self.body(at)))
+    }
+
+    /// The position of the entry called `name` at level 0, or of the page that would hold it above.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
+        if self.level == 0 {
+            return self.items.binary_search_by(|item| self.item_name(item).cmp(name)).ok();
+        }
+        let at = self.items.partition_point(|item| self.item_name(item) < name);
+        (at < self.items.len()).then_some(at)
+    }
+
+    fn item_name(&self, item: &Item) -> &[u8] {
+        &self.bytes[item.name as usize..item.name as usize + item.name_len as usize]
+    }
+}
+
+fn read_item<'a>(
+    reader: &mut Reader<'a>,
+    head: &Head,
+    level: u8,
+    entries: &mut u64,
+) -> Decoded<(&'a [u8], Item)> {
+    let name = if head.has_names() { reader.blob()? } else { &[] };
+    let body = reader.position();
+    if level > 0 {
+        let child = read_child(reader)?;
+        *entries = entries.checked_add(child.entries).ok_or(DecodeError("too many entries"))?;
+    } else {
+        *entries += 1;
+        if head.has_names() {
+            NodeRef::read(reader)?;
+        } else {
+            EntryTime::read(reader)?;
+        }
+    }
+    let name_len = u8::try_from(name.len()).map_err(|_| DecodeError("a name too long"))?;
+    let item = Item {
+        name: (body - name.len()) as u32,
+        body: body as u32,
+        end: reader.position() as u32,
+        name_len,
+    };
+    Ok((name, item))
+}
+
+fn read_child(reader: &mut Reader<'_>) -> Decoded<Child> {
+    let entries = reader.varint()?;
+    Ok(Child { entries, page: NodeId::from_bytes(reader.array()?) })
+}
+
+/// Where lists split: FNV-1a with a finishing mix. Part of the format.
+pub(crate) fn name_hash(name: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in name {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ hash >> 33
+}
+
+fn ends_page(name: &[u8], level: u8) -> bool {
+    let bits = name_hash(name) >> (SPLIT_BITS * u32::from(level));
+    bits & ((1 << SPLIT_BITS) - 1) == 0
+}
+
+/// A finished page of a directory and of its times.
+#[derive(Debug, Clone)]
+pub(crate) struct PageRef {
+    pub(crate) last_name: Vec<u8>,
+    pub(crate) entries: u64,
+    pub(crate) page: NodeId,
+    pub(crate) times: NodeId,
+}
+
+/// Writes a directory and its times from entries in order of name.
+pub(crate) struct DirectoryWriter<'s, S> {
+    sink: &'s S,
+    paged: bool,
+    list: Vec<u8>,
+    times: Vec<u8>,
+    waiting: u64,
+    last_name: Vec<u8>,
+    pages: Vec<PageRef>,
+}
+
+impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
+    /// `total` is how many entries will come: it decides the form.
+    pub(crate) fn new(sink: &'s S, total: u64) -> Self {
+        Self {
+            sink,
+            paged: total > LIST_MAX as u64,
+            list: Vec::new(),
+            times: Vec::new(),
+            waiting: 0,
+            last_name: Vec::new(),
+            pages: Vec::new(),
+        }
+    }
+
+    /// Adds an entry from its encoded reference and time.
+    pub(crate) fn push(&mut self, name: &[u8], reference: &[u8], time: &[u8]) -> Result<()> {
+        self.list.blob(name);
+        self.list.extend_from_slice(reference);
+        self.times.extend_from_slice(time);
+        self.waiting += 1;
+        if self.paged {
+            self.last_name.clear();
+            self.last_name.extend_from_slice(name);
+            if ends_page(name, 0) {
+                self.end_page()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a page may be added as it is: nothing waits to be completed by its entries.
+    pub(crate) fn at_page_start(&self) -> bool {
+        self.paged && self.waiting == 0
+    }
+
+    /// Adds a page that ends where pages end.
+    pub(crate) fn push_page(&mut self, page: PageRef) {
+        debug_assert!(self.at_page_start());
+        self.pages.push(page);
+    }
+
+    fn end_page(&mut self) -> Result<()> {
+        if self.waiting == 0 {
+            return Ok(());
+        }
+        let page = self.sink.put_node(&list_node(&Head::Page, 0, self.waiting, &self.list))?;
+        let times = self.sink.put_node(&list_node(&Head::TimesPage, 0, self.waiting, &self.times))?;
+        self.pages.push(PageRef {
+            last_name: std::mem::take(&mut self.last_name),
+            entries: std::mem::take(&mut self.waiting),
+            page,
+            times,
+        });
+        self.list.clear();
+        self.times.clear();
+        Ok(())
+    }
+
+    /// Writes the directory node and its times node.
+    pub(crate) fn finish(mut self, head: &Head, modified: Option<Timestamp>) -> Result<(NodeId, NodeId)> {
+        if !self.paged {
+            let directory = self.sink.put_node(&list_node(head, 0, self.waiting, &self.list))?;
+            let times =
+                self.sink.put_node(&list_node(&Head::Times(modified), 0, self.waiting, &self.times))?;
+            return Ok((directory, times));
+        }
+        self.end_page()?;
+        let mut level = 1;
+        let mut pages = std::mem::take(&mut self.pages);
+        while pages.len() > LIST_MAX && level < LEVEL_MAX {
+            pages = self.join(&pages, level)?;
+            level += 1;
+        }
+        let (list, times) = children(&pages);
+        let count = pages.len() as u64;
+        let directory = self.sink.put_node(&list_node(head, level, count, &list))?;
+        let times = self.sink.put_node(&list_node(&Head::Times(modified), level, count, &times))?;
+        Ok((directory, times))
+    }
+
+    fn join(&self, pages: &[PageRef], level: u8) -> Result<Vec<PageRef>> {
+        let mut joined = Vec::new();
+        for group in pages.chunk_by(|page, _| !ends_page(&page.last_name, level)) {
+            let (list, times) = children(group);
+            let count = group.len() as u64;
+            joined.push(PageRef {
+                last_name: group.last().map(|page| page.last_name.clone()).unwrap_or_default(),
+                entries: group.iter().map(|page| page.entries).sum(),
+                page: self.sink.put_node(&list_node(&Head::Page, level, count, &list))?,
+                times: self.sink.put_node(&list_node(&Head::TimesPage, level, count, &times))?,
+            });
+        }
+        Ok(joined)
+    }
+}
+
+fn children(pages: &[PageRef]) -> (Vec<u8>, Vec<u8>) {
+    let mut list = Vec::with_capacity(pages.len() * 56);
+    let mut times = Vec::with_capacity(pages.len() * 36);
+    for page in pages {
+        list.blob(&page.last_name);
+        list.varint(page.entries);
+        list.extend_from_slice(page.page.as_bytes());
+        times.varint(page.entries);
+        times.extend_from_slice(page.times.as_bytes());
+    }
+    (list, times)
+}
+
+fn list_node(head: &Head, level: u8, count: u64, items: &[u8]) -> Vec<u8> {
+    let mut out = head.encode();
+    out.reserve(items.len() + 4);
+    out.push(level);
+    out.varint(count);
+    out.extend_from_slice(items);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_lists_split_is_frozen() {
+        assert_eq!(name_hash(b""), 0xecba_3df2_c338_3c52);
+        assert_eq!(name_hash(b"README.md"), FROZEN_README);
+    }
+
+    const FROZEN_README: u64 = 0x58e5_9bff_9519_d56e;
+
+    #[test]
+    fn times_round_trip() {
+        for time in [
+            EntryTime::Unknown,
+            EntryTime::Directory(NodeId::of(b"x")),
+            EntryTime::Modified { time: Timestamp(-1), link: None },
+            EntryTime::Modified { time: Timestamp(i64::MAX), link: Some(7) },
+            EntryTime::Modified { time: Timestamp(i64::MIN), link: None },
+        ] {
+            assert_eq!(EntryTime::decode(&time.encode()).unwrap(), time);
+        }
+    }
+}

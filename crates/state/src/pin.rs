@@ -1,0 +1,153 @@
+//! Pins: what keeps a tree alive although no snapshot may name it any more.
+//!
+//! A mount or a workspace pins what it uses. A pin either lasts until it is removed, or ends with the
+//! process that made it (its lock file says whether that process lives).
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::change::{Change, Durability};
+use crate::codec::{Decoded, Reader, Write};
+use crate::error::{IoContext, Result};
+use crate::id::{NodeId, PinId, SnapshotId, TreeId};
+use crate::record::Kind;
+use crate::references_of::ObjectId;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+/// A pin as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// Its name.
+    pub id: PinId,
+    /// The snapshot it was made for.
+    pub snapshot: SnapshotId,
+    /// The content kept.
+    pub tree: TreeId,
+    /// The times kept.
+    pub times: NodeId,
+    /// Who holds it, for people.
+    pub owner: String,
+    /// Whether it ends with its process.
+    pub of_process: bool,
+}
+
+impl Pin {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(112 + self.owner.len());
+        out.extend_from_slice(self.snapshot.as_bytes());
+        out.extend_from_slice(self.tree.as_bytes());
+        out.extend_from_slice(self.times.as_bytes());
+        out.push(u8::from(self.of_process));
+        out.blob(self.owner.as_bytes());
+        out
+    }
+
+    fn decode(id: PinId, bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let pin = Self {
+            id,
+            snapshot: SnapshotId::from_bytes(reader.array()?),
+            tree: TreeId::from_bytes(reader.array()?),
+            times: NodeId::from_bytes(reader.array()?),
+            of_process: reader.u8()? == 1,
+            owner: reader.text()?,
+        };
+        reader.end()?;
+        Ok(pin)
+    }
+}
+
+/// What a stored pin keeps alive.
+pub(crate) fn roots(record: &[u8]) -> Vec<ObjectId> {
+    Pin::decode(PinId::from_bytes([0; 16]), record).map_or_else(
+        |_| Vec::new(),
+        |pin| vec![(Kind::Node, *pin.tree.as_bytes()), (Kind::Node, *pin.times.as_bytes())],
+    )
+}
+
+/// A pin that ends when this is dropped or its process dies.
+pub struct ProcessPin {
+    store: Store,
+    id: PinId,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Store {
+    /// Keeps what a snapshot holds until the pin is removed.
+    pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
+        let id = PinId::generate();
+        self.put_pin(id, snapshot, owner, false)?;
+        Ok(id)
+    }
+
+    /// Keeps what a snapshot holds while the returned value lives.
+    pub fn pin_for_process(&self, snapshot: &Snapshot, owner: &str) -> Result<ProcessPin> {
+        let id = PinId::generate();
+        let path = self.pin_lock(id);
+        let parent = self.path().join("pins");
+        fs::create_dir_all(&parent).at("create", &parent)?;
+        let lock = File::create_new(&path).at("create", &path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).at("lock", &path)?;
+        self.put_pin(id, snapshot, owner, true)?;
+        Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
+    }
+
+    fn put_pin(&self, id: PinId, snapshot: &Snapshot, owner: &str, of_process: bool) -> Result<()> {
+        let pin = Pin {
+            id,
+            snapshot: snapshot.id,
+            tree: snapshot.tree,
+            times: snapshot.times,
+            owner: owner.to_owned(),
+            of_process,
+        };
+        let change = Change::PutPin { id, record: pin.encode() };
+        let durability = if of_process { Durability::Buffered } else { Durability::Synced };
+        self.commit_changes(vec![change], durability)
+    }
+
+    /// Ends a pin.
+    pub fn unpin(&self, id: PinId) -> Result<()> {
+        self.commit_changes(vec![Change::RemovePin(id)], Durability::Buffered)
+    }
+
+    /// All pins.
+    pub fn pins(&self) -> Result<Vec<Pin>> {
+        let txn = self.inner.index.read()?;
+        let rows = self.inner.index.rows(&txn, &self.inner.index.pins)?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|(id, record)| Pin::decode(PinId::from_bytes(id.try_into().ok()?), &record).ok())
+            .collect())
+    }
+
+    /// Removes the pins of processes that died.
+    pub(crate) fn drop_dead_pins(&self) -> Result<()> {
+        let mut changes = Vec::new();
+        for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
+            let alive = File::open(self.pin_lock(pin.id))
+                .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err());
+            if !alive {
+                crate::store::remove_if_there(&self.pin_lock(pin.id))?;
+                changes.push(Change::RemovePin(pin.id));
+            }
+        }
+        if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
+    }
+
+    fn pin_lock(&self, id: PinId) -> PathBuf {
+        self.path().join("pins").join(id.to_string())
+    }
+}
+
+impl Drop for ProcessPin {
+    fn drop(&mut self) {
+        // What fails here is cleaned up by the next collection: the lock ends in any case.
+        drop(self.store.unpin(self.id));
+        drop(fs::remove_file(&self.path));
+    }
+}

@@ -1,0 +1,128 @@
+//! Paths as text that can be read back: as they are where that is safe, C-quoted where it is not.
+//!
+//! A quoted path stands between double quotes with the escapes that git uses, so git reads it too. Names
+//! that are plain UTF-8 are left alone, whatever their script.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// `path` as text on one line: unchanged, or in double quotes with C escapes where it has control
+/// characters, quotes, backslashes or bytes that are not UTF-8.
+pub fn quote_path(path: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(path) {
+        Ok(text) if !text.bytes().any(needs_escape) => Cow::Borrowed(text),
+        _ => Cow::Owned(quoted(path)),
+    }
+}
+
+/// The path that [`quote_path`] wrote as `text`; nothing when it cannot have written that.
+pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
+    match text.strip_prefix('"') {
+        None => Some(Cow::Borrowed(text.as_bytes())),
+        Some(rest) => unquoted(rest.strip_suffix('"')?.as_bytes()).map(Cow::Owned),
+    }
+}
+
+fn needs_escape(byte: u8) -> bool {
+    byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7f)
+}
+
+fn quoted(path: &[u8]) -> String {
+    let mut out = String::with_capacity(path.len() + 8);
+    out.push('"');
+    for chunk in path.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match u8::try_from(character).ok().filter(|byte| needs_escape(*byte)) {
+                Some(byte) => escape(&mut out, byte),
+                None => out.push(character),
+            }
+        }
+        for byte in chunk.invalid() {
+            escape(&mut out, *byte);
+        }
+    }
+    out.push('"');
+    out
+}
+
+const LETTERS: [(u8, char); 9] = [
+    (0x07, 'a'),
+    (0x08, 'b'),
+    (b'\t', 't'),
+    (b'\n', 'n'),
+    (0x0b, 'v'),
+    (0x0c, 'f'),
+    (b'\r', 'r'),
+    (b'"', '"'),
+    (b'\\', '\\'),
+];
+
+fn escape(out: &mut String, byte: u8) {
+    out.push('\\');
+    match LETTERS.iter().find(|(escaped, _)| *escaped == byte) {
+        Some((_, letter)) => out.push(*letter),
+        None => write!(out, "{byte:03o}").unwrap_or_else(|_| unreachable!("a string takes everything")),
+    }
+}
+
+fn unquoted(mut text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    while let [first, rest @ ..] = text {
+        text = rest;
+        if *first != b'\\' {
+            out.push(*first);
+            continue;
+        }
+        let [escaped, rest @ ..] = text else { return None };
+        if let Some((byte, _)) = LETTERS.iter().find(|(_, letter)| *letter as u8 == *escaped) {
+            out.push(*byte);
+            text = rest;
+        } else {
+            let (digits, rest) = text.split_at_checked(3)?;
+            out.push(octal(digits)?);
+            text = rest;
+        }
+    }
+    Some(out)
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    digits.iter().try_fold(0u8, |value, digit| {
+        let digit = char::from(*digit).to_digit(8)?;
+        value.checked_mul(8)?.checked_add(digit as u8)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_paths_are_left_alone() {
+        for path in ["src/main.rs", "with space", "über/文.txt", ""] {
+            assert_eq!(quote_path(path.as_bytes()), path);
+        }
+    }
+
+    #[test]
+    fn odd_paths_are_quoted_as_git_quotes_them() {
+        assert_eq!(quote_path(b"a\nb\t\"c\\"), r#""a\nb\t\"c\\""#);
+        assert_eq!(quote_path(b"caf\xe9/\x01\x7f"), r#""caf\351/\001\177""#);
+        assert_eq!(quote_path("é\n".as_bytes()), r#""é\n""#);
+    }
+
+    #[test]
+    fn every_byte_survives() {
+        let all: Vec<u8> = (1..=255).collect();
+        for path in [&all[..], b"\"", b"\\", b"a\xf0\x9f\n", b"\"a\"", "\u{7f}é".as_bytes()] {
+            assert_eq!(unquote_path(&quote_path(path)).as_deref(), Some(path));
+        }
+    }
+
+    #[test]
+    fn what_was_never_quoted_is_refused() {
+        for text in ["\"", "\"a", "\"\\", "\"\\\"", "\"\\4\"", "\"\\400\"", "\"\\x\"", "\"\\+12\""] {
+            assert_eq!(unquote_path(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! One record of a pack: the unit that is written, checked and read.
+//!
+//! ```text
+//! 0   kind       u8    1 chunk, 2 node, 3 commit, 4 checkpoint; 0 is the end
+//! 1   encoding   u8    0 plain, 1 zstd
+//! 2   zero       u16
+//! 4   stored     u32   length of what follows the header
+//! 8   raw        u32   length after decoding
+//! 12  checksum   u32   CRC-32 of bytes 0..12, 16..48 and the stored bytes
+//! 16  id         32 B  BLAKE3 of the raw bytes
+//! 48  stored bytes
+//! ```
+//!
+//! The checksum finds a torn or damaged record without decoding it; the id proves the content. Both are
+//! checked before a byte is handed out.
+
+use std::cell::RefCell;
+
+use crate::codec::{DecodeError, Decoded, Reader};
+use crate::error::{Result, StoreError};
+
+/// Length of a record's header.
+pub(crate) const HEADER: usize = 48;
+
+/// Largest content of one record: lengths are 32 bits, and a pack stays addressable by 32 bits too.
+pub(crate) const RAW_MAX: usize = 1 << 30;
+
+/// Below this, compression saves less than a disk sector's rounding is worth.
+const COMPRESS_MIN: usize = 64;
+
+/// What a record holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Chunk = 1,
+    Node = 2,
+    Commit = 3,
+    Checkpoint = 4,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Decoded<Self> {
+        Ok(match byte {
+            1 => Self::Chunk,
+            2 => Self::Node,
+            3 => Self::Commit,
+            4 => Self::Checkpoint,
+            _ => return Err(DecodeError("unknown kind of record")),
+        })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chunk => "chunk",
+            Self::Node => "node",
+            Self::Commit => "commit",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// A record's header, decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    compressed: bool,
+    pub(crate) stored: u32,
+    raw: u32,
+    checksum: u32,
+    pub(crate) id: [u8; 32],
+}
+
+impl Header {
+    /// Length of the whole record.
+    pub(crate) fn total(&self) -> u64 {
+        HEADER as u64 + u64::from(self.stored)
+    }
+
+    /// `Ok(None)` at the end of what was written.
+    pub(crate) fn decode(bytes: &[u8; HEADER]) -> Decoded<Option<Self>> {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(bytes);
+        let kind = Kind::from_byte(reader.u8()?)?;
+        let compressed = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError("unknown encoding of a record")),
+        };
+        if reader.u16()? != 0 {
+            return Err(DecodeError("reserved bytes are used"));
+        }
+        let header = Self {
+            kind,
+            compressed,
+            stored: reader.u32()?,
+            raw: reader.u32()?,
+            checksum: reader.u32()?,
+            id: reader.array()?,
+        };
+        if header.raw as usize > RAW_MAX || (!compressed && header.raw != header.stored) {
+            return Err(DecodeError("impossible length of a record"));
+        }
+        Ok(Some(header))
+    }
+
+    /// Whether header and stored bytes are as they were written.
+    pub(crate) fn is_intact(&self, header: &[u8; HEADER], stored: &[u8]) -> bool {
+        stored.len() == self.stored as usize && checksum(header, stored) == self.checksum
+    }
+
+    /// The content, proven to be what the id names.
+    pub(crate) fn open(&self, stored: &[u8]) -> Decoded<Vec<u8>> {
+        let raw = if self.compressed { decompress(stored, self.raw as usize)? } else { stored.to_vec() };
+        if raw.len() != self.raw as usize || blake3::hash(&raw).as_bytes() != &self.id {
+            return Err(DecodeError("content does not match its hash"));
+        }
+        Ok(raw)
+    }
+}
+
+/// How hard to try to make a record smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// As it is: where a few microseconds count more than bytes.
+    None,
+    Fast,
+    Thorough,
+}
+
+impl Effort {
+    fn level(self) -> Option<i32> {
+        match self {
+            Self::None => None,
+            Self::Fast => Some(1),
+            Self::Thorough => Some(3),
+        }
+    }
+}
+
+/// Appends a record to `out`; returns its length.
+pub(crate) fn append(
+    out: &mut Vec<u8>,
+    kind: Kind,
+    id: &[u8; 32],
+    raw: &[u8],
+    effort: Effort,
+) -> Result<u32> {
+    if raw.len() > RAW_MAX {
+        return Err(StoreError::TooLarge(raw.len()));
+    }
+    let start = out.len();
+    out.resize(start + HEADER, 0);
+    let compressed = effort.level().is_some_and(|level| compress_into(out, raw, level));
+    if !compressed {
+        out.extend_from_slice(raw);
+    }
+    let stored = (out.len() - start - HEADER) as u32;
+    let header = &mut out[start..start + HEADER];
+    header[0] = kind as u8;
+    header[1] = u8::from(compressed);
+    header[4..8].copy_from_slice(&stored.to_le_bytes());
+    header[8..12].copy_from_slice(&(raw.len() as u32).to_le_bytes());
+    header[16..48].copy_from_slice(id);
+    let (header, body) = out[start..].split_first_chunk_mut::<HEADER>().unwrap_or_else(|| unreachable!());
+    let sum = checksum(header, body);
+    header[12..16].copy_from_slice(&sum.to_le_bytes());
+    Ok(HEADER as u32 + stored)
+}
+
+/// The content of an encoded record.
+pub(crate) fn open(record: &[u8]) -> Decoded<Vec<u8>> {
+    let (head, stored) =
+        record.split_first_chunk::<HEADER>().ok_or(DecodeError("shorter than a header"))?;
+    let header = Header::decode(head)?.ok_or(DecodeError("there is no record"))?;
+    if header.is_intact(head, stored) { header.open(stored) } else { Err(DecodeError("a torn record")) }
+}
+
+fn checksum(header: &[u8; HEADER], stored: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&header[..12]);
+    hasher.update(&header[16..]);
+    hasher.update(stored);
+    hasher.finalize()
+}
+
+thread_local! {
+    // Contexts are a megabyte and slow to make; every thread keeps its own.
+    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Appends `raw` compressed if that saves at least an eighth; otherwise leaves `out` as it was.
+fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
+    if raw.len() < COMPRESS_MIN {
+        return false;
+    }
+    let start = out.len();
+    let room = raw.len() - raw.len() / 8;
+    out.resize(start + room, 0);
+    let written = COMPRESSOR.with_borrow_mut(|slot| {
+        if slot.is_none() {
+            *slot = zstd::bulk::Compressor::new(level).ok();
+        }
+        let compressor = slot.as_mut()?;
+        compressor.set_compression_level(level).ok()?;
+        compressor.compress_to_buffer(raw, &mut out[start..]).ok()
+    });
+    out.truncate(start + written.unwrap_or(0));
+    written.is_some()
+}
+
+fn decompress(stored: &[u8], raw: usize) -> Decoded<Vec<u8>> {
+    // A hostile length must not allocate more than zstd could make of the input.
+    let mut out = Vec::new();
+    out.try_reserve_exact(raw).map_err(|_| DecodeError("too large to decompress"))?;
+    DECOMPRESSOR.with_borrow_mut(|slot| {
+        if slot.is_none() {
+            *slot = zstd::bulk::Decompressor::new().ok();
+        }
+        let decompressor = slot.as_mut().ok_or(DecodeError("cannot decompress here"))?;
+        decompressor
+            .decompress_to_buffer(stored, &mut out)
+            .map_err(|_| DecodeError("compressed data is damaged"))
+    })?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(raw: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        append(&mut out, Kind::Chunk, blake3::hash(raw).as_bytes(), raw, Effort::Thorough).unwrap();
+        out
+    }
+
+    #[test]
+    fn records_round_trip_and_text_shrinks() {
+        let text = b"the same words again and again, ".repeat(100);
+        assert!(record(&text).len() < text.len() / 4);
+        for raw in [&b""[..], b"x", &text] {
+            assert_eq!(open(&record(raw)).unwrap(), raw);
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let good = record(&b"some content that is worth keeping ".repeat(5));
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(&bad).is_err(), "bit {bit} flipped without being noticed");
+        }
+    }
+}

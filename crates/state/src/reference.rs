@@ -1,0 +1,68 @@
+//! References: names that move from snapshot to snapshot, only by compare-and-set.
+
+use crate::change::{Change, Durability, Expect};
+use crate::error::{Result, StoreError};
+use crate::id::SnapshotId;
+use crate::store::Store;
+
+/// Whether a reference may have this name.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let part_fits = |part: &str| {
+        !part.is_empty()
+            && part != "."
+            && part != ".."
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    if name.len() <= 255 && name.split('/').all(part_fits) {
+        Ok(())
+    } else {
+        Err(StoreError::BadReferenceName(name.to_owned()))
+    }
+}
+
+impl Store {
+    /// Where a reference points.
+    pub fn reference(&self, name: &str) -> Result<Option<SnapshotId>> {
+        // LMDB refuses empty and very long keys; no reference has such a name.
+        if check_name(name).is_err() {
+            return Ok(None);
+        }
+        let txn = self.inner.index.read()?;
+        let bytes = self.inner.index.references.get(&txn, name.as_bytes())?;
+        Ok(bytes.and_then(|bytes| bytes.try_into().ok()).map(SnapshotId::from_bytes))
+    }
+
+    /// All references, sorted by name.
+    pub fn references(&self) -> Result<Vec<(String, SnapshotId)>> {
+        let txn = self.inner.index.read()?;
+        let rows = self.inner.index.rows(&txn, &self.inner.index.references)?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|(name, target)| {
+                Some((String::from_utf8(name).ok()?, SnapshotId::from_bytes(target.try_into().ok()?)))
+            })
+            .collect())
+    }
+
+    /// Moves a reference if it is where the caller expects it.
+    pub fn set_reference(
+        &self,
+        name: &str,
+        expect: Expect,
+        to: SnapshotId,
+        durability: Durability,
+    ) -> Result<()> {
+        let change = Change::SetReference { name: name.to_owned(), expect, to };
+        self.commit_changes(vec![change], durability)
+    }
+
+    /// Removes a reference if it is where the caller expects it.
+    pub fn remove_reference(&self, name: &str, expect: Expect) -> Result<()> {
+        let change = Change::RemoveReference { name: name.to_owned(), expect };
+        self.commit_changes(vec![change], Durability::Synced)
+    }
+
+    pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
+        self.inner.commit(crate::batch::Contents::default(), changes, durability)
+    }
+}

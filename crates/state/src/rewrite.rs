@@ -1,0 +1,124 @@
+//! Writing a directory again with some entries changed.
+
+use crate::batch::Batch;
+use crate::error::Result;
+use crate::id::NodeId;
+use crate::node::Xattrs;
+use crate::page::{DirectoryWriter, Head, Page};
+use crate::snapshot::Timestamp;
+use crate::store::Store;
+
+/// A changed name: its encoded reference and time, or nothing when it is gone.
+pub(crate) struct Edit<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) entry: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Writes the directory `base` (none for a new one) with `edits`, sorted by name, applied. `head` and
+/// `modified` replace the base's where given.
+pub(crate) fn rewrite_directory(
+    store: &Store,
+    batch: &Batch,
+    base: Option<(NodeId, NodeId)>,
+    head: Option<Head>,
+    modified: Option<Timestamp>,
+    edits: &[Edit<'_>],
+) -> Result<(NodeId, NodeId)> {
+    let Some((id, times)) = base else {
+        let head = head.unwrap_or(Head::Directory { mode: 0o755, xattrs: Xattrs::new() });
+        let total = edits.iter().filter(|edit| edit.entry.is_some()).count();
+        let mut writer = DirectoryWriter::new(batch, total as u64);
+        push_edits(&mut writer, edits)?;
+        return writer.finish(&head, modified);
+    };
+    let page = store.read_page(&id)?;
+    let time_page = store.read_page(&times)?;
+    let head = head.unwrap_or_else(|| page.head.clone());
+    let modified = modified.or(match time_page.head {
+        Head::Times(modified) => modified,
+        _ => None,
+    });
+    let total = total_after(store, id, &page, edits)?;
+    let mut writer = DirectoryWriter::new(batch, total);
+    if page.level == 0 {
+        merge(&mut writer, &page, &time_page, edits)?;
+    } else {
+        merge_pages(store, &mut writer, id, times, edits)?;
+    }
+    writer.finish(&head, modified)
+}
+
+fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Result<u64> {
+    let mut total = page.entries;
+    for edit in edits {
+        let there = store.find_entry(id, None, edit.name)?.is_some();
+        match (there, edit.entry.is_some()) {
+            (true, false) => total -= 1,
+            (false, true) => total += 1,
+            _ => {}
+        }
+    }
+    Ok(total)
+}
+
+/// Pages without edits are taken as they are, as long as the page before them ended where pages end.
+fn merge_pages(
+    store: &Store,
+    writer: &mut DirectoryWriter<'_, Batch>,
+    id: NodeId,
+    times: NodeId,
+    mut edits: &[Edit<'_>],
+) -> Result<()> {
+    let pages = store.leaf_pages(id, times)?;
+    let last = pages.len().saturating_sub(1);
+    for (position, page) in pages.into_iter().enumerate() {
+        let here = if position == last {
+            edits.len()
+        } else {
+            edits.partition_point(|edit| edit.name <= page.last_name.as_slice())
+        };
+        let (now, later) = edits.split_at(here);
+        edits = later;
+        if now.is_empty() && writer.at_page_start() {
+            writer.push_page(page);
+        } else {
+            let (entries, times) = (store.read_page(&page.page)?, store.read_page(&page.times)?);
+            merge(writer, &entries, &times, now)?;
+        }
+    }
+    Ok(())
+}
+
+fn merge(
+    writer: &mut DirectoryWriter<'_, Batch>,
+    page: &Page,
+    times: &Page,
+    edits: &[Edit<'_>],
+) -> Result<()> {
+    let mut at = 0;
+    for edit in edits {
+        while at < page.len() && page.name(at) < edit.name {
+            writer.push(page.name(at), page.body(at), times.body(at))?;
+            at += 1;
+        }
+        if at < page.len() && page.name(at) == edit.name {
+            at += 1;
+        }
+        if let Some((reference, time)) = &edit.entry {
+            writer.push(edit.name, reference, time)?;
+        }
+    }
+    for at in at..page.len() {
+        writer.push(page.name(at), page.body(at), times.body(at))?;
+    }
+    Ok(())
+}
+
+fn push_edits(writer: &mut DirectoryWriter<'_, Batch>, edits: &[Edit<'_>]) -> Result<()> {
+    for edit in edits {
+        if let Some((reference, time)) = &edit.entry {
+            writer.push(edit.name, reference, time)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Snapshots: records that say who reached which tree, when, and from where.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::id::{NodeId, SnapshotId, TreeId};
+
+/// A point in time: nanoseconds since 1970, negative before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The present.
+    pub fn now() -> Self {
+        Self::from(SystemTime::now())
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self(nanos(after)),
+            Err(before) => Self(-nanos(before.duration())),
+        }
+    }
+}
+
+/// A snapshot: an immutable record over a tree. Snapshots keep objects alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Its name.
+    pub id: SnapshotId,
+    /// The content.
+    pub tree: TreeId,
+    /// The times of the content: a second tree of the same shape.
+    pub times: NodeId,
+    /// What it was made from.
+    pub parents: Vec<SnapshotId>,
+    /// Who made it.
+    pub author: String,
+    /// Why.
+    pub message: String,
+    /// When.
+    pub time: Timestamp,
+    /// Free labels; retention can keep what is labelled.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Snapshot {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(160 + self.message.len());
+        out.extend_from_slice(self.id.as_bytes());
+        out.extend_from_slice(self.tree.as_bytes());
+        out.extend_from_slice(self.times.as_bytes());
+        out.varint(self.parents.len() as u64);
+        for parent in &self.parents {
+            out.extend_from_slice(parent.as_bytes());
+        }
+        out.blob(self.author.as_bytes());
+        out.blob(self.message.as_bytes());
+        out.zigzag(self.time.0);
+        out.varint(self.labels.len() as u64);
+        for (key, value) in &self.labels {
+            out.blob(key.as_bytes());
+            out.blob(value.as_bytes());
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let id = SnapshotId::from_bytes(reader.array()?);
+        let tree = TreeId::from_bytes(reader.array()?);
+        let times = NodeId::from_bytes(reader.array()?);
+        let parents = reader.count(16)?;
+        let parents = (0..parents)
+            .map(|_| reader.array().map(SnapshotId::from_bytes))
+            .collect::<Decoded<_>>()?;
+        let author = reader.text()?;
+        let message = reader.text()?;
+        let time = Timestamp(reader.zigzag()?);
+        let mut labels = BTreeMap::new();
+        for _ in 0..reader.count(2)? {
+            let key = reader.text()?;
+            if labels.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                return Err(DecodeError("labels are not sorted"));
+            }
+            labels.insert(key, reader.text()?);
+        }
+        reader.end()?;
+        Ok(Self { id, tree, times, parents, author, message, time, labels })
+    }
+}
+
+/// What the maker of a snapshot says about it.
+#[derive(Debug, Clone, Default)]
+pub struct NewSnapshot {
+    /// What it was made from; a virtual tree adds the snapshot it was restored from when this is empty.
+    pub parents: Vec<SnapshotId>,
+    /// Who makes it.
+    pub author: String,
+    /// Why.
+    pub message: String,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+    /// References to move to the new snapshot in the same commit.
+    pub references: Vec<(String, crate::Expect)>,
+    /// What must be on disk before the commit is acknowledged.
+    pub durability: crate::Durability,
+}
+
+impl NewSnapshot {
+    /// A snapshot with a message and nothing else.
+    pub fn with_message(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let snapshot = Snapshot {
+            id: SnapshotId::generate(),
+            tree: TreeId::of(b"tree"),
+            times: NodeId::of(b"times"),
+            parents: vec![SnapshotId::generate(), SnapshotId::generate()],
+            author: "ada".to_owned(),
+            message: "line\nline".to_owned(),
+            time: Timestamp(-5),
+            labels: BTreeMap::from([("keep".to_owned(), "yes".to_owned())]),
+        };
+        let bytes = snapshot.encode();
+        assert_eq!(Snapshot::decode(&bytes).unwrap(), snapshot);
+        assert!(Snapshot::decode(&bytes[..bytes.len() - 1]).is_err());
+    }
+}

@@ -1,0 +1,344 @@
+//! The store: one directory, opened by any number of processes at once.
+//!
+//! ```text
+//! format      the version of this layout
+//! lock        held shared by every process that has the store open, exclusively for rebuilding the index
+//! packs/      the truth (`pack.rs`)
+//! index/      LMDB over it (`index.rs`)
+//! boot        the boot of the machine in which the index was last written
+//! clean       there while the index on disk is known to be complete
+//! sessions/   what living processes rely on (`session.rs`)
+//! pins/       lock files of pins that end with their process (`pin.rs`)
+//! directories/ what was checked out where, and stat indexes (`directory/`)
+//! ```
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::batch::Batch;
+use crate::cache::Cache;
+use crate::commit::Committer;
+use crate::error::{IoContext, Result, StoreError};
+use crate::id::{ChunkId, NodeId};
+use crate::index::Index;
+use crate::pack::{Packs, sync_directory};
+use crate::page::Page;
+use crate::record::Kind;
+use crate::recovery;
+use crate::session::{Guard, Sessions};
+
+/// Version of the on-disk format.
+pub const FORMAT: u32 = 1;
+const FORMAT_LINE: &str = "elevo-workspace store ";
+/// Decoded directory pages kept in memory, in bytes (up to twice this).
+const PAGE_CACHE: usize = 32 << 20;
+
+/// An open store. Cheap to clone; all clones share caches, locks and the queue of commits.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) path: PathBuf,
+    pub(crate) packs: Packs,
+    pub(crate) index: Index,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) committer: Committer,
+    pages: Cache<NodeId, Arc<Page>>,
+    /// Whether this process has marked the index as written in this boot.
+    marked: AtomicBool,
+    lock: File,
+}
+
+/// LMDB must not be opened twice by one process, so a store opened twice is the same store.
+static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+
+impl Store {
+    /// Opens the store in `path`, making it if the directory is missing or empty.
+    pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        fs::create_dir_all(path).at("create", path)?;
+        if !path.join("format").exists() {
+            create(path)?;
+        }
+        Self::open(path)
+    }
+
+    /// Opens the store in `path`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        check_format(path)?;
+        let path = fs::canonicalize(path).at("open", path)?;
+        loop {
+            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            match open.get(&path) {
+                Some(weak) => {
+                    if let Some(inner) = weak.upgrade() {
+                        return Ok(Self { inner });
+                    }
+                    // The last owner is closing it right now in another thread.
+                    drop(open);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                None => {
+                    let inner = Arc::new(Inner::open(path.clone())?);
+                    open.insert(path, Arc::downgrade(&inner));
+                    return Ok(Self { inner });
+                }
+            }
+        }
+    }
+
+    /// The directory of the store.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Throws the index away and builds it again from the packs.
+    ///
+    /// No other process may have the store open.
+    pub fn rebuild_index(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        check_format(path)?;
+        let path = fs::canonicalize(path).at("open", path)?;
+        let lock = open_lock(&path)?;
+        lock_exclusively(&lock, &path)?;
+        recovery::rebuild(&path)?;
+        drop(lock);
+        Self::open(path)
+    }
+
+    /// Starts a batch: objects that become part of the store together.
+    pub(crate) fn batch(&self) -> Result<Batch> {
+        Batch::new(self.clone())
+    }
+
+    pub(crate) fn guard(&self) -> Result<Guard> {
+        self.inner.sessions.guard(|| self.inner.epoch())
+    }
+
+    /// The content of a chunk.
+    pub fn read_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
+        self.inner.read_object(Kind::Chunk, id.as_bytes())?.ok_or(StoreError::MissingChunk(*id))
+    }
+
+    /// The encoding of a node.
+    pub(crate) fn read_node(&self, id: &NodeId) -> Result<Vec<u8>> {
+        self.inner.read_object(Kind::Node, id.as_bytes())?.ok_or(StoreError::MissingNode(*id))
+    }
+
+    /// A list: a directory, a page of one, or the same of its times.
+    pub(crate) fn read_page(&self, id: &NodeId) -> Result<Arc<Page>> {
+        if let Some(page) = self.inner.pages.get(id) {
+            return Ok(page);
+        }
+        let page = Page::decode(self.read_node(id)?)
+            .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
+        let page = Arc::new(page);
+        self.inner.pages.insert(*id, Arc::clone(&page), page.weight());
+        Ok(page)
+    }
+
+    /// Puts a page that was just written where the next reader finds it.
+    pub(crate) fn remember_page(&self, id: NodeId, page: Page) {
+        let weight = page.weight();
+        self.inner.pages.insert(id, Arc::new(page), weight);
+    }
+}
+
+impl Inner {
+    fn open(path: PathBuf) -> Result<Self> {
+        let lock = open_lock(&path)?;
+        flock(&lock, FlockOperation::LockShared).at("lock", &path)?;
+        if !index_is_trustworthy(&path)? {
+            flock(&lock, FlockOperation::Unlock).at("unlock", &path)?;
+            lock_exclusively(&lock, &path)?;
+            if !index_is_trustworthy(&path)? {
+                recovery::rebuild(&path)?;
+            }
+            flock(&lock, FlockOperation::LockShared).at("lock", &path)?;
+        }
+        let index = open_index(&path)?;
+        Ok(Self {
+            packs: Packs::new(path.join("packs")),
+            sessions: Arc::new(Sessions::new(path.join("sessions"))),
+            committer: Committer::default(),
+            pages: Cache::new(PAGE_CACHE),
+            marked: AtomicBool::new(false),
+            index,
+            lock,
+            path,
+        })
+    }
+
+    pub(crate) fn epoch(&self) -> Result<u64> {
+        let txn = self.index.read()?;
+        Ok(self.index.log_state(&txn)?.map_or(0, |state| state.epoch))
+    }
+
+    pub(crate) fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+        // A collection may move the object to another pack between the look-up and the read.
+        for _ in 0..8 {
+            let location = {
+                let txn = self.index.read()?;
+                self.index.find(&txn, kind, id)?
+            };
+            let Some(location) = location else { return Ok(None) };
+            if let Some(content) = self.packs.read(location, kind, id)? {
+                return Ok(Some(content));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Must be called before the index is written: says on disk that from now on, only this boot of the
+    /// machine may trust the index.
+    pub(crate) fn mark_written(&self) -> Result<()> {
+        if self.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let boot_id = boot_id();
+        let boot = self.path.join("boot");
+        if fs::read_to_string(&boot).ok().as_deref() != Some(boot_id.as_str()) {
+            replace_file(&boot, boot_id.as_bytes())?;
+        }
+        remove_if_there(&self.path.join("clean"))?;
+        sync_directory(&self.path)?;
+        self.marked.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The last process to close a store leaves the index synced, so that a reboot needs no rebuild.
+    fn leave_clean(&self) -> Result<()> {
+        if !self.marked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(());
+        }
+        self.index.env.force_sync()?;
+        replace_file(&self.path.join("clean"), b"")?;
+        sync_directory(&self.path)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Failing to leave a mark costs a rebuild after a crash, nothing else.
+        drop(self.leave_clean());
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+    }
+}
+
+fn open_index(path: &Path) -> Result<Index> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Index::open(&path.join("index")) {
+            // The last owner in this process has let go of it but not closed it yet.
+            Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// What a store whose making was interrupted may hold.
+const OWN: [&str; 7] = ["packs", "index", "sessions", "pins", "directories", "lock", "format.new"];
+
+fn create(path: &Path) -> Result<()> {
+    let mut entries = fs::read_dir(path).at("list", path)?;
+    let foreign = entries.any(|entry| {
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name();
+            !OWN.iter().any(|own| name == *own)
+        })
+    });
+    if foreign {
+        return Err(StoreError::NotAStore { path: path.to_owned() });
+    }
+    for part in ["packs", "index", "sessions", "pins", "directories"] {
+        let part = path.join(part);
+        fs::create_dir_all(&part).at("create", &part)?;
+    }
+    open_lock(path)?;
+    // The version comes last: a directory with one is a whole store.
+    replace_file(&path.join("format"), format!("{FORMAT_LINE}{FORMAT}\n").as_bytes())?;
+    sync_directory(path)
+}
+
+fn check_format(path: &Path) -> Result<()> {
+    let file = path.join("format");
+    let text = match fs::read_to_string(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(StoreError::NotAStore { path: path.to_owned() });
+        }
+        other => other.at("read", &file)?,
+    };
+    let found = text.strip_prefix(FORMAT_LINE).and_then(|version| version.trim_end().parse().ok());
+    match found {
+        Some(FORMAT) => Ok(()),
+        Some(found) => {
+            Err(StoreError::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
+        }
+        None => Err(StoreError::NotAStore { path: path.to_owned() }),
+    }
+}
+
+fn open_lock(path: &Path) -> Result<File> {
+    let lock = path.join("lock");
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock).at("open", &lock)
+}
+
+fn lock_exclusively(lock: &File, path: &Path) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() > deadline {
+            return Err(StoreError::Busy { path: path.to_owned() });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn index_is_trustworthy(path: &Path) -> Result<bool> {
+    if path.join("clean").exists() {
+        return Ok(true);
+    }
+    match fs::read_to_string(path.join("boot")) {
+        Ok(written_in) => Ok(path.join("index/data.mdb").exists() && written_in == boot_id()),
+        // Never written to.
+        Err(_) => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
+    }
+}
+
+/// Changes with every start of the machine.
+pub(crate) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|id| id.trim().to_owned())
+        // Without /proc every open after a close looks like a reboot: slow, never wrong.
+        .unwrap_or_else(|_| format!("{:?}", std::process::id()))
+}
+
+/// Replaces a small file in one step, durably once its directory is synced.
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new).at("create", &new)?;
+    file.write_all(content).and_then(|()| file.sync_all()).at("write", &new)?;
+    fs::rename(&new, path).at("rename", &new)
+}
+
+pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other.at("remove", path),
+    }
+}

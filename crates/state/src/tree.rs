@@ -1,0 +1,410 @@
+//! Reading trees: paths, entries and file content of a snapshot.
+
+use std::sync::Arc;
+
+use crate::codec::DecodeError;
+use crate::error::{Result, StoreError};
+use crate::id::{ChunkId, NodeId, TreeId};
+use crate::node::{Extent, FileNode, NodeKind, NodeRef, SymlinkNode, Xattrs, is_valid_name};
+use crate::page::{EntryTime, Head, Page, PageRef};
+use crate::session::Guard;
+use crate::snapshot::{Snapshot, Timestamp};
+use crate::store::Store;
+
+/// Why a path is not one.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("`{}` is not a path inside a tree", String::from_utf8_lossy(.0))]
+pub struct BadPath(pub Vec<u8>);
+
+/// Deepest tree anything here makes. Linux takes deeper ones only piece by piece.
+pub(crate) const DEPTH_MAX: usize = 1024;
+
+/// The names of a path inside a tree, outermost first. Leading and repeated slashes say nothing; names
+/// that leave the tree or cannot exist are refused.
+pub(crate) fn path_names(path: &[u8]) -> std::result::Result<Vec<&[u8]>, BadPath> {
+    let names: Vec<&[u8]> =
+        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
+    if names.len() <= DEPTH_MAX && names.iter().all(|name| is_valid_name(name)) { Ok(names) } else { Err(BadPath(path.to_vec())) }
+}
+
+/// A node of a tree with its content decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A regular file.
+    File(FileNode),
+    /// A symbolic link.
+    Symlink(SymlinkNode),
+    /// A directory; its entries are read with [`Tree::list`].
+    Directory(DirectoryNode),
+}
+
+/// A directory without its entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryNode {
+    /// Its name in the store.
+    pub id: NodeId,
+    /// Where its times are.
+    pub times: Option<NodeId>,
+    /// Permission bits.
+    pub mode: u16,
+    /// User extended attributes.
+    pub xattrs: Xattrs,
+    /// How many entries it has.
+    pub entries: u64,
+}
+
+impl Node {
+    /// What it is.
+    pub fn kind(&self) -> NodeKind {
+        match self {
+            Self::File(_) => NodeKind::File,
+            Self::Symlink(_) => NodeKind::Symlink,
+            Self::Directory(_) => NodeKind::Directory,
+        }
+    }
+
+    /// Permission bits; a symlink has all.
+    pub fn mode(&self) -> u16 {
+        match self {
+            Self::File(file) => file.mode,
+            Self::Symlink(_) => 0o777,
+            Self::Directory(directory) => directory.mode,
+        }
+    }
+
+    /// Length of a file's content or of a symlink's target; entries of a directory.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::File(file) => file.size(),
+            Self::Symlink(link) => link.target.len() as u64,
+            Self::Directory(directory) => directory.entries,
+        }
+    }
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its node.
+    pub node: Node,
+    /// When it was modified, where known.
+    pub modified: Option<Timestamp>,
+    /// Equal in one snapshot for names of one file.
+    pub link: Option<u64>,
+}
+
+/// A read-only view of a tree.
+#[derive(Clone)]
+pub struct Tree {
+    store: Store,
+    _guard: Arc<Guard>,
+    root: DirectoryNode,
+    modified: Option<Timestamp>,
+}
+
+impl Tree {
+    /// The tree of a snapshot.
+    pub fn of_snapshot(store: &Store, snapshot: &Snapshot) -> Result<Self> {
+        Self::open(store, snapshot.tree, Some(snapshot.times))
+    }
+
+    /// A tree by its id, with times where they are known.
+    pub fn open(store: &Store, tree: TreeId, times: Option<NodeId>) -> Result<Self> {
+        let guard = Arc::new(store.guard()?);
+        let (root, modified) = store.directory(tree.root(), times)?;
+        Ok(Self { store: store.clone(), _guard: guard, root, modified })
+    }
+
+    /// The tree's name.
+    pub fn id(&self) -> TreeId {
+        self.root.id.into()
+    }
+
+    /// The store it is read from.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The directory at the root, as an entry without a name.
+    pub fn root(&self) -> Entry {
+        let node = Node::Directory(self.root.clone());
+        Entry { name: Vec::new(), node, modified: self.modified, link: None }
+    }
+
+    /// The entry at `path`; nothing when there is none.
+    pub fn entry(&self, path: impl AsRef<[u8]>) -> Result<Option<Entry>> {
+        let names = path_names(path.as_ref()).map_err(|bad| StoreError::Refused(bad.to_string()))?;
+        let mut entry = self.root();
+        for name in names {
+            let Node::Directory(directory) = &entry.node else { return Ok(None) };
+            match self.store.directory_entry(directory, name)? {
+                Some(found) => entry = found,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(entry))
+    }
+
+    /// The entries of a directory, sorted by name.
+    pub fn list(&self, directory: &DirectoryNode) -> Result<Vec<Entry>> {
+        self.store.directory_entries(directory)
+    }
+
+    /// The content of a file.
+    pub fn read(&self, file: &FileNode) -> Result<Vec<u8>> {
+        self.read_range(file, 0, file.size())
+    }
+
+    /// Up to `len` bytes of a file from `offset`.
+    pub fn read_range(&self, file: &FileNode, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.store.read_extents(&file.extents, offset, len)
+    }
+
+    /// Calls `visit` with path and entry for everything below the root, parents before children.
+    pub fn walk(&self, visit: &mut impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
+        let mut open = vec![(Vec::new(), self.root.clone())];
+        while let Some((path, directory)) = open.pop() {
+            let mut below = Vec::new();
+            for entry in self.list(&directory)? {
+                let path = join(&path, &entry.name);
+                visit(&path, &entry)?;
+                if let Node::Directory(directory) = entry.node {
+                    below.push((path, directory));
+                }
+            }
+            below.reverse();
+            open.append(&mut below);
+        }
+        Ok(())
+    }
+}
+
+/// A path and a name below it.
+pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+fn undecodable(id: &NodeId, source: DecodeError) -> StoreError {
+    StoreError::Undecodable { what: format!("node {id}"), source }
+}
+
+impl Store {
+    /// A directory and when it was modified.
+    pub(crate) fn directory(
+        &self,
+        id: NodeId,
+        times: Option<NodeId>,
+    ) -> Result<(DirectoryNode, Option<Timestamp>)> {
+        let page = self.read_page(&id)?;
+        let Head::Directory { mode, xattrs } = &page.head else {
+            return Err(undecodable(&id, DecodeError("not a directory")));
+        };
+        let modified = match times {
+            Some(times) => match &self.read_page(&times)?.head {
+                Head::Times(modified) => *modified,
+                _ => return Err(undecodable(&times, DecodeError("not the times of a directory"))),
+            },
+            None => None,
+        };
+        let node =
+            DirectoryNode { id, times, mode: *mode, xattrs: xattrs.clone(), entries: page.entries };
+        Ok((node, modified))
+    }
+
+    /// The entry `name` of a directory.
+    pub(crate) fn directory_entry(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
+        match self.find_entry(directory.id, directory.times, name)? {
+            Some((page, times, at)) => self.decode_entry(&page, times.as_deref(), at).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The page that holds the entry `name`, its times, and the position in both.
+    #[expect(clippy::type_complexity, reason = "three things found together, used in one place each")]
+    pub(crate) fn find_entry(
+        &self,
+        id: NodeId,
+        times: Option<NodeId>,
+        name: &[u8],
+    ) -> Result<Option<(Arc<Page>, Option<Arc<Page>>, usize)>> {
+        let mut id = id;
+        let mut page = self.read_page(&id)?;
+        let mut times = times.map(|times| self.read_page(&times)).transpose()?;
+        loop {
+            let Some(at) = page.find(name) else { return Ok(None) };
+            if page.level == 0 {
+                return Ok(Some((page, times, at)));
+            }
+            let child = page.child(at).map_err(|source| undecodable(&id, source))?;
+            times = match times {
+                Some(times) => Some(self.read_page(&same_shape(&id, &page, &times)?.child(at).map_err(|source| undecodable(&id, source))?.page)?),
+                None => None,
+            };
+            id = child.page;
+            page = self.read_page(&id)?;
+        }
+    }
+
+    /// All entries of a directory, sorted by name.
+    pub(crate) fn directory_entries(&self, directory: &DirectoryNode) -> Result<Vec<Entry>> {
+        let mut entries = Vec::with_capacity(usize::try_from(directory.entries).unwrap_or(0).min(1 << 20));
+        self.for_each_leaf(directory.id, directory.times, &mut |page, times| {
+            for at in 0..page.len() {
+                entries.push(self.decode_entry(page, times, at)?);
+            }
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    /// Goes through the pages of a directory that hold entries.
+    pub(crate) fn for_each_leaf(
+        &self,
+        id: NodeId,
+        times: Option<NodeId>,
+        leaf: &mut dyn FnMut(&Page, Option<&Page>) -> Result<()>,
+    ) -> Result<()> {
+        let page = self.read_page(&id)?;
+        let times = times.map(|times| self.read_page(&times)).transpose()?;
+        if let Some(times) = &times {
+            same_shape(&id, &page, times)?;
+        }
+        if page.level == 0 {
+            return leaf(&page, times.as_deref());
+        }
+        for at in 0..page.len() {
+            let wrong = |source| undecodable(&id, source);
+            let child = page.child(at).map_err(wrong)?.page;
+            let times =
+                times.as_ref().map(|times| times.child(at).map(|child| child.page)).transpose().map_err(wrong)?;
+            self.for_each_leaf(child, times, leaf)?;
+        }
+        Ok(())
+    }
+
+    /// The pages that hold entries, as references to pages. Only for directories that have pages.
+    pub(crate) fn leaf_pages(&self, id: NodeId, times: NodeId) -> Result<Vec<PageRef>> {
+        let page = self.read_page(&id)?;
+        let time_page = self.read_page(&times)?;
+        same_shape(&id, &page, &time_page)?;
+        let mut leaves = Vec::new();
+        for at in 0..page.len() {
+            let wrong = |source| undecodable(&id, source);
+            let child = page.child(at).map_err(wrong)?;
+            let times = time_page.child(at).map_err(wrong)?.page;
+            if page.level == 1 {
+                let last_name = page.name(at).to_vec();
+                leaves.push(PageRef { last_name, entries: child.entries, page: child.page, times });
+            } else {
+                leaves.append(&mut self.leaf_pages(child.page, times)?);
+            }
+        }
+        Ok(leaves)
+    }
+
+    pub(crate) fn decode_entry(&self, page: &Page, times: Option<&Page>, at: usize) -> Result<Entry> {
+        let wrong = |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
+        let time = match times {
+            Some(times) if times.len() > at => times.time(at).map_err(wrong)?,
+            Some(_) => return Err(wrong(DecodeError("times do not fit the directory"))),
+            None => EntryTime::Unknown,
+        };
+        let reference = page.node_ref(at).map_err(wrong)?;
+        self.entry_of(page.name(at), reference, time)
+    }
+
+    /// An entry from its encoded parts.
+    pub(crate) fn entry_of(&self, name: &[u8], reference: NodeRef<'_>, time: EntryTime) -> Result<Entry> {
+        let (mut modified, link) = match time {
+            EntryTime::Modified { time, link } => (Some(time), link),
+            EntryTime::Unknown | EntryTime::Directory(_) => (None, None),
+        };
+        let node = match (reference, time) {
+            (NodeRef::Directory(id), EntryTime::Directory(times)) => {
+                let (node, time) = self.directory(id, Some(times))?;
+                modified = time;
+                Node::Directory(node)
+            }
+            (NodeRef::Directory(id), _) => Node::Directory(self.directory(id, None)?.0),
+            (NodeRef::File(_) | NodeRef::InlineFile(_), _) => Node::File(self.file(reference)?),
+            (NodeRef::Symlink(_) | NodeRef::InlineSymlink(_), _) => Node::Symlink(self.symlink(reference)?),
+        };
+        Ok(Entry { name: name.to_vec(), node, modified, link })
+    }
+
+    pub(crate) fn file(&self, reference: NodeRef<'_>) -> Result<FileNode> {
+        let inline = |source| StoreError::Undecodable { what: "a file".to_owned(), source };
+        match reference {
+            NodeRef::InlineFile(node) => FileNode::decode(node).map_err(inline),
+            NodeRef::File(id) => {
+                FileNode::decode(&self.read_node(&id)?).map_err(|source| undecodable(&id, source))
+            }
+            _ => Err(inline(DecodeError("not a file"))),
+        }
+    }
+
+    pub(crate) fn symlink(&self, reference: NodeRef<'_>) -> Result<SymlinkNode> {
+        let inline = |source| StoreError::Undecodable { what: "a symlink".to_owned(), source };
+        match reference {
+            NodeRef::InlineSymlink(node) => SymlinkNode::decode(node).map_err(inline),
+            NodeRef::Symlink(id) => {
+                SymlinkNode::decode(&self.read_node(&id)?).map_err(|source| undecodable(&id, source))
+            }
+            _ => Err(inline(DecodeError("not a symlink"))),
+        }
+    }
+
+    /// Bytes `offset .. offset + len` of content made of `extents`; fewer at its end.
+    pub fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
+        read_extents(extents, offset, len, |chunk| self.read_chunk(chunk))
+    }
+}
+
+/// Puts content together from chunks.
+pub(crate) fn read_extents(
+    extents: &[Extent],
+    offset: u64,
+    len: u64,
+    read_chunk: impl Fn(&ChunkId) -> Result<Vec<u8>>,
+) -> Result<Vec<u8>> {
+    let end = offset.saturating_add(len);
+    let size: u64 = extents.iter().map(Extent::len).sum();
+    let wanted = end.min(size).saturating_sub(offset);
+    let mut out = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
+    let mut at = 0;
+    for extent in extents {
+        let next = at + extent.len();
+        if next > offset && at < end {
+            let from = offset.saturating_sub(at);
+            let to = end.min(next) - at;
+            match extent {
+                Extent::Hole { .. } => out.resize(out.len() + (to - from) as usize, 0),
+                Extent::Data { chunk, len } => {
+                    let content = read_chunk(chunk)?;
+                    if content.len() as u64 != *len {
+                        return Err(StoreError::Undecodable {
+                            what: format!("chunk {chunk}"),
+                            source: DecodeError("its length differs from the file's"),
+                        });
+                    }
+                    out.extend_from_slice(&content[from as usize..to as usize]);
+                }
+            }
+        }
+        at = next;
+        if at >= end {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+fn same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {
+    if page.level == times.level && page.len() == times.len() {
+        Ok(times)
+    } else {
+        Err(undecodable(id, DecodeError("its times have another shape")))
+    }
+}

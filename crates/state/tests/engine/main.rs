@@ -1,0 +1,4 @@
+//! Tests of the engine as its users see it, on real stores and directories.
+
+mod support;
+mod virtual_tree;

@@ -1,0 +1,331 @@
+//! The virtual tree against a plain model.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use workspace_state::{NodeKind, Store, TreeError, VirtualTree};
+
+use crate::support::{message, new_store};
+
+/// What a tree should hold: a map from path to content; directories are there while something made them.
+#[derive(Debug, Clone, Default)]
+struct Model {
+    nodes: BTreeMap<Vec<u8>, ModelNode>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum ModelNode {
+    File { content: Vec<u8>, mode: u16 },
+    Symlink(Vec<u8>),
+    Directory { mode: u16 },
+}
+
+impl Model {
+    fn parents(path: &[u8]) -> Vec<Vec<u8>> {
+        (0..path.len()).filter(|at| path[*at] == b'/').map(|at| path[..at].to_vec()).collect()
+    }
+
+    fn is_directory(&self, path: &[u8]) -> bool {
+        path.is_empty() || matches!(self.nodes.get(path), Some(ModelNode::Directory { .. }))
+    }
+
+    fn make_parents(&mut self, path: &[u8]) -> bool {
+        let parents = Self::parents(path);
+        if parents.iter().any(|parent| self.nodes.contains_key(parent) && !self.is_directory(parent)) {
+            return false;
+        }
+        for parent in parents {
+            self.nodes.entry(parent).or_insert(ModelNode::Directory { mode: 0o755 });
+        }
+        true
+    }
+
+    fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let prefix = [path, b"/"].concat();
+        self.nodes.keys().filter(|key| key.starts_with(&prefix)).cloned().collect()
+    }
+
+    fn apply(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Write(path, content) => {
+                if self.is_directory(path) || !self.make_parents(path) {
+                    return false;
+                }
+                let mode = match self.nodes.get(path) {
+                    Some(ModelNode::File { mode, .. }) => *mode,
+                    _ => 0o644,
+                };
+                self.nodes.insert(path.clone(), ModelNode::File { content: content.clone(), mode });
+            }
+            Step::Append(path, content) => match self.nodes.get_mut(path) {
+                Some(ModelNode::File { content: old, .. }) => old.extend_from_slice(content),
+                Some(_) => return false,
+                None => return self.apply(&Step::Write(path.clone(), content.clone())),
+            },
+            Step::Remove(path) => {
+                if self.nodes.remove(path).is_none() {
+                    return false;
+                }
+                for below in self.below(path) {
+                    self.nodes.remove(&below);
+                }
+            }
+            Step::Mkdir(path) => {
+                if self.nodes.contains_key(path) {
+                    return self.is_directory(path);
+                }
+                if !self.make_parents(path) {
+                    return false;
+                }
+                self.nodes.insert(path.clone(), ModelNode::Directory { mode: 0o755 });
+            }
+            Step::Symlink(path, target) => {
+                if self.is_directory(path) || !self.make_parents(path) {
+                    return false;
+                }
+                self.nodes.insert(path.clone(), ModelNode::Symlink(target.clone()));
+            }
+            Step::Chmod(path, mode) => match self.nodes.get_mut(path) {
+                Some(ModelNode::File { mode: old, .. } | ModelNode::Directory { mode: old }) => *old = *mode,
+                _ => return false,
+            },
+            Step::Rename(from, to) => return self.rename(from, to),
+            Step::Commit | Step::Fork => {}
+        }
+        true
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> bool {
+        let Some(node) = self.nodes.get(from).cloned() else { return false };
+        if from == to {
+            return true;
+        }
+        if to.starts_with(&[from, b"/"].concat()) {
+            return false;
+        }
+        let directory = matches!(node, ModelNode::Directory { .. });
+        if let Some(target) = self.nodes.get(to) {
+            let onto_directory = matches!(target, ModelNode::Directory { .. });
+            if directory != onto_directory || (onto_directory && !self.below(to).is_empty()) {
+                return false;
+            }
+        }
+        if !self.clone().make_parents(to) {
+            return false;
+        }
+        let below: Vec<(Vec<u8>, ModelNode)> = self
+            .below(from)
+            .into_iter()
+            .map(|path| {
+                let node = self.nodes.remove(&path).unwrap();
+                ([to, &path[from.len()..]].concat(), node)
+            })
+            .collect();
+        self.nodes.remove(from);
+        self.make_parents(to);
+        self.nodes.insert(to.to_vec(), node);
+        self.nodes.extend(below);
+        true
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(Vec<u8>, Vec<u8>),
+    Append(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    Rename(Vec<u8>, Vec<u8>),
+    Mkdir(Vec<u8>),
+    Symlink(Vec<u8>, Vec<u8>),
+    Chmod(Vec<u8>, u16),
+    Commit,
+    Fork,
+}
+
+fn run(tree: &mut VirtualTree, step: &Step) -> Result<(), TreeError> {
+    match step {
+        Step::Write(path, content) => tree.write(path, content.clone()),
+        Step::Append(path, content) => tree.append(path, content),
+        Step::Remove(path) => tree.remove(path),
+        Step::Rename(from, to) => tree.rename(from, to),
+        Step::Mkdir(path) => tree.mkdir(path),
+        Step::Symlink(path, target) => tree.symlink(path, target.clone()),
+        Step::Chmod(path, mode) => tree.chmod(path, *mode),
+        Step::Commit => tree.commit(message("step")).map(drop),
+        Step::Fork => Ok(()),
+    }
+}
+
+fn dump(tree: &VirtualTree) -> BTreeMap<Vec<u8>, ModelNode> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![Vec::new()];
+    while let Some(directory) = open.pop() {
+        for entry in tree.list(&directory).unwrap() {
+            let path =
+                if directory.is_empty() { entry.name } else { [&directory[..], b"/", &entry.name].concat() };
+            let stat = tree.stat(&path).unwrap();
+            assert_eq!(stat.kind, entry.kind);
+            let node = match stat.kind {
+                NodeKind::Directory => {
+                    open.push(path.clone());
+                    ModelNode::Directory { mode: stat.mode }
+                }
+                NodeKind::Symlink => ModelNode::Symlink(tree.read_link(&path).unwrap()),
+                NodeKind::File => {
+                    let content = tree.read(&path).unwrap();
+                    assert_eq!(stat.size, content.len() as u64);
+                    ModelNode::File { content, mode: stat.mode }
+                }
+            };
+            all.insert(path, node);
+        }
+    }
+    all
+}
+
+fn path() -> impl Strategy<Value = Vec<u8>> {
+    // Few names, so that steps meet.
+    prop::collection::vec(prop::sample::select(vec!["a", "b", "c", "dd", "\u{e9}"]), 1..4)
+        .prop_map(|names| names.join("/").into_bytes())
+}
+
+fn content() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => prop::collection::vec(any::<u8>(), 0..20),
+        1 => (any::<u8>(), 60_000usize..300_000).prop_map(|(seed, len)| {
+            (0..len).map(|at| (at as u64).wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(seed)) as u8 ^ (at >> 9) as u8).collect()
+        }),
+        1 => (1usize..40_000).prop_map(|len| vec![0; len]),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (path(), content()).prop_map(|(path, content)| Step::Write(path, content)),
+        3 => (path(), content()).prop_map(|(path, content)| Step::Append(path, content)),
+        3 => path().prop_map(Step::Remove),
+        4 => (path(), path()).prop_map(|(from, to)| Step::Rename(from, to)),
+        2 => path().prop_map(Step::Mkdir),
+        2 => (path(), prop::collection::vec(1u8..255, 1..300)).prop_map(|(path, target)| Step::Symlink(path, target)),
+        2 => (path(), 0u16..0o7777).prop_map(|(path, mode)| Step::Chmod(path, mode)),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Fork),
+    ]
+}
+
+fn cases() -> u32 {
+    if std::env::var_os("WORKSPACE_TEST_FULL").is_some() { 2000 } else { 64 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_virtual_tree_behaves_like_a_plain_map(steps in prop::collection::vec(step(), 1..60)) {
+        let (_directory, store) = new_store();
+        let mut tree = store.empty_tree().unwrap();
+        let mut model = Model::default();
+        let mut forks = Vec::new();
+        for step in &steps {
+            let expected = model.apply(step);
+            let before = if expected { None } else { Some(dump(&tree)) };
+            let result = run(&mut tree, step);
+            prop_assert_eq!(result.is_ok(), expected, "{:?} gave {:?}", step, result);
+            if let Some(before) = before {
+                prop_assert_eq!(before, dump(&tree), "a refused step changed something");
+            }
+            if matches!(step, Step::Fork) {
+                forks.push((tree.clone(), model.clone()));
+            }
+        }
+        prop_assert_eq!(&dump(&tree), &model.nodes);
+        for (fork, model) in forks {
+            prop_assert_eq!(dump(&fork), model.nodes, "a clone is independent");
+        }
+        // The committed tree is the same, read back through a store opened anew, and built in one go it
+        // has the same name.
+        let snapshot = tree.commit(message("end")).unwrap();
+        prop_assert_eq!(&dump(&store.restore(&snapshot.id).unwrap()), &model.nodes);
+        prop_assert_eq!(build(&store, &model).commit(message("again")).unwrap().tree, snapshot.tree);
+    }
+}
+
+fn build(store: &Store, model: &Model) -> VirtualTree {
+    let mut tree = store.empty_tree().unwrap();
+    for (path, node) in &model.nodes {
+        match node {
+            ModelNode::Directory { mode } => {
+                tree.mkdir(path).unwrap();
+                tree.chmod(path, *mode).unwrap();
+            }
+            ModelNode::Symlink(target) => tree.symlink(path, target.clone()).unwrap(),
+            ModelNode::File { content, mode } => {
+                tree.write(path, content.clone()).unwrap();
+                tree.chmod(path, *mode).unwrap();
+            }
+        }
+    }
+    tree
+}
+
+#[test]
+fn equal_content_has_one_name_however_it_came_about() {
+    let (_directory, store) = new_store();
+    let mut one = store.empty_tree().unwrap();
+    one.write("a/x", "1").unwrap();
+    one.write("b", "2").unwrap();
+    let first = one.commit(message("one")).unwrap();
+    let mut two = store.restore(&first.id).unwrap();
+    two.remove("b").unwrap();
+    two.write("c", "2").unwrap();
+    two.commit(message("away")).unwrap();
+    two.rename("c", "b").unwrap();
+    let back = two.commit(message("back")).unwrap();
+    assert_eq!(first.tree, back.tree);
+    assert_eq!(store.snapshots_with_tree(&first.tree).unwrap(), [first.id, back.id]);
+}
+
+#[test]
+fn a_huge_directory_changes_page_by_page_and_keeps_one_name() {
+    let (_directory, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    for number in 0..5000 {
+        tree.write(format!("big/file-{number:05}"), number.to_string()).unwrap();
+    }
+    tree.commit(message("all")).unwrap();
+    for number in (0..5000).step_by(3) {
+        tree.remove(format!("big/file-{number:05}")).unwrap();
+        if number % 100 == 0 {
+            tree.commit(message("some gone")).unwrap();
+        }
+    }
+    let incremental = tree.commit(message("third gone")).unwrap();
+    let mut fresh = store.empty_tree().unwrap();
+    for number in (0..5000).filter(|number| number % 3 != 0) {
+        fresh.write(format!("big/file-{number:05}"), number.to_string()).unwrap();
+    }
+    assert_eq!(fresh.commit(message("fresh")).unwrap().tree, incremental.tree);
+    assert_eq!(tree.list("big").unwrap().len(), 3333);
+    for number in 0..4900 {
+        if number % 3 != 0 {
+            tree.remove(format!("big/file-{number:05}")).unwrap();
+        }
+    }
+    let small = tree.commit(message("small again")).unwrap();
+    assert_eq!(store.restore(&small.id).unwrap().list("big").unwrap().len(), 67);
+}
+
+#[test]
+fn appending_cuts_where_writing_at_once_cuts() {
+    let (_directory, store) = new_store();
+    let noise: Vec<u8> = (0..3_000_000u64).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    for split in [1, 65_535, 65_536, 65_537, 400_001, 1_048_576, 2_999_999] {
+        let mut once = store.empty_tree().unwrap();
+        once.write("f", noise.clone()).unwrap();
+        let mut steps = store.empty_tree().unwrap();
+        steps.write("f", &noise[..split]).unwrap();
+        steps.commit(message("part")).unwrap();
+        steps.append("f", &noise[split..]).unwrap();
+        assert_eq!(once.tree_id().unwrap(), steps.tree_id().unwrap(), "split at {split}");
+    }
+}

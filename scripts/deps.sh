@@ -1,0 +1,52 @@
+#!/bin/sh
+# Installs the Debian packages that building or testing needs and that are missing.
+#
+#   scripts/deps.sh build    a C compiler and make
+#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr
+
+. "$(dirname "$0")/lib.sh"
+
+missing=
+
+# `need COMMAND PACKAGE…`
+need() {
+    command=$1
+    shift
+    have "$command" || missing="$missing $*"
+}
+
+# /usr/sbin is not on everyone's PATH, and some packages put their commands there.
+PATH=$PATH:/usr/sbin:/sbin
+
+have cargo || die "no Rust toolchain found" "install one from https://rustup.rs"
+
+need cc gcc libc6-dev
+need make make
+case ${1:-build} in
+build) ;;
+test)
+    need fusermount3 fuse3
+    need git git
+    need setfattr attr
+    need unshare util-linux
+    ;;
+*) die "unknown set of packages \`$1\`" "build or test" ;;
+esac
+
+[ -n "$missing" ] || exit 0
+
+if ! have apt-get; then
+    die "missing programs, by their Debian packages:$missing" "install them with your package manager"
+elif [ "$(id -u)" -eq 0 ]; then
+    as_root=
+elif have sudo && sudo -n true 2>/dev/null; then
+    as_root='sudo -n'
+else
+    die "missing packages:$missing" "sudo apt-get install$missing"
+fi
+
+say "installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+# shellcheck disable=SC2086
+$as_root apt-get install -y -qq --no-install-recommends $missing

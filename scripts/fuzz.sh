@@ -1,0 +1,13 @@
+#!/bin/sh
+# Runs every fuzz target for FUZZ_SECONDS (60).
+
+. "$(dirname "$0")/lib.sh"
+
+have_cargo fuzz || die "cargo-fuzz is not installed" "cargo install cargo-fuzz --locked"
+rustup toolchain list 2>/dev/null | grep -q '^nightly' ||
+    die "fuzzing needs a nightly toolchain" "rustup toolchain install nightly"
+
+for target in $(cargo +nightly fuzz list); do
+    step "fuzzing $target" cargo +nightly fuzz run "$target" -- \
+        -max_total_time="${FUZZ_SECONDS:-60}"
+done

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Writes the generated files that are checked in: docs/man and docs/completions.
+#
+#   scripts/generate.sh            write them
+#   scripts/generate.sh --check    fail when they are not what would be written
+
+. "$(dirname "$0")/lib.sh"
+
+generate() {
+    for kind in man completions; do
+        rm -rf "$1/$kind"
+        mkdir -p "$1/$kind"
+        "$workspace" generate "$kind" "$1/$kind"
+    done
+}
+
+# The same build as that of the tests, so that checking and testing build everything once.
+cargo build $locked --quiet --workspace --all-targets
+workspace=$(target_directory)/debug/workspace
+
+case ${1:-} in
+'') generate docs ;;
+--check)
+    fresh=$(mktemp -d)
+    trap 'rm -rf "$fresh"' EXIT
+    generate "$fresh"
+    for kind in man completions; do
+        diff -ru "docs/$kind" "$fresh/$kind" || die "docs/$kind is out of date" "make generate"
+    done
+    ;;
+*) die "unknown option \`$1\`" "--check, or none" ;;
+esac
