@@ -52,7 +52,7 @@ struct Queue {
     leading: bool,
 }
 
-struct Request {
+pub(crate) struct Request {
     contents: Contents,
     changes: Vec<Change>,
     durability: Durability,
@@ -175,7 +175,7 @@ impl Inner {
     }
 
     /// Packs of earlier buffered commits reach the disk before a synced commit is written.
-    fn settle_unsynced(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
+    pub(crate) fn settle_unsynced(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
         let index = &self.index;
         if index.unsynced.is_empty(txn)? {
             return Ok(());

@@ -45,6 +45,8 @@ pub(crate) struct Index {
     pub(crate) packs: Table,
     /// pack number (big endian) → nothing: bulk packs whose content may not be on disk yet
     pub(crate) unsynced: Table,
+    /// directory, path → stat record (`directory/stat_index.rs`); lost with a rebuild, found out again
+    pub(crate) stats: Table,
     /// the one key `log` → [`LogState`]
     pub(crate) meta: Table,
 }
@@ -116,6 +118,7 @@ impl Index {
             pins: table("pins")?,
             packs: table("packs")?,
             unsynced: table("unsynced")?,
+            stats: table("stats")?,
             meta: table("meta")?,
             env: env.clone(),
         };

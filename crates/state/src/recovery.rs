@@ -111,7 +111,9 @@ impl Found {
                     open.push(part);
                     if part.last && open.first().is_some_and(|part| part.first) {
                         checkpoint = std::mem::take(&mut open);
-                        commits.clear();
+                        // One that was written but never taken into use is behind its predecessor's log.
+                        let covered = checkpoint[0].sequence;
+                        commits.retain(|(_, commit)| commit.sequence > covered);
                     }
                 }
                 LogItem::Commit { id, record } => {

@@ -73,9 +73,7 @@ impl<'s> Cursor<'s> {
     pub(super) fn enter(&mut self, closed: Closed) -> Result<()> {
         let Some(top) = self.open.last_mut() else { return Ok(()) };
         let times = match top.times.read(self.store, &top.page)? {
-            Some(times) => {
-                Times::Closed(times.child(top.at).map_err(|source| wrong(&top.id, source))?.page)
-            }
+            Some(times) => Times::Closed(times.child(top.at).map_err(|source| wrong(&top.id, source))?.page),
             None => Times::Unknown,
         };
         top.skip();

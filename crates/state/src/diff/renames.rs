@@ -101,10 +101,7 @@ struct Pool<K> {
 }
 
 impl<K: Hash + Eq + Copy> Pool<K> {
-    fn new<'f>(
-        found: impl Iterator<Item = (usize, &'f Found)>,
-        key: impl Fn(&Entry) -> Option<K>,
-    ) -> Self {
+    fn new<'f>(found: impl Iterator<Item = (usize, &'f Found)>, key: impl Fn(&Entry) -> Option<K>) -> Self {
         let mut pool = Self { named: HashMap::new(), any: HashMap::new() };
         for (at, found) in found {
             if let Some(key) = key(&found.entry) {

@@ -1,0 +1,254 @@
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use super::*;
+use crate::id::{ChunkId, TreeId};
+use crate::node::{Extent, FileNode, TAG_TIMES, TAG_TIMES_PAGE, Xattrs};
+use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
+use crate::snapshot::Timestamp;
+
+/// Nodes that no store has: a test chooses which of them can be read.
+#[derive(Default)]
+struct Shelf(RefCell<HashMap<NodeId, Vec<u8>>>);
+
+impl NodeSink for Shelf {
+    fn put_node(&self, node: &[u8]) -> Result<NodeId> {
+        let id = NodeId::of(node);
+        self.0.borrow_mut().insert(id, node.to_vec());
+        Ok(id)
+    }
+}
+
+impl Shelf {
+    fn directory<'e>(&self, mode: u16, entries: impl IntoIterator<Item = &'e Line>) -> Directory {
+        let mut entries: Vec<_> = entries.into_iter().collect();
+        entries.sort();
+        let mut writer = DirectoryWriter::new(self, entries.len() as u64);
+        for (name, reference, time) in entries {
+            writer.push(name, reference, time).unwrap();
+        }
+        let head = Head::Directory { mode, xattrs: Xattrs::new() };
+        let (id, times) = writer.finish(&head, None).unwrap();
+        Directory { id, times: Some(times) }
+    }
+}
+
+/// Name, reference and time of an entry.
+type Line = (Vec<u8>, Vec<u8>, Vec<u8>);
+
+fn file(name: &str, content: &str) -> Line {
+    let extents = vec![Extent::Data { len: content.len() as u64, chunk: ChunkId::of(content.as_bytes()) }];
+    let node = FileNode { mode: 0o644, extents, ..FileNode::default() }.encode();
+    let time = EntryTime::Modified { time: Timestamp(1), link: None };
+    (name.into(), NodeRef::InlineFile(&node).encode(), time.encode())
+}
+
+fn directory(name: &str, directory: Directory) -> Line {
+    let time = directory.times.map_or(EntryTime::Unknown, EntryTime::Directory);
+    (name.into(), NodeRef::Directory(directory.id).encode(), time.encode())
+}
+
+/// Reading this directory is an error.
+fn unreadable(name: &str) -> Line {
+    directory(name, Directory { id: NodeId::of(b"nowhere"), times: None })
+}
+
+struct Library {
+    _directory: tempfile::TempDir,
+    store: Store,
+}
+
+impl Library {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path()).unwrap();
+        Self { _directory: directory, store }
+    }
+
+    fn reveal(&self, shelf: &Shelf, id: NodeId) {
+        let node = shelf.0.borrow()[&id].clone();
+        self.store.remember_page(id, Page::decode(node).unwrap());
+    }
+
+    /// Makes readable what only one side has, and all times. How many nodes of directories those are.
+    fn reveal_what_differs(&self, old: &Shelf, new: &Shelf) -> usize {
+        let mut revealed = 0;
+        for (shelf, other) in [(old, new), (new, old)] {
+            for (id, node) in shelf.0.borrow().iter() {
+                let times = matches!(node[0], TAG_TIMES | TAG_TIMES_PAGE);
+                if times || !other.0.borrow().contains_key(id) {
+                    self.reveal(shelf, *id);
+                    revealed += usize::from(!times);
+                }
+            }
+        }
+        revealed
+    }
+
+    fn diff(&self, old: Directory, new: Directory) -> Result<Vec<Difference>> {
+        let tree = |directory: Directory| {
+            Tree::open(&self.store, TreeId::from(directory.id), directory.times).unwrap()
+        };
+        diff(&tree(old), &tree(new))
+    }
+}
+
+fn summary(differences: &[Difference]) -> Vec<String> {
+    let line = |difference: &Difference| {
+        let path = String::from_utf8_lossy(&difference.path);
+        match &difference.kind {
+            DifferenceKind::Renamed { from } => format!("{} => {path}", String::from_utf8_lossy(from)),
+            kind => format!("{kind:?} {path}"),
+        }
+    };
+    differences.iter().map(line).collect()
+}
+
+fn many(count: usize) -> Vec<Line> {
+    (0..count).map(|at| file(&format!("file-{at:05}"), &format!("content {at}"))).collect()
+}
+
+#[test]
+fn equal_directories_are_not_read() {
+    let library = Library::new();
+    let (old, new) = (Shelf::default(), Shelf::default());
+    let a = old.directory(0o755, &[unreadable("d"), file("f", "1"), unreadable("z")]);
+    let b = new.directory(0o755, &[unreadable("d"), file("f", "2"), unreadable("z")]);
+    assert_eq!(library.reveal_what_differs(&old, &new), 2);
+    assert_eq!(summary(&library.diff(a, b).unwrap()), ["Modified f"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_an_error() {
+    let library = Library::new();
+    let (old, new) = (Shelf::default(), Shelf::default());
+    let other = new.directory(0o755, &[]);
+    let a = old.directory(0o755, &[unreadable("d")]);
+    let b = new.directory(0o755, &[directory("d", other)]);
+    library.reveal_what_differs(&old, &new);
+    assert!(library.diff(a, b).unwrap_err().is_corruption());
+}
+
+#[test]
+fn a_renamed_directory_costs_the_same_whatever_its_size() {
+    let library = Library::new();
+    let (old, new) = (Shelf::default(), Shelf::default());
+    let lines = many(5_000);
+    let large = old.directory(0o755, &lines);
+    new.directory(0o755, &lines);
+    let a = old.directory(0o755, &[directory("old-name", large), unreadable("x")]);
+    let b = new.directory(0o755, &[directory("new-name", large), unreadable("x")]);
+    assert_eq!(library.reveal_what_differs(&old, &new), 2);
+    library.reveal(&old, large.id);
+    assert!(old.0.borrow().len() > 40, "the directory has pages, and none of them can be read");
+    assert_eq!(summary(&library.diff(a, b).unwrap()), ["old-name => new-name"]);
+}
+
+#[test]
+fn a_directory_that_moved_down_is_not_read_either() {
+    let library = Library::new();
+    let (old, new) = (Shelf::default(), Shelf::default());
+    let lines = many(5_000);
+    let large = old.directory(0o755, &lines);
+    new.directory(0o755, &lines);
+    let a = old.directory(0o755, &[directory("src", large)]);
+    let inner = new.directory(0o755, &[directory("src", large), file("README", "hello")]);
+    let b = new.directory(0o755, &[directory("packages", inner)]);
+    library.reveal_what_differs(&old, &new);
+    library.reveal(&old, large.id);
+    assert_eq!(
+        summary(&library.diff(a, b).unwrap()),
+        ["Added packages", "Added packages/README", "src => packages/src"]
+    );
+}
+
+#[test]
+fn only_pages_that_differ_are_read() {
+    let lines = many(60_000);
+    let mut edited = lines.clone();
+    edited[7_000] = file("file-07000", "other");
+    edited.remove(31_234);
+    edited.push(file("file-45000x", "added"));
+    for (from, to) in [(&lines, &edited), (&edited, &lines)] {
+        let library = Library::new();
+        let (old, new) = (Shelf::default(), Shelf::default());
+        let (a, b) = (old.directory(0o755, from), new.directory(0o755, to));
+        let readable = library.reveal_what_differs(&old, &new);
+        assert!(readable <= 2 * 2 * 4, "{readable} nodes differ");
+        assert!(old.0.borrow().len() > 400);
+        let found = summary(&library.diff(a, b).unwrap());
+        let (gone, there) = if from.len() == lines.len() && from[7_000] == lines[7_000] {
+            ("Removed", "Added")
+        } else {
+            ("Added", "Removed")
+        };
+        assert_eq!(
+            found,
+            ["Modified file-07000".to_owned(), format!("{gone} file-31234"), format!("{there} file-45000x")]
+        );
+    }
+}
+
+#[test]
+fn lists_of_different_depth_are_compared() {
+    let lines = many(60_000);
+    for (from, to) in [(60_000, 100), (100, 60_000), (257, 256), (256, 257), (300, 60_000), (0, 300)] {
+        let library = Library::new();
+        let (old, new) = (Shelf::default(), Shelf::default());
+        let a = old.directory(0o755, &lines[..from]);
+        let b = new.directory(0o755, &lines[..to]);
+        library.reveal_what_differs(&old, &new);
+        let found = library.diff(a, b).unwrap();
+        let kind = if from < to { DifferenceKind::Added } else { DifferenceKind::Removed };
+        assert!(found.iter().all(|difference| difference.kind == kind));
+        assert_eq!(found.len(), from.abs_diff(to), "{from} and {to} entries");
+    }
+}
+
+#[test]
+fn times_come_along_and_are_no_difference() {
+    let library = Library::new();
+    let shelf = Shelf::default();
+    let line = file("f", "1");
+    let later = EntryTime::Modified { time: Timestamp(2), link: Some(9) }.encode();
+    let a = shelf.directory(0o755, &[line.clone(), file("g", "1")]);
+    let b =
+        shelf.directory(0o755, &[(line.0, line.1, later.clone()), (b"g".to_vec(), file("g", "2").1, later)]);
+    for directory in [a, b] {
+        library.reveal(&shelf, directory.id);
+        library.reveal(&shelf, directory.times.unwrap());
+    }
+    let found = library.diff(a, b).unwrap();
+    assert_eq!(summary(&found), ["Modified g"]);
+    assert_eq!(found[0].old.as_ref().unwrap().modified, Some(Timestamp(1)));
+    let new = found[0].new.as_ref().unwrap();
+    assert_eq!((new.modified, new.link), (Some(Timestamp(2)), Some(9)));
+}
+
+#[test]
+fn the_mode_of_the_root_is_a_difference_at_the_empty_path() {
+    let library = Library::new();
+    let (old, new) = (Shelf::default(), Shelf::default());
+    let a = old.directory(0o755, &[unreadable("d")]);
+    let b = new.directory(0o700, &[unreadable("d")]);
+    library.reveal_what_differs(&old, &new);
+    let found = library.diff(a, b).unwrap();
+    assert_eq!(summary(&found), ["ModeChanged "]);
+    assert_eq!(found[0].new.as_ref().unwrap().node.mode(), 0o700);
+}
+
+#[test]
+fn a_tree_deeper_than_a_stack_is_compared() {
+    let library = Library::new();
+    let (old, new) = (Shelf::default(), Shelf::default());
+    let nest = |shelf: &Shelf, content: &str| {
+        let bottom = shelf.directory(0o755, &[file("f", content)]);
+        (0..5_000).fold(bottom, |below, _| shelf.directory(0o755, &[directory("d", below)]))
+    };
+    let (a, b) = (nest(&old, "1"), nest(&new, "2"));
+    let empty = new.directory(0o755, &[]);
+    library.reveal_what_differs(&old, &new);
+    assert_eq!(library.diff(a, b).unwrap().len(), 1);
+    let all = library.diff(a, empty).unwrap();
+    assert_eq!(all.len(), 5_001);
+}

@@ -20,17 +20,23 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Reads a file; nothing is read of one that is too large, or more than its start of a binary one.
+    /// Reads a file; of one that is too large or binary only its start.
     pub(crate) fn of_file(tree: &Tree, entry: Option<&Entry>) -> Result<Self> {
         let Some(Node::File(file)) = entry.map(|entry| &entry.node) else { return Ok(Self::None) };
-        let size = file.size();
-        if is_binary(&tree.read_range(file, 0, SNIFFED as u64)?) {
-            return Ok(Self::Binary);
+        if file.size() <= LINE_DIFF_MAX {
+            let content = tree.read(file)?;
+            return Ok(if is_binary(&content) { Self::Binary } else { Self::Text(content) });
         }
-        if size > LINE_DIFF_MAX {
-            return Ok(Self::TooLarge);
+        Ok(if is_text(tree, entry)? { Self::TooLarge } else { Self::Binary })
+    }
+
+    /// Whether it is a text with anything in it.
+    pub(crate) fn has_text(&self) -> bool {
+        match self {
+            Self::None | Self::Binary => false,
+            Self::Text(text) => !text.is_empty(),
+            Self::TooLarge => true,
         }
-        Ok(Self::Text(tree.read(file)?))
     }
 
     pub(crate) fn text(&self) -> Option<&[u8]> {
@@ -39,6 +45,14 @@ impl Content {
             Self::Text(text) => Some(text),
             Self::Binary | Self::TooLarge => None,
         }
+    }
+}
+
+/// Whether an entry is a file with text, which its first bytes tell.
+pub(crate) fn is_text(tree: &Tree, entry: Option<&Entry>) -> Result<bool> {
+    match entry.map(|entry| &entry.node) {
+        Some(Node::File(file)) => Ok(!is_binary(&tree.read_range(file, 0, SNIFFED as u64)?)),
+        _ => Ok(false),
     }
 }
 
@@ -92,10 +106,7 @@ impl<'t> LineDiff<'t> {
 
     /// Lines that only the new text has, with their numbers, counted from 1.
     pub(crate) fn added_lines(&self) -> impl Iterator<Item = (u64, &'t [u8])> {
-        self.diff
-            .hunks()
-            .flat_map(|hunk| hunk.after)
-            .map(|at| (u64::from(at) + 1, self.new_line(at)))
+        self.diff.hunks().flat_map(|hunk| hunk.after).map(|at| (u64::from(at) + 1, self.new_line(at)))
     }
 }
 

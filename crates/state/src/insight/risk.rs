@@ -229,6 +229,22 @@ pub(crate) fn entry_risks(path: &[u8], old: Option<&Entry>, new: &Entry) -> Vec<
     risks
 }
 
+/// Risks of an entry that came to `new` with the directory it is in: what it was not at `old`, or is not
+/// any more.
+pub(crate) fn moved_risks(old: &[u8], new: &[u8], entry: &Entry) -> Vec<RiskCode> {
+    match &entry.node {
+        Node::Directory(_) => Vec::new(),
+        Node::Symlink(link) if leaves_tree(new, &link.target) && !leaves_tree(old, &link.target) => {
+            vec![RiskCode::SymlinkLeavesTree]
+        }
+        Node::Symlink(_) | Node::File(_) => {
+            let (before, after) = (path_risks(old), path_risks(new));
+            let gone = before.iter().filter(|code| !after.contains(code));
+            after.iter().filter(|code| !before.contains(code)).chain(gone).copied().collect()
+        }
+    }
+}
+
 /// Whether a symlink at `path` points outside the tree, judged by its text alone: a link through another
 /// link may leave without this seeing it, and must be contained where links are followed.
 fn leaves_tree(path: &[u8], target: &[u8]) -> bool {

@@ -44,7 +44,8 @@ pub(crate) fn find(line: &[u8]) -> Vec<SecretPattern> {
     if contains(line, b"-----BEGIN ") && contains(line, b"PRIVATE KEY") {
         found.push(SecretPattern::PrivateKey);
     }
-    found.extend(words(line).filter_map(|(at, word)| known_token(word).or_else(|| web_token(line, at, word))));
+    found
+        .extend(words(line).filter_map(|(at, word)| known_token(word).or_else(|| web_token(line, at, word))));
     if found.is_empty() && has_assigned_secret(line) {
         found.push(SecretPattern::AssignedSecret);
     }
@@ -80,12 +81,7 @@ struct Form {
     alphabet: fn(u8) -> bool,
 }
 
-const fn form(
-    pattern: SecretPattern,
-    prefix: &'static [u8],
-    rest: usize,
-    alphabet: fn(u8) -> bool,
-) -> Form {
+const fn form(pattern: SecretPattern, prefix: &'static [u8], rest: usize, alphabet: fn(u8) -> bool) -> Form {
     Form { pattern, prefix, rest, alphabet }
 }
 
@@ -320,7 +316,7 @@ mod tests {
     #[test]
     fn a_hostile_line_is_no_trouble() {
         for unit in ["=", "token:", "token=\"", "eyJ.", "sk-", "a", "'", ":::"] {
-            find(unit.repeat(1 << 17 / unit.len()).as_bytes());
+            find(unit.repeat((1 << 17) / unit.len()).as_bytes());
         }
         find(&[0xff; 1 << 16]);
     }

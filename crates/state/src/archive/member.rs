@@ -1,0 +1,179 @@
+//! One member of an archive, with everything that its headers say.
+
+use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
+
+use super::pax::Records;
+use super::sparse::Map;
+use crate::node::Xattrs;
+use crate::snapshot::Timestamp;
+
+/// What a member is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    /// A file with holes; where its map is.
+    Sparse(SparseForm),
+    Directory,
+    Symlink,
+    HardLink,
+    /// What a snapshot cannot hold, and what to call it.
+    Other(&'static str),
+}
+
+/// The ways in which an archive can say where a file has data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SparseForm {
+    /// In the headers.
+    Known(Vec<(u64, u64)>),
+    /// As text before the data (format 1.0).
+    BeforeData,
+}
+
+/// A member, its content aside.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) path: Vec<u8>,
+    pub(super) kind: Kind,
+    /// Where a link points.
+    pub(super) target: Vec<u8>,
+    pub(super) mode: u16,
+    pub(super) modified: Option<Timestamp>,
+    pub(super) xattrs: Xattrs,
+    /// Bytes in the archive.
+    pub(super) stored: u64,
+    /// Bytes of the file.
+    pub(super) size: u64,
+}
+
+/// What came before a member's header.
+#[derive(Debug, Default)]
+pub(super) struct Prologue {
+    pub(super) long_name: Option<Vec<u8>>,
+    pub(super) long_link: Option<Vec<u8>>,
+    pub(super) pax: Option<Records>,
+}
+
+impl Member {
+    /// Puts the parts together; later formats win over earlier ones.
+    pub(super) fn new(
+        header: &Header,
+        prologue: Prologue,
+        archive: &Records,
+        more_pieces: Vec<(u64, u64)>,
+    ) -> Result<Self, &'static str> {
+        let mut pax = archive.clone();
+        pax.overlay(prologue.pax.unwrap_or_default());
+        let owned = |bytes: &[u8]| bytes.to_vec();
+        let path = match (pax.get(b"GNU.sparse.name"), pax.get(b"path")) {
+            (Some(name), _) | (None, Some(name)) => owned(name),
+            (None, None) => prologue.long_name.unwrap_or_else(|| header.path_bytes().into_owned()),
+        };
+        let target = pax.get(b"linkpath").map(owned).or(prologue.long_link);
+        let target = target.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+        let stored = match pax.number(b"size")? {
+            Some(size) => size,
+            None => header.entry_size().map_err(|_| "a size that is none")?,
+        };
+        let kind = kind(header, &pax, &path, more_pieces)?;
+        let size = real_size(header, &pax, &kind)?.unwrap_or(stored);
+        Ok(Self {
+            path,
+            target: target.unwrap_or_default(),
+            mode: (header.mode().map_err(|_| "a mode that is none")? & 0o7777) as u16,
+            modified: modified(header, &pax)?,
+            xattrs: pax.xattrs(),
+            stored,
+            size,
+            kind,
+        })
+    }
+
+    /// Whether the archive holds bytes for it.
+    pub(super) fn has_content(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::Sparse(_))
+    }
+}
+
+fn kind(
+    header: &Header,
+    pax: &Records,
+    path: &[u8],
+    more_pieces: Vec<(u64, u64)>,
+) -> Result<Kind, &'static str> {
+    Ok(match header.entry_type() {
+        // Before there was a type for them, directories were files whose names end so.
+        EntryType::Regular | EntryType::Continuous if path.ends_with(b"/") => Kind::Directory,
+        EntryType::Regular | EntryType::Continuous => match sparse_form(pax)? {
+            Some(form) => Kind::Sparse(form),
+            None => Kind::File,
+        },
+        EntryType::GNUSparse => {
+            let gnu = header.as_gnu().ok_or("a sparse file without its map")?;
+            let mut pieces = pieces(&gnu.sparse)?;
+            pieces.extend(more_pieces);
+            Kind::Sparse(SparseForm::Known(pieces))
+        }
+        EntryType::Directory => Kind::Directory,
+        EntryType::Symlink => Kind::Symlink,
+        EntryType::Link => Kind::HardLink,
+        EntryType::Char | EntryType::Block => Kind::Other("a device"),
+        EntryType::Fifo => Kind::Other("a fifo"),
+        _ => Kind::Other("of a kind that is not known"),
+    })
+}
+
+/// Whether a header is followed by more of its sparse map.
+pub(super) fn map_goes_on(header: &Header) -> bool {
+    header.entry_type() == EntryType::GNUSparse && header.as_gnu().is_some_and(tar::GnuHeader::is_extended)
+}
+
+/// The pieces in a block that continues a sparse map.
+pub(super) fn extended_pieces(block: &GnuExtSparseHeader) -> Result<Vec<(u64, u64)>, &'static str> {
+    pieces(&block.sparse)
+}
+
+fn pieces(headers: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, &'static str> {
+    const WRONG: &str = "a sparse piece that is none";
+    let used = headers.iter().filter(|piece| !piece.is_empty());
+    used.map(|piece| Ok((piece.offset().map_err(|_| WRONG)?, piece.length().map_err(|_| WRONG)?))).collect()
+}
+
+fn sparse_form(pax: &Records) -> Result<Option<SparseForm>, &'static str> {
+    match (pax.get(b"GNU.sparse.major"), pax.get(b"GNU.sparse.minor")) {
+        (Some(b"1"), Some(b"0")) => return Ok(Some(SparseForm::BeforeData)),
+        (None | Some(b"0"), _) => {}
+        _ => return Err("a sparse file of an unknown format"),
+    }
+    // Format 0.1; format 0.0 repeats its keys, and those are refused.
+    let Some(map) = pax.get(b"GNU.sparse.map") else { return Ok(None) };
+    let numbers: Vec<u64> =
+        map.split(|byte| *byte == b',').map(super::pax::parse_number).collect::<Result<_, _>>()?;
+    if numbers.len() % 2 != 0 {
+        return Err("a sparse map with half a piece");
+    }
+    Ok(Some(SparseForm::Known(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
+}
+
+fn real_size(header: &Header, pax: &Records, kind: &Kind) -> Result<Option<u64>, &'static str> {
+    if !matches!(kind, Kind::Sparse(_)) {
+        return Ok(None);
+    }
+    if let Some(gnu) = header.as_gnu().filter(|_| header.entry_type() == EntryType::GNUSparse) {
+        return gnu.real_size().map(Some).map_err(|_| "a size that is none");
+    }
+    let size = pax.number(b"GNU.sparse.realsize")?.or(pax.number(b"GNU.sparse.size")?);
+    size.map(Some).ok_or("a sparse file without its size")
+}
+
+fn modified(header: &Header, pax: &Records) -> Result<Option<Timestamp>, &'static str> {
+    if let Some(time) = pax.modified()? {
+        return Ok(Some(time));
+    }
+    let seconds = header.mtime().map_err(|_| "a time that is none")?;
+    Ok(i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000)).map(Timestamp))
+}
+
+/// The map of a sparse member whose headers hold it.
+pub(super) fn known_map(pieces: Vec<(u64, u64)>, member: &Member) -> Result<Map, &'static str> {
+    Map::new(pieces, member.size, member.stored)
+}

@@ -1,0 +1,215 @@
+//! Pax records: what does not fit into a header, as `LENGTH KEY=VALUE\n` in a member before it.
+
+use std::collections::BTreeMap;
+
+use crate::node::Xattrs;
+use crate::snapshot::Timestamp;
+
+const XATTR: &[u8] = b"SCHILY.xattr.";
+const NANOS: i64 = 1_000_000_000;
+
+/// The records of one member, or of the archive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Records(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Records {
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.0.insert(key.to_vec(), value.to_vec());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.0.get(key).map(Vec::as_slice)
+    }
+
+    /// A record that must be a number if it is there.
+    pub(super) fn number(&self, key: &[u8]) -> Result<Option<u64>, &'static str> {
+        self.get(key).map(parse_number).transpose()
+    }
+
+    /// Later records win over these; an empty value takes a record away.
+    pub(super) fn overlay(&mut self, later: Self) {
+        for (key, value) in later.0 {
+            if value.is_empty() {
+                self.0.remove(&key);
+            } else {
+                self.0.insert(key, value);
+            }
+        }
+    }
+
+    pub(super) fn modified(&self) -> Result<Option<Timestamp>, &'static str> {
+        self.get(b"mtime").map(|text| parse_time(text).ok_or("a time that is none")).transpose()
+    }
+
+    pub(super) fn set_modified(&mut self, time: Timestamp) {
+        self.set(b"mtime", shown_time(time).as_bytes());
+    }
+
+    /// User extended attributes; those of other name spaces belong to a machine.
+    pub(super) fn xattrs(&self) -> Xattrs {
+        let named = self.0.iter().filter_map(|(key, value)| Some((key.strip_prefix(XATTR)?, value)));
+        let decoded = named.map(|(name, value)| (decode_name(name), value.clone()));
+        decoded.filter(|(name, _)| name.starts_with(b"user.")).collect()
+    }
+
+    pub(super) fn set_xattrs(&mut self, xattrs: &Xattrs) {
+        for (name, value) in xattrs {
+            self.0.insert([XATTR, &encode_name(name)].concat(), value.clone());
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (key, value) in &self.0 {
+            // The length counts its own digits.
+            let rest = key.len() + value.len() + 3;
+            let mut len = rest + 1;
+            while len != rest + len.to_string().len() {
+                len = rest + len.to_string().len();
+            }
+            out.extend_from_slice(format!("{len} ").as_bytes());
+            out.extend_from_slice(key);
+            out.push(b'=');
+            out.extend_from_slice(value);
+            out.push(b'\n');
+        }
+        out
+    }
+
+    pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, &'static str> {
+        const WRONG: &str = "a malformed pax record";
+        let mut records = Self::default();
+        while !bytes.is_empty() {
+            let space = bytes.iter().position(|byte| *byte == b' ').ok_or(WRONG)?;
+            let len = usize::try_from(parse_number(&bytes[..space])?).map_err(|_| WRONG)?;
+            let record = bytes.get(space + 1..len).ok_or(WRONG)?;
+            let record = record.strip_suffix(b"\n").ok_or(WRONG)?;
+            let equals = record.iter().position(|byte| *byte == b'=').ok_or(WRONG)?;
+            // An old sparse format repeats a key; a reader that took one of them would make up content.
+            let old = records.0.insert(record[..equals].to_vec(), record[equals + 1..].to_vec());
+            if old.is_some() {
+                return Err("a pax record that is there twice");
+            }
+            bytes = &bytes[len..];
+        }
+        Ok(records)
+    }
+}
+
+pub(super) fn parse_number(text: &[u8]) -> Result<u64, &'static str> {
+    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(text).ok().filter(|_| digits);
+    text.and_then(|text| text.parse().ok()).ok_or("a number that is none")
+}
+
+/// GNU tar's escape: a name may hold the `=` that ends a key.
+fn encode_name(name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'%' => out.extend_from_slice(b"%25"),
+            b'=' => out.extend_from_slice(b"%3D"),
+            other => out.push(*other),
+        }
+    }
+    out
+}
+
+fn decode_name(mut name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len());
+    while let Some((byte, rest)) = name.split_first() {
+        let (byte, rest) = match (rest.strip_prefix(b"25"), rest.strip_prefix(b"3D")) {
+            (Some(rest), _) if *byte == b'%' => (b'%', rest),
+            (_, Some(rest)) if *byte == b'%' => (b'=', rest),
+            _ => (*byte, rest),
+        };
+        out.push(byte);
+        name = rest;
+    }
+    out
+}
+
+/// Seconds with a fraction where there is one.
+fn shown_time(time: Timestamp) -> String {
+    let sign = if time.0 < 0 { "-" } else { "" };
+    let (seconds, nanos) = (time.0.unsigned_abs() / NANOS as u64, time.0.unsigned_abs() % NANOS as u64);
+    if nanos == 0 { format!("{sign}{seconds}") } else { format!("{sign}{seconds}.{nanos:09}") }
+}
+
+fn parse_time(text: &[u8]) -> Option<Timestamp> {
+    let (negative, text) = match text.strip_prefix(b"-") {
+        Some(text) => (true, text),
+        None => (false, text),
+    };
+    let mut parts = text.splitn(2, |byte| *byte == b'.');
+    let seconds = i64::try_from(parse_number(parts.next()?).ok()?).ok()?;
+    let fraction = parts.next().unwrap_or_default();
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let mut nanos = 0;
+    for at in 0..9 {
+        nanos = nanos * 10 + i64::from(fraction.get(at).map_or(0, |digit| digit - b'0'));
+    }
+    let total = seconds.checked_mul(NANOS)?.checked_add(nanos)?;
+    Some(Timestamp(if negative { -total } else { total }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_hold_any_bytes_and_round_trip() {
+        let mut records = Records::default();
+        records.set(b"path", b"line\nline=\xff");
+        records.set_modified(Timestamp(-1_500_000_000));
+        records.set_xattrs(&Xattrs::from([(b"user.a=b%c".to_vec(), b"\0\n\xff".to_vec())]));
+        // Lengths around which the number of digits grows.
+        records.set(b"k", &[b'x'; 93]);
+        records.set(b"l", &[b'x'; 94]);
+        let read = Records::decode(&records.encode()).unwrap();
+        assert_eq!(read, records);
+        assert_eq!(read.modified().unwrap(), Some(Timestamp(-1_500_000_000)));
+        assert_eq!(read.xattrs(), Xattrs::from([(b"user.a=b%c".to_vec(), b"\0\n\xff".to_vec())]));
+    }
+
+    #[test]
+    fn lengths_are_as_other_tools_write_them() {
+        let mut records = Records::default();
+        records.set(b"path", b"abc");
+        assert_eq!(records.encode(), b"12 path=abc\n");
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused() {
+        let wrong: [&[u8]; 8] = [
+            b"x",
+            b"5 a=b\n",
+            b"99 a=b\n",
+            b"6 ab=\n\n",
+            b"0 a=b\n",
+            b"5 abc\n",
+            b"18446744073709551616 a=b\n",
+            b"6 a=b\n6 a=c\n",
+        ];
+        for bytes in wrong {
+            assert!(Records::decode(bytes).is_err(), "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn times_have_a_sign_and_a_fraction() {
+        for (text, nanos) in [("1", NANOS), ("1.5", 1_500_000_000), ("-0.000000001", -1), ("0.1234567891", 123_456_789)]
+        {
+            assert_eq!(parse_time(text.as_bytes()), Some(Timestamp(nanos)), "{text}");
+        }
+        for text in ["", "x", "1.x", "--1", "9223372036854775807"] {
+            assert_eq!(parse_time(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Reads an archive as a stream: members with all their headers, and their content.
+//!
+//! The blocks and fields are those of the `tar` crate; the extension members are read here, because pax records hold
+//! any bytes (that crate ends them at a line end) and may change how long a member is.
+
+use std::io::{self, Read};
+
+use tar::{EntryType, GnuExtSparseHeader, Header};
+
+use super::member::{self, Kind, Member, Prologue, SparseForm};
+use super::pax::{self, Records};
+use super::sparse::Map;
+use super::{ArchiveError, BLOCK, Result, padded, refused};
+
+/// Longest extension member: names and attributes of one file fit many times.
+const EXTENSION_MAX: u64 = 16 << 20;
+/// Most pieces of a sparse map.
+const PIECES_MAX: u64 = 1 << 22;
+
+/// An archive that is being read.
+pub(super) struct Reader<'r> {
+    input: &'r mut dyn Read,
+    offset: u64,
+    /// What is left of the present member, and the padding after it.
+    content: u64,
+    padding: u64,
+    archive: Records,
+}
+
+impl<'r> Reader<'r> {
+    pub(super) fn new(input: &'r mut dyn Read) -> Self {
+        Self { input, offset: 0, content: 0, padding: 0, archive: Records::default() }
+    }
+
+    /// The next member; nothing at the end of the archive.
+    pub(super) fn next(&mut self) -> Result<Option<Member>> {
+        let mut prologue = Prologue::default();
+        loop {
+            self.skip_content()?;
+            let Some(header) = self.header()? else {
+                self.end()?;
+                return Ok(None);
+            };
+            match header.entry_type() {
+                EntryType::XGlobalHeader => {
+                    let records = self.records(&header)?;
+                    self.archive.overlay(records);
+                }
+                EntryType::XHeader => set_once(&mut prologue.pax, self.records(&header)?, self.offset)?,
+                EntryType::GNULongName => {
+                    set_once(&mut prologue.long_name, self.name(&header)?, self.offset)?;
+                }
+                EntryType::GNULongLink => {
+                    set_once(&mut prologue.long_link, self.name(&header)?, self.offset)?;
+                }
+                _ => return self.member(&header, prologue).map(Some),
+            }
+        }
+    }
+
+    fn member(&mut self, header: &Header, prologue: Prologue) -> Result<Member> {
+        let more_pieces = self.extended_map(header)?;
+        let offset = self.offset;
+        let malformed = |reason| ArchiveError::Malformed { reason, offset };
+        let member = Member::new(header, prologue, &self.archive, more_pieces).map_err(malformed)?;
+        if !member.has_content() && !matches!(member.kind, Kind::Other(_)) && member.stored != 0 {
+            // Readers disagree on whether bytes follow, so an archive could hide members in them.
+            return Err(refused(&member.path, "it says how long its content is, and has none"));
+        }
+        self.content = member.stored;
+        let total = padded(member.stored).ok_or_else(|| malformed("a size beyond any file"))?;
+        self.padding = total - member.stored;
+        Ok(member)
+    }
+
+    /// Where the data of a sparse member goes; its content is read behind this.
+    pub(super) fn map(&mut self, member: &Member) -> Result<Option<Map>> {
+        let offset = self.offset;
+        let malformed = |reason| ArchiveError::Malformed { reason, offset };
+        match &member.kind {
+            Kind::Sparse(SparseForm::Known(pieces)) => {
+                member::known_map(pieces.clone(), member).map(Some).map_err(malformed)
+            }
+            Kind::Sparse(SparseForm::BeforeData) => {
+                let pieces = self.map_before_data()?;
+                Map::new(pieces, member.size, self.content).map(Some).map_err(malformed)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn map_before_data(&mut self) -> Result<Vec<(u64, u64)>> {
+        let mut numbers = Numbers { reader: self, block: [0; BLOCK as usize], at: BLOCK as usize };
+        let count = numbers.next()?;
+        if count > PIECES_MAX {
+            return Err(self.malformed("a sparse map beyond reason"));
+        }
+        let mut pieces = Vec::new();
+        for _ in 0..count {
+            pieces.push((numbers.next()?, numbers.next()?));
+        }
+        Ok(pieces)
+    }
+
+    fn extended_map(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
+        let mut pieces = Vec::new();
+        let mut goes_on = member::map_goes_on(header);
+        while goes_on {
+            let mut block = GnuExtSparseHeader::new();
+            self.fill(block.as_mut_bytes())?;
+            let more = member::extended_pieces(&block).map_err(|reason| self.malformed(reason))?;
+            pieces.extend(more);
+            if pieces.len() as u64 > PIECES_MAX {
+                return Err(self.malformed("a sparse map beyond reason"));
+            }
+            goes_on = block.is_extended();
+        }
+        Ok(pieces)
+    }
+
+    fn header(&mut self) -> Result<Option<Header>> {
+        let mut header = Header::new_old();
+        self.fill(header.as_mut_bytes())?;
+        let bytes = header.as_bytes();
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let counted = |at: usize| if (148..156).contains(&at) { u32::from(b' ') } else { u32::from(bytes[at]) };
+        let sum: u32 = (0..bytes.len()).map(counted).sum();
+        if header.cksum().ok() != Some(sum) {
+            return Err(self.malformed("a header whose checksum is wrong"));
+        }
+        Ok(Some(header))
+    }
+
+    /// Reads on behind the end mark, so that whoever writes into a pipe can finish.
+    fn end(&mut self) -> Result<()> {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match self.input.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(len) if buffer[..len].iter().all(|byte| *byte == 0) => self.offset += len as u64,
+                Ok(_) => return Err(self.malformed("more than zeros behind the end mark")),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(ArchiveError::Read { source }),
+            }
+        }
+    }
+
+    fn extension(&mut self, header: &Header) -> Result<Vec<u8>> {
+        let size = header.entry_size().map_err(|_| self.malformed("a size that is none"))?;
+        if size > EXTENSION_MAX {
+            return Err(self.malformed("an extension beyond reason"));
+        }
+        let mut bytes = vec![0; size as usize];
+        self.fill(&mut bytes)?;
+        self.padding = size.next_multiple_of(BLOCK) - size;
+        Ok(bytes)
+    }
+
+    fn records(&mut self, header: &Header) -> Result<Records> {
+        let bytes = self.extension(header)?;
+        Records::decode(&bytes).map_err(|reason| self.malformed(reason))
+    }
+
+    fn name(&mut self, header: &Header) -> Result<Vec<u8>> {
+        let mut bytes = self.extension(header)?;
+        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+            bytes.truncate(end);
+        }
+        Ok(bytes)
+    }
+
+    fn skip_content(&mut self) -> Result<()> {
+        let mut buffer = vec![0; 32 << 10];
+        let mut left = self.content + self.padding;
+        (self.content, self.padding) = (0, 0);
+        while left > 0 {
+            let now = left.min(buffer.len() as u64);
+            self.fill(&mut buffer[..now as usize])?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match self.input.read(&mut buffer[read..]) {
+                Ok(0) => return Err(ArchiveError::Truncated { offset: self.offset + read as u64 }),
+                Ok(len) => read += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(ArchiveError::Read { source }),
+            }
+        }
+        self.offset += read as u64;
+        Ok(())
+    }
+
+    fn malformed(&self, reason: &'static str) -> ArchiveError {
+        ArchiveError::Malformed { reason, offset: self.offset }
+    }
+}
+
+/// The content of the present member.
+impl Read for Reader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let now = usize::try_from(self.content).unwrap_or(usize::MAX).min(buffer.len());
+        if now == 0 {
+            return Ok(0);
+        }
+        let read = self.input.read(&mut buffer[..now])?;
+        if read == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends early"));
+        }
+        self.offset += read as u64;
+        self.content -= read as u64;
+        Ok(read)
+    }
+}
+
+/// Numbers on lines, in whole blocks at the start of a member's content.
+struct Numbers<'a, 'r> {
+    reader: &'a mut Reader<'r>,
+    block: [u8; BLOCK as usize],
+    at: usize,
+}
+
+impl Numbers<'_, '_> {
+    fn next(&mut self) -> Result<u64> {
+        let mut digits = Vec::new();
+        loop {
+            match self.byte()? {
+                b'\n' => break,
+                digit if digits.len() < 20 => digits.push(digit),
+                _ => return Err(self.reader.malformed("a number that is none")),
+            }
+        }
+        pax::parse_number(&digits).map_err(|reason| self.reader.malformed(reason))
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        if self.at == self.block.len() {
+            if self.reader.content < BLOCK {
+                return Err(self.reader.malformed("a sparse map that does not end"));
+            }
+            self.reader.fill(&mut self.block)?;
+            self.reader.content -= BLOCK;
+            self.at = 0;
+        }
+        self.at += 1;
+        Ok(self.block[self.at - 1])
+    }
+}
+
+fn set_once<T>(slot: &mut Option<T>, value: T, offset: u64) -> Result<()> {
+    if slot.replace(value).is_some() {
+        return Err(ArchiveError::Malformed { reason: "two extensions of the same kind", offset });
+    }
+    Ok(())
+}

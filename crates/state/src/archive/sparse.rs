@@ -1,0 +1,167 @@
+//! Sparse members: content with holes, of which only the data is in the archive.
+
+use std::io::{self, Read};
+
+use super::BLOCK;
+use crate::node::Extent;
+
+/// Where data is in a file; everything else is zeros.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Map {
+    /// Offset and length of each piece of data, in order.
+    pub(super) pieces: Vec<(u64, u64)>,
+    /// Length of the whole file.
+    pub(super) size: u64,
+}
+
+impl Map {
+    /// Checks what an archive says: pieces in order, inside the file, adding up to what is stored.
+    pub(super) fn new(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<Self, &'static str> {
+        let (mut end, mut total) = (0u64, 0u64);
+        for (offset, len) in &pieces {
+            if *offset < end {
+                return Err("sparse pieces out of order");
+            }
+            // Tools differ in whether a piece is padded; whole blocks leave no doubt.
+            if total % BLOCK != 0 && *len > 0 {
+                return Err("sparse pieces that are not whole blocks");
+            }
+            end = offset.checked_add(*len).ok_or("a sparse piece beyond any file")?;
+            total += len;
+        }
+        if end > size || total != stored {
+            return Err("sparse pieces that do not make up the file");
+        }
+        Ok(Self { pieces, size })
+    }
+
+    /// The map of a file with holes; nothing when it has none worth the trouble.
+    pub(super) fn of(extents: &[Extent]) -> Option<Self> {
+        let has_holes = extents.iter().any(|extent| matches!(extent, Extent::Hole { .. }));
+        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        let mut at = 0;
+        for extent in extents {
+            if let Extent::Data { len, .. } = extent {
+                match pieces.last_mut() {
+                    Some((offset, before)) if *offset + *before == at => *before += len,
+                    _ => pieces.push((at, *len)),
+                }
+            }
+            at += extent.len();
+        }
+        // Holes made of whole blocks, as the chunker makes them; another file is written with its zeros.
+        let aligned = pieces.iter().all(|(offset, len)| offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == at));
+        if !has_holes || !aligned {
+            return None;
+        }
+        if pieces.last().is_none_or(|(offset, len)| offset + len < at) {
+            // Says where the file ends, which readers take from the last piece.
+            pieces.push((at, 0));
+        }
+        Some(Self { pieces, size: at })
+    }
+
+    pub(super) fn stored(&self) -> u64 {
+        self.pieces.iter().map(|(_, len)| len).sum()
+    }
+
+    /// Format 1.0: the map as text before the data, in whole blocks.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = format!("{}\n", self.pieces.len());
+        for (offset, len) in &self.pieces {
+            out.push_str(&format!("{offset}\n{len}\n"));
+        }
+        let mut out = out.into_bytes();
+        out.resize(out.len().next_multiple_of(BLOCK as usize), 0);
+        out
+    }
+}
+
+/// The content of a sparse member with its zeros.
+pub(super) struct Expanded<'a> {
+    data: &'a mut dyn Read,
+    pieces: std::slice::Iter<'a, (u64, u64)>,
+    piece: (u64, u64),
+    at: u64,
+    size: u64,
+}
+
+impl<'a> Expanded<'a> {
+    pub(super) fn new(map: &'a Map, data: &'a mut dyn Read) -> Self {
+        Self { data, pieces: map.pieces.iter(), piece: (0, 0), at: 0, size: map.size }
+    }
+}
+
+impl Read for Expanded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at >= self.piece.0 + self.piece.1 && self.at < self.size {
+            match self.pieces.next() {
+                Some(piece) => self.piece = *piece,
+                None => self.piece = (self.size, 0),
+            }
+            if self.at < self.piece.0 {
+                break;
+            }
+        }
+        let (offset, len) = self.piece;
+        let in_hole = self.at < offset;
+        let left = if in_hole { offset - self.at } else { (offset + len).saturating_sub(self.at) };
+        let now = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let read = if in_hole {
+            buffer[..now].fill(0);
+            now
+        } else {
+            self.data.read(&mut buffer[..now])?
+        };
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ChunkId;
+
+    fn expanded(pieces: &[(u64, u64)], size: u64, data: &[u8]) -> Vec<u8> {
+        let map = Map::new(pieces.to_vec(), size, data.len() as u64).unwrap();
+        let mut out = Vec::new();
+        Expanded::new(&map, &mut &*data).read_to_end(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn holes_become_zeros() {
+        let data = [7; 512];
+        assert_eq!(expanded(&[(0, 512)], 512, &data), data);
+        assert_eq!(expanded(&[(1024, 512)], 2000, &data), [&[0; 1024][..], &data, &[0; 464]].concat());
+        assert_eq!(expanded(&[(1536, 0)], 1536, &[]), [0; 1536]);
+        assert_eq!(expanded(&[], 0, &[]), []);
+        let two = [&[1; 512][..], &[2; 10]].concat();
+        assert_eq!(expanded(&[(0, 512), (1024, 10)], 1034, &two), [&[1; 512][..], &[0; 512], &[2; 10]].concat());
+    }
+
+    #[test]
+    fn maps_that_lie_are_refused() {
+        for (pieces, size, stored) in [
+            (vec![(0, 512)], 512, 1024),
+            (vec![(0, 1024)], 512, 1024),
+            (vec![(512, 512), (0, 512)], 1024, 1024),
+            (vec![(0, 10), (512, 10)], 1024, 20),
+            (vec![(u64::MAX, 2)], u64::MAX, 2),
+        ] {
+            assert!(Map::new(pieces.clone(), size, stored).is_err(), "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_ends_in_a_hole_says_where() {
+        let chunk = ChunkId::of(b"");
+        let extents = [Extent::Hole { len: 8192 }, Extent::Data { len: 4096, chunk }, Extent::Hole { len: 100 }];
+        let map = Map::of(&extents).unwrap();
+        assert_eq!(map.pieces, [(8192, 4096), (12388, 0)]);
+        assert_eq!(&map.encode()[..24], b"2\n8192\n4096\n12388\n0\n\0\0\0\0");
+        assert_eq!(map.encode().len(), 512);
+        assert_eq!(Map::of(&extents[1..2]), None);
+    }
+}

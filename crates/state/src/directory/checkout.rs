@@ -1,0 +1,131 @@
+//! Checkouts: making a directory hold what a snapshot holds.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, RawDir, open};
+
+use crate::failpoint;
+use crate::id::{NodeId, TreeId};
+use crate::progress::Progress;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+use super::error::{Context, DirectoryError, Result};
+use super::state::{Held, Known};
+use super::switch::Switch;
+
+/// How a snapshot is checked out.
+#[derive(Debug, Clone, Default)]
+pub struct CheckoutOptions {
+    /// Undo local changes, and replace what is in the way.
+    pub force: bool,
+    /// Keep set-uid and set-gid bits.
+    pub keep_set_id: bool,
+    /// Return only when everything is on disk.
+    pub sync: bool,
+}
+
+/// What a checkout did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckoutReport {
+    /// Files, symlinks and directories made or replaced.
+    pub written: u64,
+    /// Those removed.
+    pub removed: u64,
+    /// Those that were there already, among those that had to be looked at.
+    pub unchanged: u64,
+    /// Bytes of file content written.
+    pub bytes: u64,
+    /// Whether this went on with a checkout that had been interrupted.
+    pub resumed: bool,
+}
+
+/// A tree with its times.
+pub(super) type Ids = (NodeId, NodeId);
+
+/// Makes `directory` hold what `snapshot` holds.
+///
+/// A directory that holds another snapshot is changed only where the two differ. Files that were changed
+/// since are not touched: the checkout is refused before anything is done, unless forced. Files that
+/// neither snapshot knows stay. An interrupted checkout goes on where it stopped.
+pub fn checkout(
+    store: &Store,
+    snapshot: &Snapshot,
+    directory: &Path,
+    options: &CheckoutOptions,
+    progress: &dyn Progress,
+) -> Result<CheckoutReport> {
+    std::fs::create_dir_all(directory).on("create", directory)?;
+    let known = Known::of(store, directory)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open(&known.path, flags, Mode::empty()).on("open", &known.path)?;
+    // From here on, a collection leaves alone what the two trees hold.
+    let _guard = store.guard()?;
+    let target: Ids = (snapshot.tree.root(), snapshot.times);
+    let held = known.held()?;
+    let mut from: Option<Ids> = held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
+    known.has_usable_index()?;
+    if held.is_none() && !options.force && !is_empty(&root).on("list", &known.path)? {
+        return Err(DirectoryError::NotEmpty { directory: known.path });
+    }
+    let mut report = CheckoutReport::default();
+    if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
+        // Somewhere between two trees: finish that first, then both are known to be one.
+        let towards = (tree.root(), times);
+        run(store, &known, &root, from, towards, options, progress, &mut report)?;
+        from = Some(towards);
+        report.resumed = true;
+    }
+    if from != Some(target) || options.force {
+        run(store, &known, &root, from, target, options, progress, &mut report)?;
+    }
+    if options.sync {
+        rustix::fs::syncfs(&root).on("sync", &known.path)?;
+    }
+    Ok(report)
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call site shape, used twice in a row")]
+fn run(
+    store: &Store,
+    known: &Known<'_>,
+    root: &OwnedFd,
+    from: Option<Ids>,
+    to: Ids,
+    options: &CheckoutOptions,
+    progress: &dyn Progress,
+    report: &mut CheckoutReport,
+) -> Result<()> {
+    let switch = Switch::new(store, known, root, options, progress);
+    if !options.force {
+        crate::pool::run(|| switch.check(from, to))?;
+    }
+    let ids = |(tree, times): Ids| (TreeId::from(tree), times);
+    let held = |tree: Option<Ids>, towards: Option<Ids>| Held {
+        path: known.path.to_string_lossy().into_owned(),
+        tree: tree.map(ids),
+        towards: towards.map(ids),
+    };
+    known.set_held(&held(from, Some(to)))?;
+    failpoint::hit("checkout-started").on("check out into", &known.path)?;
+    progress.begin("checking out", None);
+    let done = crate::pool::run(|| switch.apply(from, to));
+    progress.end();
+    done?;
+    switch.finish(report)?;
+    failpoint::hit("checkout-applied").on("check out into", &known.path)?;
+    Ok(known.set_held(&held(Some(to), None))?)
+}
+
+fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {
+    let mut buffer = Vec::with_capacity(4096);
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

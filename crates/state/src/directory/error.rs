@@ -1,0 +1,71 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+/// Why a directory could not be snapshotted or checked out into.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// A system call failed.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The target holds changes that a checkout would undo.
+    #[error("{directory} has local changes in {} that would be lost", count(.paths))]
+    LocalEdits {
+        /// The directory.
+        directory: PathBuf,
+        /// Paths inside it.
+        paths: Vec<PathBuf>,
+    },
+    /// The target holds something and is not known to be a checkout.
+    #[error("{directory} is not empty and is not a checkout of this store")]
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// Two names that the target's filesystem cannot tell apart.
+    #[error("the filesystem of {directory} cannot hold {path}: another name is the same to it")]
+    Collision {
+        /// The directory.
+        directory: PathBuf,
+        /// The second of the two names.
+        path: PathBuf,
+    },
+    /// A tree deeper than anything should be.
+    #[error("{path} is nested too deeply")]
+    TooDeep {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The store underneath failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn count(paths: &[PathBuf]) -> String {
+    match paths {
+        [one] => one.display().to_string(),
+        many => format!("{} places", many.len()),
+    }
+}
+
+pub(super) type Result<T, E = DirectoryError> = std::result::Result<T, E>;
+
+/// Names action and path in an error of the system.
+pub(super) trait Context<T> {
+    fn on(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
+    fn on(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|error| DirectoryError::Io { action, path: path.to_owned(), source: error.into() })
+    }
+}

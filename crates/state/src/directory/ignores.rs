@@ -1,0 +1,68 @@
+//! `.workspaceignore`: what a snapshot leaves out, in gitignore syntax.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::path::relative;
+
+/// Name of the file that says what to leave out of the directory it is in and those below.
+pub(super) const IGNORE_FILE: &[u8] = b".workspaceignore";
+
+/// The rules that hold in a directory: its own and those of the directories around it.
+#[derive(Clone, Default)]
+pub(super) struct Ignores {
+    levels: Vec<Arc<Gitignore>>,
+}
+
+impl Ignores {
+    /// The rules inside `directory`, whose ignore file has this content.
+    pub(super) fn with(&self, directory: &[u8], rules: &[u8]) -> Self {
+        let mut builder = GitignoreBuilder::new(Path::new("/").join(relative(directory)));
+        for line in String::from_utf8_lossy(rules).lines() {
+            // A line that is no pattern matches nothing, as in git.
+            drop(builder.add_line(None, line));
+        }
+        let mut levels = self.levels.clone();
+        levels.extend(builder.build().ok().map(Arc::new));
+        Self { levels }
+    }
+
+    /// Whether to leave out what has this path. The innermost rule that says anything decides.
+    pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+        let path = Path::new("/").join(relative(path));
+        for level in self.levels.iter().rev() {
+            match level.matched(&path, is_directory) {
+                Match::None => {}
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+            }
+        }
+        false
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.levels.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_hold_below_their_file_and_inner_ones_win() {
+        let outer = Ignores::default().with(b"", b"*.log\n/build/\n# comment\n!keep.log\n");
+        assert!(outer.leaves_out(b"a/x.log", false));
+        assert!(outer.leaves_out(b"build", true));
+        assert!(!outer.leaves_out(b"build", false));
+        assert!(!outer.leaves_out(b"sub/build", true));
+        assert!(!outer.leaves_out(b"keep.log", false));
+        let inner = outer.with(b"sub", b"!x.log\n/y\n");
+        assert!(!inner.leaves_out(b"sub/x.log", false));
+        assert!(inner.leaves_out(b"sub/y", false));
+        assert!(inner.leaves_out(b"sub/z.log", false));
+    }
+}

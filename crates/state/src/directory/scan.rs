@@ -1,0 +1,516 @@
+//! Snapshots of real directories.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, fstat, readlinkat, statat};
+use rustix::io::Errno;
+
+use crate::batch::Batch;
+use crate::id::NodeId;
+use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
+use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
+use crate::progress::Progress;
+use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
+use crate::store::Store;
+use crate::tree::{DEPTH_MAX, join};
+use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
+
+use super::attributes;
+use super::error::{Context, DirectoryError, Result};
+use super::ignores::{IGNORE_FILE, Ignores};
+use super::path::{open_directory, relative, shown};
+use super::read::{Read, ReadError, is_settled, looks, now, read_file};
+use super::stat_index::{Looks, StatEntry, StatRecord};
+use super::state::{Held, Known};
+
+/// How a directory is snapshotted.
+#[derive(Debug, Clone)]
+pub struct SnapshotOptions {
+    /// What the snapshot's record says.
+    pub new: NewSnapshot,
+    /// Whether `.workspaceignore` files are honoured.
+    pub ignore: bool,
+}
+
+impl Default for SnapshotOptions {
+    fn default() -> Self {
+        Self { new: NewSnapshot::default(), ignore: true }
+    }
+}
+
+/// What a snapshot of a directory took and left.
+#[derive(Debug, Clone)]
+pub struct SnapshotReport {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Regular files in it.
+    pub files: u64,
+    /// Directories in it, the root not counted.
+    pub directories: u64,
+    /// Symlinks in it.
+    pub symlinks: u64,
+    /// Bytes of the files in it.
+    pub bytes: u64,
+    /// Files whose content had to be read.
+    pub files_read: u64,
+    /// What is not in it, and why. What an ignore file leaves out is not listed.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Something that could not be part of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its path below the directory.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: SkipReason,
+}
+
+/// Why something is not part of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// A socket.
+    Socket,
+    /// A block or character device.
+    Device,
+    /// A named pipe.
+    Fifo,
+    /// It was written to all the while.
+    Changing,
+    /// It may not be read.
+    NoPermission,
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::Fifo => "a named pipe",
+            Self::Changing => "it kept changing while it was read",
+            Self::NoPermission => "no permission to read it",
+        })
+    }
+}
+
+impl SkipReason {
+    /// Whether something of the user's is missing from the snapshot, as opposed to what no snapshot holds.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Changing | Self::NoPermission)
+    }
+}
+
+/// Takes a snapshot of a directory.
+///
+/// Files that look as they did at the last snapshot of, or checkout into, this directory are not read.
+pub fn snapshot_directory(
+    store: &Store,
+    directory: &Path,
+    options: SnapshotOptions,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let known = Known::of(store, directory)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&known.path, flags, Mode::empty()).on("open", &known.path)?;
+    // The batch guards what the stat index refers to from being collected.
+    let batch = store.batch()?;
+    let scan = Scan {
+        store,
+        batch: &batch,
+        known: &known,
+        root: &root,
+        use_index: known.has_usable_index()?,
+        ignore: options.ignore,
+        own: own_directory(store, &known.path),
+        progress,
+        counts: Counts::default(),
+        skipped: Mutex::default(),
+        changed: Mutex::default(),
+    };
+    progress.begin("reading", None);
+    let done = crate::pool::run(|| scan.directory(b"", 0, &Ignores::default()));
+    progress.end();
+    let done = done?.ok_or_else(|| DirectoryError::Io {
+        action: "open",
+        path: known.path.clone(),
+        source: Errno::NOENT.into(),
+    })?;
+    let parents = options.new.parents.clone();
+    let snapshot = commit_snapshot(&batch, done.node.into(), done.times, parents, options.new)?;
+    let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
+    known.update(&changed)?;
+    let mut skipped = std::mem::take(&mut *scan.skipped.lock().unwrap_or_else(PoisonError::into_inner));
+    skipped.sort_by(|a, b| a.path.cmp(&b.path));
+    known.set_held(&Held {
+        path: known.path.to_string_lossy().into_owned(),
+        tree: Some((snapshot.tree, snapshot.times)),
+        towards: None,
+    })?;
+    let counts = &scan.counts;
+    Ok(SnapshotReport {
+        snapshot,
+        files: counts.files.load(Ordering::Relaxed),
+        directories: counts.directories.load(Ordering::Relaxed),
+        symlinks: counts.symlinks.load(Ordering::Relaxed),
+        bytes: counts.bytes.load(Ordering::Relaxed),
+        files_read: counts.read.load(Ordering::Relaxed),
+        skipped,
+    })
+}
+
+/// The store, if it lies inside the directory: never part of its own snapshots.
+fn own_directory(store: &Store, directory: &Path) -> Option<Vec<u8>> {
+    let inside = store.path().strip_prefix(directory).ok()?;
+    Some(inside.as_os_str().as_bytes().to_vec())
+}
+
+#[derive(Default)]
+struct Counts {
+    files: AtomicU64,
+    directories: AtomicU64,
+    symlinks: AtomicU64,
+    bytes: AtomicU64,
+    read: AtomicU64,
+}
+
+struct Scan<'a> {
+    store: &'a Store,
+    batch: &'a Batch,
+    known: &'a Known<'a>,
+    root: &'a OwnedFd,
+    use_index: bool,
+    ignore: bool,
+    own: Option<Vec<u8>>,
+    progress: &'a dyn Progress,
+    counts: Counts,
+    skipped: Mutex<Vec<Skipped>>,
+    changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
+}
+
+/// A directory that was read.
+#[derive(Clone, Copy)]
+struct Done {
+    node: NodeId,
+    times: NodeId,
+}
+
+/// A name as it was found.
+struct Seen {
+    name: Vec<u8>,
+    looks: Looks,
+    kind: FileType,
+}
+
+/// An entry ready to be written into its directory.
+enum Ready {
+    /// As the stat index's node has it.
+    Kept,
+    New { reference: Vec<u8>, time: Vec<u8>, looks: Looks, trusted: bool },
+    Directory(Done),
+}
+
+impl Scan<'_> {
+    /// Reads a directory and everything below; nothing if it vanished.
+    fn directory(&self, path: &[u8], depth: usize, ignores: &Ignores) -> Result<Option<Done>> {
+        if depth > DEPTH_MAX {
+            return Err(DirectoryError::TooDeep { path: shown(&self.known.path, path) });
+        }
+        let fd = match open_directory(self.root, path) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if depth > 0 => return Ok(None),
+            Err(Errno::ACCESS | Errno::PERM) if depth > 0 => {
+                self.skip(path, SkipReason::NoPermission);
+                return Ok(None);
+            }
+            Err(error) => return Err(error).on("open", &shown(&self.known.path, path)),
+        };
+        let stat = fstat(&fd).on("stat", &shown(&self.known.path, path))?;
+        let xattrs = attributes::read(&fd).on("read the attributes of", &shown(&self.known.path, path))?;
+        let own = looks(&stat);
+        let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
+        let (seen, ignores) = self.list(&fd, path, ignores)?;
+        let old = if self.use_index { self.known.record(path)? } else { None };
+        let ready = self.entries(&fd, path, depth, &ignores, &seen, old.as_ref())?;
+        self.forget_vanished(path, old.as_ref(), &seen)?;
+        self.write(path, old, seen, ready, &head, own).map(Some)
+    }
+
+    /// The names in a directory that belong into the snapshot, sorted, and the rules that hold in it.
+    fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<Seen>, Ignores)> {
+        let here = || shown(&self.known.path, path);
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.on("list", &here())?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        let ignores = if self.ignore && names.binary_search_by(|name| name.as_slice().cmp(IGNORE_FILE)).is_ok() {
+            match super::read::read_plain(fd, IGNORE_FILE).on("read", &shown(&self.known.path, &join(path, IGNORE_FILE)))? {
+                Some(rules) => ignores.with(path, &rules),
+                None => ignores.clone(),
+            }
+        } else {
+            ignores.clone()
+        };
+        let mut seen = Vec::with_capacity(names.len());
+        for name in names {
+            let stat = match statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error).on("stat", &shown(&self.known.path, &join(path, &name))),
+            };
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if !ignores.is_empty() && ignores.leaves_out(&join(path, &name), kind == FileType::Directory) {
+                continue;
+            }
+            if self.own.as_ref().is_some_and(|own| *own == join(path, &name)) {
+                continue;
+            }
+            if let Some(reason) = unwanted(kind) {
+                self.skip(&join(path, &name), reason);
+                continue;
+            }
+            seen.push(Seen { name, looks: looks(&stat), kind });
+        }
+        self.progress.advance(seen.len() as u64);
+        Ok((seen, ignores))
+    }
+
+    /// Looks at every entry: what changed is read.
+    fn entries(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        depth: usize,
+        ignores: &Ignores,
+        seen: &[Seen],
+        old: Option<&StatRecord>,
+    ) -> Result<Vec<Option<Ready>>> {
+        let look = |seen: &Seen| -> Result<Option<Ready>> {
+            if seen.kind == FileType::Directory {
+                let below = self.directory(&join(path, &seen.name), depth + 1, ignores)?;
+                if below.is_some() {
+                    self.counts.directories.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(below.map(Ready::Directory));
+            }
+            let known = old.and_then(|old| old.find(&seen.name));
+            if known.is_some_and(|known| known.trusted && known.looks == seen.looks) {
+                self.count(seen);
+                return Ok(Some(Ready::Kept));
+            }
+            let ready = if seen.kind == FileType::Symlink {
+                self.symlink(fd, path, seen)?
+            } else {
+                self.file(fd, path, seen)?
+            };
+            if ready.is_some() {
+                self.count(seen);
+            }
+            Ok(ready)
+        };
+        // Going parallel costs more than a look at files that did not change.
+        let work = seen.iter().filter(|seen| {
+            seen.kind == FileType::Directory
+                || old.and_then(|old| old.find(&seen.name)).is_none_or(|known| known.looks != seen.looks)
+        });
+        if work.take(2).count() > 1 {
+            seen.par_iter().map(look).collect()
+        } else {
+            seen.iter().map(look).collect()
+        }
+    }
+
+    fn count(&self, seen: &Seen) {
+        if seen.kind == FileType::Symlink {
+            self.counts.symlinks.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.counts.files.fetch_add(1, Ordering::Relaxed);
+            self.counts.bytes.fetch_add(seen.looks.size, Ordering::Relaxed);
+        }
+    }
+
+    fn file(&self, fd: &OwnedFd, path: &[u8], seen: &Seen) -> Result<Option<Ready>> {
+        let at = || shown(&self.known.path, &join(path, &seen.name));
+        self.counts.read.fetch_add(1, Ordering::Relaxed);
+        let (node, looks, links, settled) = match read_file(self.batch, fd, &seen.name) {
+            Ok(Read::File { node, looks, links, settled }) => (node, looks, links, settled),
+            Ok(Read::Vanished) => return Ok(None),
+            Ok(Read::Changing) => {
+                self.skip(&join(path, &seen.name), SkipReason::Changing);
+                return Ok(None);
+            }
+            Err(ReadError::System(Errno::ACCESS | Errno::PERM)) => {
+                self.skip(&join(path, &seen.name), SkipReason::NoPermission);
+                return Ok(None);
+            }
+            Err(ReadError::System(error)) => return Err(error).on("read", &at()),
+            Err(ReadError::Store(error)) => return Err(error.into()),
+        };
+        let link = (links > 1).then(|| link_label(looks.inode));
+        self.ready_file(&node, looks, link, settled).map(Some)
+    }
+
+    fn ready_file(&self, node: &FileNode, looks: Looks, link: Option<u64>, trusted: bool) -> Result<Ready> {
+        let reference = file_reference(&node.encode(), |node| self.batch.put_node(node))?;
+        let time = EntryTime::Modified { time: Timestamp(looks.mtime), link }.encode();
+        Ok(Ready::New { reference, time, looks, trusted })
+    }
+
+    fn symlink(&self, fd: &OwnedFd, path: &[u8], seen: &Seen) -> Result<Option<Ready>> {
+        let target = match readlinkat(fd, seen.name.as_slice(), Vec::new()) {
+            Ok(target) => target.into_bytes(),
+            Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
+            Err(error) => return Err(error).on("read", &shown(&self.known.path, &join(path, &seen.name))),
+        };
+        let node = SymlinkNode { target }.encode();
+        let reference = symlink_reference(&node, |node| self.batch.put_node(node))?;
+        let time = EntryTime::Modified { time: Timestamp(seen.looks.mtime), link: None }.encode();
+        let trusted = is_settled(&seen.looks, now());
+        Ok(Some(Ready::New { reference, time, looks: seen.looks, trusted }))
+    }
+
+    /// Writes the directory's node, unless it is the one the stat index already has.
+    fn write(
+        &self,
+        path: &[u8],
+        old: Option<StatRecord>,
+        seen: Vec<Seen>,
+        ready: Vec<Option<Ready>>,
+        head: &Head,
+        own: Looks,
+    ) -> Result<Done> {
+        let entries: Vec<(Seen, Ready)> =
+            seen.into_iter().zip(ready).filter_map(|(seen, ready)| Some((seen, ready?))).collect();
+        let base = old.as_ref().map(|record| Base { store: self.store, record });
+        if let Some(base) = &base {
+            if base.is_same(own, &entries) {
+                return Ok(Done { node: base.record.node, times: base.record.times });
+            }
+        }
+        let mut writer = DirectoryWriter::new(self.batch, entries.len() as u64);
+        let mut record = Vec::with_capacity(entries.len());
+        for (seen, ready) in entries {
+            let (looks, trusted) = match &ready {
+                Ready::Kept => {
+                    let base = base.as_ref().unwrap_or_else(|| unreachable!("kept from a base"));
+                    base.copy(&seen.name, &mut writer)?;
+                    (seen.looks, true)
+                }
+                Ready::New { reference, time, looks, trusted } => {
+                    writer.push(&seen.name, reference, time)?;
+                    (*looks, *trusted)
+                }
+                Ready::Directory(done) => {
+                    let reference = NodeRef::Directory(done.node).encode();
+                    writer.push(&seen.name, &reference, &EntryTime::Directory(done.times).encode())?;
+                    (Looks::of_directory(seen.looks.mode, done.node, done.times), true)
+                }
+            };
+            record.push(StatEntry { name: seen.name, looks, trusted });
+        }
+        let (node, times) = writer.finish(head, Some(Timestamp(own.mtime)))?;
+        let own_trusted = is_settled(&own, now());
+        let record = StatRecord { node, times, own, own_trusted, entries: record };
+        self.changed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((path.to_vec(), Some(record)));
+        Ok(Done { node, times })
+    }
+
+    /// Records of directories that are gone, and of all below them, go too.
+    fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[Seen]) -> Result<()> {
+        let Some(old) = old else { return Ok(()) };
+        let mut open: Vec<Vec<u8>> = old
+            .entries
+            .iter()
+            .filter(|entry| entry.looks.is_directory())
+            .filter(|entry| {
+                let now = seen.binary_search_by(|seen| seen.name.cmp(&entry.name));
+                now.is_err() || now.is_ok_and(|at| seen[at].kind != FileType::Directory)
+            })
+            .map(|entry| join(path, &entry.name))
+            .collect();
+        while let Some(gone) = open.pop() {
+            if let Some(record) = self.known.record(&gone)? {
+                let below = record.entries.iter().filter(|entry| entry.looks.is_directory());
+                open.extend(below.map(|entry| join(&gone, &entry.name)));
+            }
+            self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((gone, None));
+        }
+        Ok(())
+    }
+
+    fn skip(&self, path: &[u8], reason: SkipReason) {
+        let skipped = Skipped { path: relative(path).to_owned(), reason };
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
+    }
+}
+
+fn unwanted(kind: FileType) -> Option<SkipReason> {
+    match kind {
+        FileType::Socket => Some(SkipReason::Socket),
+        FileType::Fifo => Some(SkipReason::Fifo),
+        FileType::CharacterDevice | FileType::BlockDevice => Some(SkipReason::Device),
+        _ => None,
+    }
+}
+
+/// The same for all names of one file.
+fn link_label(inode: u64) -> u64 {
+    let hash = blake3::hash(&inode.to_le_bytes());
+    let mut label = [0; 8];
+    label.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(label)
+}
+
+/// The node that the stat index has for a directory.
+struct Base<'a> {
+    store: &'a Store,
+    record: &'a StatRecord,
+}
+
+impl Base<'_> {
+    /// Whether writing the directory would give the node there is.
+    fn is_same(&self, own: Looks, entries: &[(Seen, Ready)]) -> bool {
+        // The number of links and the size of a directory say nothing about its node.
+        let same_own = self.record.own_trusted
+            && (own.mode, own.mtime, own.ctime)
+                == (self.record.own.mode, self.record.own.mtime, self.record.own.ctime);
+        same_own
+            && entries.len() == self.record.entries.len()
+            && entries.iter().zip(&self.record.entries).all(|((seen, ready), old)| {
+                seen.name == old.name
+                    && match ready {
+                        Ready::Kept => true,
+                        Ready::New { .. } => false,
+                        Ready::Directory(done) => {
+                            old.looks == Looks::of_directory(seen.looks.mode, done.node, done.times)
+                        }
+                    }
+            })
+    }
+
+    /// Copies an entry that did not change.
+    fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
+        let missing = || crate::error::StoreError::MissingNode(self.record.node);
+        let (page, times, at) =
+            self.store.find_entry(self.record.node, Some(self.record.times), name)?.ok_or_else(missing)?;
+        let times = times.ok_or_else(missing)?;
+        Ok(writer.push(name, page.body(at), times.body(at))?)
+    }
+}

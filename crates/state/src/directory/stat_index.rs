@@ -1,0 +1,158 @@
+//! The stat index: what files looked like when they were read, so that they need not be read again.
+//!
+//! One record per directory, in the store's index. It holds the node that the directory became and, per
+//! entry, type and mode, size, mtime, ctime and inode. An entry is trusted only if it was read well after
+//! its ctime: a file changed in the same tick of the clock looks unchanged otherwise (the racy timestamp).
+
+use rustix::fs::FileType;
+
+use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::id::NodeId;
+
+/// What `stat` says about an entry, as far as it tells a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Looks {
+    /// Type and permission bits.
+    pub(super) mode: u32,
+    pub(super) size: u64,
+    pub(super) mtime: i64,
+    pub(super) ctime: i64,
+    pub(super) inode: u64,
+}
+
+/// One entry of a directory in the stat index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StatEntry {
+    pub(super) name: Vec<u8>,
+    pub(super) looks: Looks,
+    pub(super) trusted: bool,
+}
+
+impl Looks {
+    pub(super) fn is_directory(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::Directory
+    }
+
+    /// Directories are known by what they became, not by how they look.
+    pub(super) fn of_directory(mode: u32, node: NodeId, times: NodeId) -> Self {
+        let hash = blake3::hash(&[&node.as_bytes()[..], times.as_bytes()].concat());
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&hash.as_bytes()[at * 8..at * 8 + 8]);
+            u64::from_le_bytes(word)
+        };
+        Self { mode, size: word(0), mtime: word(1) as i64, ctime: word(2) as i64, inode: word(3) }
+    }
+}
+
+/// A directory in the stat index. Entries are those of the node, in the same order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StatRecord {
+    pub(super) node: NodeId,
+    pub(super) times: NodeId,
+    /// The directory itself.
+    pub(super) own: Looks,
+    pub(super) own_trusted: bool,
+    pub(super) entries: Vec<StatEntry>,
+}
+
+impl StatRecord {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(72 + self.entries.len() * 40);
+        out.extend_from_slice(self.node.as_bytes());
+        out.extend_from_slice(self.times.as_bytes());
+        encode_looks(&mut out, &self.own, self.own_trusted, &Looks::default());
+        out.varint(self.entries.len() as u64);
+        let mut last = self.own;
+        for entry in &self.entries {
+            out.blob(&entry.name);
+            encode_looks(&mut out, &entry.looks, entry.trusted, &last);
+            if !entry.looks.is_directory() {
+                last = entry.looks;
+            }
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let node = NodeId::from_bytes(reader.array()?);
+        let times = NodeId::from_bytes(reader.array()?);
+        let (own, own_trusted) = decode_looks(&mut reader, &Looks::default())?;
+        let count = reader.count(6)?;
+        let mut entries = Vec::with_capacity(count);
+        let mut last = own;
+        for _ in 0..count {
+            let name = reader.blob()?.to_vec();
+            let (looks, trusted) = decode_looks(&mut reader, &last)?;
+            if !looks.is_directory() {
+                last = looks;
+            }
+            entries.push(StatEntry { name, looks, trusted });
+        }
+        reader.end()?;
+        Ok(Self { node, times, own, own_trusted, entries })
+    }
+
+    pub(super) fn find(&self, name: &[u8]) -> Option<&StatEntry> {
+        let at = self.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok()?;
+        Some(&self.entries[at])
+    }
+}
+
+/// Neighbours look alike: differences to the entry before are short.
+fn encode_looks(out: &mut Vec<u8>, looks: &Looks, trusted: bool, last: &Looks) {
+    out.varint(u64::from(looks.mode) << 1 | u64::from(trusted));
+    out.varint(looks.size);
+    out.zigzag(looks.mtime.wrapping_sub(last.mtime));
+    out.zigzag(looks.ctime.wrapping_sub(last.ctime));
+    out.zigzag(looks.inode.wrapping_sub(last.inode) as i64);
+}
+
+fn decode_looks(reader: &mut Reader<'_>, last: &Looks) -> Decoded<(Looks, bool)> {
+    let mode = reader.varint()?;
+    let looks = Looks {
+        mode: u32::try_from(mode >> 1).map_err(|_| DecodeError("an impossible mode"))?,
+        size: reader.varint()?,
+        mtime: last.mtime.wrapping_add(reader.zigzag()?),
+        ctime: last.ctime.wrapping_add(reader.zigzag()?),
+        inode: last.inode.wrapping_add(reader.zigzag()? as u64),
+    };
+    Ok((looks, mode & 1 == 1))
+}
+
+/// Key of a directory's record: the root it belongs to, and its path below.
+pub(super) fn key(root: &[u8; 16], path: &[u8]) -> [u8; 32] {
+    let mut key = [0; 32];
+    key[..16].copy_from_slice(root);
+    key[16..].copy_from_slice(&blake3::hash(path).as_bytes()[..16]);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let looks = |at: i64| Looks {
+            mode: 0o100_644,
+            size: 7,
+            mtime: at,
+            ctime: i64::MAX - at,
+            inode: u64::MAX - at as u64,
+        };
+        let record = StatRecord {
+            node: NodeId::of(b"node"),
+            times: NodeId::of(b"times"),
+            own: looks(5),
+            own_trusted: true,
+            entries: (0..5)
+                .map(|at| StatEntry { name: vec![b'a' + at as u8], looks: looks(at * 99), trusted: at % 2 == 0 })
+                .collect(),
+        };
+        let decoded = StatRecord::decode(&record.encode()).unwrap();
+        assert_eq!(decoded, record);
+        assert_eq!(decoded.find(b"c").map(|entry| entry.looks.mtime), Some(198));
+    }
+}

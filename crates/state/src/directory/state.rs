@@ -1,0 +1,143 @@
+//! What the store knows about a directory outside it: which tree it holds, and the stat index.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{IoContext, Result as StoreResult};
+use crate::id::{NodeId, TreeId};
+use crate::record::Kind;
+use crate::store::Store;
+
+use super::error::{Context, Result};
+use super::stat_index::{StatRecord, key};
+
+/// A directory known to the store, by its real path.
+pub(super) struct Known<'s> {
+    store: &'s Store,
+    pub(super) id: [u8; 16],
+    pub(super) path: PathBuf,
+}
+
+/// What a directory holds, as far as the store knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    /// For people who look into the store.
+    pub(super) path: String,
+    /// Tree and times; nothing for a directory that was empty.
+    pub(super) tree: Option<(TreeId, NodeId)>,
+    /// The tree that a checkout was on its way to. Files of both may be there.
+    pub(super) towards: Option<(TreeId, NodeId)>,
+}
+
+impl<'s> Known<'s> {
+    pub(super) fn of(store: &'s Store, directory: &Path) -> Result<Self> {
+        let path = std::fs::canonicalize(directory).on("find", directory)?;
+        let mut id = [0; 16];
+        id.copy_from_slice(&blake3::hash(path.as_os_str().as_bytes()).as_bytes()[..16]);
+        Ok(Self { store, id, path })
+    }
+
+    fn file(&self) -> PathBuf {
+        let name: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.store.path().join("directories").join(name)
+    }
+
+    /// What the directory holds, if its content is still in the store.
+    pub(super) fn held(&self) -> StoreResult<Option<Held>> {
+        let Ok(text) = std::fs::read(self.file()) else { return Ok(None) };
+        let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
+        let index = &self.store.inner.index;
+        let txn = index.read()?;
+        for (tree, times) in held.tree.iter().chain(&held.towards) {
+            let live = |id: &[u8; 32]| index.live(&txn, Kind::Node, id).map(|found| found.is_some());
+            if !live(tree.as_bytes())? || !live(times.as_bytes())? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(held))
+    }
+
+    /// Remembers what the directory holds. Replaced in one step; not synced, because what it says can be
+    /// found out again by reading the files.
+    pub(super) fn set_held(&self, held: &Held) -> StoreResult<()> {
+        let path = self.file();
+        let new = path.with_extension(format!("{}", std::process::id()));
+        let text = serde_json::to_vec(held).unwrap_or_default();
+        std::fs::write(&new, text).at("write", &new)?;
+        std::fs::rename(&new, &path).at("rename", &new)
+    }
+
+    /// Whether what the stat records refer to is still in the store. They all belong to the tree of the
+    /// root's record; records of a tree that was collected are of no use and are forgotten.
+    pub(super) fn has_usable_index(&self) -> StoreResult<bool> {
+        let usable = match self.record(b"")? {
+            Some(root) => {
+                let index = &self.store.inner.index;
+                let txn = index.read()?;
+                index.live(&txn, Kind::Node, root.node.as_bytes())?.is_some()
+                    && index.live(&txn, Kind::Node, root.times.as_bytes())?.is_some()
+            }
+            None => false,
+        };
+        if !usable {
+            self.forget()?;
+        }
+        Ok(usable)
+    }
+
+    /// The stat record of the directory at `path` below.
+    pub(super) fn record(&self, path: &[u8]) -> StoreResult<Option<StatRecord>> {
+        let index = &self.store.inner.index;
+        let txn = index.read()?;
+        let bytes = index.stats.get(&txn, &key(&self.id, path))?;
+        // What cannot be read is as good as not there: the files are read again.
+        Ok(bytes.and_then(|bytes| StatRecord::decode(bytes).ok()))
+    }
+
+    /// Replaces and removes stat records.
+    pub(super) fn update(&self, changed: &[(Vec<u8>, Option<StatRecord>)]) -> StoreResult<()> {
+        if changed.is_empty() {
+            return Ok(());
+        }
+        self.store.inner.mark_written()?;
+        let mut rows: Vec<([u8; 32], Option<Vec<u8>>)> = changed
+            .iter()
+            .map(|(path, record)| (key(&self.id, path), record.as_ref().map(StatRecord::encode)))
+            .collect();
+        rows.sort_unstable();
+        let index = &self.store.inner.index;
+        let mut txn = index.write()?;
+        for (key, row) in rows {
+            match row {
+                Some(row) => index.stats.put(&mut txn, &key, &row)?,
+                None => drop(index.stats.delete(&mut txn, &key)?),
+            }
+        }
+        Ok(txn.commit()?)
+    }
+
+    /// Forgets all stat records: they belong to a tree that is gone.
+    fn forget(&self) -> StoreResult<()> {
+        let index = &self.store.inner.index;
+        let nothing = {
+            let txn = index.read()?;
+            index.stats.prefix_iter(&txn, &self.id)?.next().is_none()
+        };
+        if nothing {
+            return Ok(());
+        }
+        self.store.inner.mark_written()?;
+        let mut txn = index.write()?;
+        let keys: Vec<Vec<u8>> = index
+            .stats
+            .prefix_iter(&txn, &self.id)?
+            .map(|row| row.map(|(key, _)| key.to_vec()))
+            .collect::<Result<_, _>>()?;
+        for key in keys {
+            index.stats.delete(&mut txn, &key)?;
+        }
+        Ok(txn.commit()?)
+    }
+}

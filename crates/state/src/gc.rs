@@ -1,0 +1,478 @@
+//! Garbage collection: what nothing reaches any more goes, while everyone works on.
+//!
+//! 1. **Mark** what snapshots and pins reach, as of one moment.
+//! 2. **Condemn** the rest, in one transaction that also marks what was committed meanwhile. To whoever
+//!    wants to reuse it, a condemned object is not there; who already relies on it can still read it, and a
+//!    commit that refers to it takes it back (`commit.rs`, `keep_alive`).
+//! 3. **Delete** condemned objects once every batch and virtual tree that was there before has ended. A
+//!    collection does not wait for that: what is left is deleted by the next one.
+//! 4. **Rewrite** packs that are mostly dead, and remove them once the new ones are on disk and in use.
+//!
+//! Interrupted anywhere, nothing live is lost: each step is one transaction, and files go last.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::time::Duration;
+
+use heed::RoTxn;
+use rayon::prelude::*;
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+
+use crate::batch::BulkPack;
+use crate::change::{Change, Durability};
+use crate::checkpoint;
+use crate::commit::missing;
+use crate::error::{IoContext, Result, StoreError};
+use crate::failpoint;
+use crate::index::condemned_key;
+use crate::pack::{Location, Packs};
+use crate::pin;
+use crate::progress::Progress;
+use crate::record::Kind;
+use crate::references_of::{ObjectId, references_of};
+use crate::session::Sessions;
+use crate::snapshot::Snapshot;
+use crate::store::{Inner, Store};
+
+/// A pack is rewritten when this part of it is dead (of 100).
+const REWRITE_PERCENT: u64 = 50;
+/// Files without a use are left alone for so long: their maker may be about to lock them.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// How to collect.
+#[derive(Debug, Clone, Default)]
+pub struct GcOptions {
+    /// Only find out what would go.
+    pub dry_run: bool,
+}
+
+/// What a collection found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct GcReport {
+    /// Objects that are reached.
+    pub live_objects: u64,
+    /// What they take in packs.
+    pub live_bytes: u64,
+    /// Objects that nothing reaches.
+    pub dead_objects: u64,
+    /// What those take.
+    pub dead_bytes: u64,
+    /// Part of the dead that someone who still runs may rely on; a later collection deletes it.
+    pub condemned_bytes: u64,
+    /// By how much the packs on disk shrank.
+    pub freed_bytes: u64,
+    /// Packs removed.
+    pub packs_removed: u64,
+    /// Packs among them whose live part moved to a new pack.
+    pub packs_rewritten: u64,
+}
+
+impl Store {
+    /// Deletes what no snapshot and no pin reaches. Commits go on meanwhile, here and in other processes.
+    pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+        let inner = &self.inner;
+        let _lock = inner.lock_collection()?;
+        if !options.dry_run {
+            self.drop_dead_pins()?;
+            inner.delete_condemned()?;
+        }
+        let mut report = GcReport::default();
+        progress.begin("marking", None);
+        let dead = crate::pool::run(|| inner.find_dead(&mut report, progress));
+        progress.end();
+        let (dead, live, seen) = dead?;
+        if options.dry_run {
+            return Ok(report);
+        }
+        failpoint::hit("gc-marked").at("collect", &inner.path)?;
+        inner.condemn(&dead, live, &seen)?;
+        failpoint::hit("gc-condemned").at("collect", &inner.path)?;
+        report.condemned_bytes = inner.delete_condemned()?;
+        failpoint::hit("gc-deleted").at("collect", &inner.path)?;
+        inner.rewrite_packs(&mut report, progress)?;
+        inner.remove_orphans(&mut report)?;
+        Ok(report)
+    }
+}
+
+/// The first half of a hash tells objects apart; a collision would keep something too long, no more.
+type Short = (Kind, [u8; 16]);
+
+fn short((kind, id): &ObjectId) -> Short {
+    let mut half = [0; 16];
+    half.copy_from_slice(&id[..16]);
+    (*kind, half)
+}
+
+type Live = HashSet<Short>;
+
+/// Ids of the snapshots and pins that were marked.
+type Seen = HashSet<Vec<u8>>;
+
+impl Inner {
+    fn lock_collection(&self) -> Result<File> {
+        let path = self.path.join("gc.lock");
+        let lock = File::create(&path).at("open", &path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| StoreError::Refused("another collection is running on this store".to_owned()))?;
+        Ok(lock)
+    }
+
+    fn find_dead(
+        &self,
+        report: &mut GcReport,
+        progress: &dyn Progress,
+    ) -> Result<(Vec<(ObjectId, Location)>, Live, Seen)> {
+        let txn = self.index.read()?;
+        let mut live = Live::new();
+        let mut seen = Seen::new();
+        let roots = self.roots(&txn, &mut seen)?;
+        self.mark(&txn, roots, &mut live, progress)?;
+        let mut dead = Vec::new();
+        for kind in [Kind::Chunk, Kind::Node] {
+            for row in self.index.objects(kind).iter(&txn)? {
+                let (id, location) = row?;
+                let (Ok(id), Some(location)) = (<[u8; 32]>::try_from(id), Location::decode(location)) else {
+                    continue;
+                };
+                if live.contains(&short(&(kind, id))) {
+                    report.live_objects += 1;
+                    report.live_bytes += u64::from(location.len);
+                } else {
+                    report.dead_objects += 1;
+                    report.dead_bytes += u64::from(location.len);
+                    dead.push(((kind, id), location));
+                }
+            }
+        }
+        Ok((dead, live, seen))
+    }
+
+    /// What snapshots and pins that are not in `seen` name. They are then.
+    fn roots(&self, txn: &RoTxn<'_>, seen: &mut Seen) -> Result<Vec<ObjectId>> {
+        let mut roots = Vec::new();
+        for row in self.index.snapshots.iter(txn)? {
+            let (id, record) = row?;
+            if seen.insert(id.to_vec()) {
+                let snapshot = Snapshot::decode(record)
+                    .map_err(|source| StoreError::Undecodable { what: "a snapshot".to_owned(), source })?;
+                roots.push((Kind::Node, *snapshot.tree.as_bytes()));
+                roots.push((Kind::Node, *snapshot.times.as_bytes()));
+            }
+        }
+        for row in self.index.pins.iter(txn)? {
+            let (id, record) = row?;
+            if seen.insert(id.to_vec()) {
+                roots.extend(pin::roots(record));
+            }
+        }
+        Ok(roots)
+    }
+
+    /// Adds to `live` what `roots` reach. Damage found on the way stops the collection: what lies behind
+    /// it cannot be told from garbage.
+    fn mark(
+        &self,
+        txn: &RoTxn<'_>,
+        roots: Vec<ObjectId>,
+        live: &mut Live,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut wave: Vec<ObjectId> = roots.into_iter().filter(|root| live.insert(short(root))).collect();
+        while !wave.is_empty() {
+            progress.advance(wave.len() as u64);
+            let mut located = Vec::with_capacity(wave.len());
+            for (kind, id) in &wave {
+                let location = self.index.live(txn, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
+                located.push((*id, location));
+            }
+            let found: Vec<Vec<ObjectId>> = located
+                .par_iter()
+                .map(|(id, location)| {
+                    let node = self
+                        .packs
+                        .read(*location, Kind::Node, id)?
+                        .ok_or_else(|| missing(Kind::Node, *id))?;
+                    let mut found = Vec::new();
+                    references_of(node, &mut |object| found.push(object)).map_err(|source| {
+                        StoreError::Undecodable {
+                            what: format!("node {}", crate::id::NodeId::from_bytes(*id)),
+                            source,
+                        }
+                    })?;
+                    Ok(found)
+                })
+                .collect::<Result<_>>()?;
+            wave = found
+                .into_iter()
+                .flatten()
+                .filter(|object| live.insert(short(object)) && object.0 == Kind::Node)
+                .collect();
+        }
+        Ok(())
+    }
+
+    /// Moves what is dead out of sight, unless it came to life since it was looked at.
+    fn condemn(&self, dead: &[(ObjectId, Location)], mut live: Live, seen: &Seen) -> Result<()> {
+        if dead.is_empty() {
+            return Ok(());
+        }
+        self.mark_written()?;
+        let mut txn = self.index.write()?;
+        let mut seen = seen.clone();
+        let roots = self.roots(&txn, &mut seen)?;
+        self.mark(&txn, roots, &mut live, &crate::progress::Quiet)?;
+        let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
+        state.epoch += 1;
+        for (object, location) in dead {
+            let (kind, id) = object;
+            if live.contains(&short(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
+                continue;
+            }
+            let mut row = location.encode().to_vec();
+            row.extend_from_slice(&state.epoch.to_le_bytes());
+            self.index.condemned.put(&mut txn, &condemned_key(*kind, id), &row)?;
+        }
+        self.index.put_log_state(&mut txn, &state)?;
+        Ok(txn.commit()?)
+    }
+
+    /// Deletes condemned objects nobody can rely on any more; says how many bytes must wait.
+    fn delete_condemned(&self) -> Result<u64> {
+        let oldest = Sessions::oldest(&self.path.join("sessions"))?.unwrap_or(u64::MAX);
+        let mut gone = Vec::new();
+        let mut waiting = 0;
+        {
+            let txn = self.index.read()?;
+            for row in self.index.condemned.iter(&txn)? {
+                let (key, value) = row?;
+                let epoch = value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+                if epoch <= oldest {
+                    gone.push(key.to_vec());
+                } else {
+                    waiting += Location::decode(value).map_or(0, |location| u64::from(location.len));
+                }
+            }
+        }
+        if gone.is_empty() {
+            return Ok(waiting);
+        }
+        self.mark_written()?;
+        let mut txn = self.index.write()?;
+        for key in gone {
+            self.index.condemned.delete(&mut txn, &key)?;
+        }
+        txn.commit()?;
+        Ok(waiting)
+    }
+
+    fn rewrite_packs(&self, report: &mut GcReport, progress: &dyn Progress) -> Result<()> {
+        let plan = self.plan_rewrite()?;
+        if plan.packs.is_empty() {
+            return Ok(());
+        }
+        progress.begin("rewriting packs", Some(plan.moves.len() as u64));
+        let moved = self.copy_objects(&plan, progress);
+        progress.end();
+        let (new, moved) = moved?;
+        failpoint::hit("gc-rewritten").at("collect", &self.path)?;
+        self.take_into_use(&plan, &new, &moved)?;
+        drop(new);
+        failpoint::hit("gc-before-remove").at("collect", &self.path)?;
+        for (pack, size) in &plan.packs {
+            self.packs.remove(*pack)?;
+            report.freed_bytes += size;
+            report.packs_removed += 1;
+        }
+        report.packs_rewritten = plan.rewritten;
+        let moved_bytes: u64 = moved.iter().map(|(_, _, to)| u64::from(to.len)).sum();
+        report.freed_bytes = report.freed_bytes.saturating_sub(moved_bytes);
+        self.packs.sync_directory()
+    }
+
+    /// Which packs go, and which objects must move first.
+    fn plan_rewrite(&self) -> Result<Plan> {
+        let txn = self.index.read()?;
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(Plan::default()) };
+        let mut used: HashMap<u32, u64> = HashMap::new();
+        self.for_each_object(&txn, |_, location| {
+            *used.entry(location.pack).or_insert(0) += u64::from(location.len);
+        })?;
+        let mut plan = Plan::default();
+        for row in self.index.packs.iter(&txn)? {
+            let Ok(pack) = <[u8; 4]>::try_from(row?.0).map(u32::from_be_bytes) else { continue };
+            if pack == state.pack {
+                continue;
+            }
+            let path = self.packs.path(pack);
+            let size = match fs::metadata(&path) {
+                Ok(meta) => meta.len(),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+                Err(error) => return Err(error).at("stat", &path),
+            };
+            let used = used.get(&pack).copied().unwrap_or(0);
+            if used == 0 || size.saturating_sub(used) * 100 > size * REWRITE_PERCENT {
+                plan.rewritten += u64::from(used > 0);
+                plan.packs.insert(pack, size);
+            }
+        }
+        let packs = &plan.packs;
+        let mut moves = Vec::new();
+        self.for_each_object(&txn, |object, location| {
+            if packs.contains_key(&location.pack) {
+                moves.push((object, location));
+            }
+        })?;
+        // In the order they lie on disk.
+        moves.sort_unstable_by_key(|(_, location)| *location);
+        moves.dedup_by_key(|(object, _)| *object);
+        plan.moves = moves;
+        Ok(plan)
+    }
+
+    /// Everything the packs hold that can still be asked for, condemned or not.
+    fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
+        for kind in [Kind::Chunk, Kind::Node] {
+            for row in self.index.objects(kind).iter(txn)? {
+                let (id, location) = row?;
+                if let (Ok(id), Some(location)) = (id.try_into(), Location::decode(location)) {
+                    found((kind, id), location);
+                }
+            }
+        }
+        for row in self.index.condemned.iter(txn)? {
+            let (key, location) = row?;
+            let kind = if key[0] == Kind::Chunk as u8 { Kind::Chunk } else { Kind::Node };
+            if let (Ok(id), Some(location)) = (key[1..].try_into(), Location::decode(location)) {
+                found((kind, id), location);
+            }
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::type_complexity, reason = "new packs, and what moved from where to where")]
+    fn copy_objects(
+        &self,
+        plan: &Plan,
+        progress: &dyn Progress,
+    ) -> Result<(Vec<BulkPack>, Vec<(ObjectId, Location, Location)>)> {
+        let mut new: Vec<BulkPack> = Vec::new();
+        let mut moved = Vec::with_capacity(plan.moves.len());
+        for ((kind, id), from) in &plan.moves {
+            progress.advance(1);
+            // A damaged record stays damaged where `verify` finds it: its pack is not given up.
+            let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
+            let mut encoded = Vec::new();
+            let len = crate::record::append(&mut encoded, *kind, id, &content, crate::record::Effort::Thorough)?;
+            if new.last().is_none_or(BulkPack::is_full) {
+                new.push(self.create_bulk()?);
+            }
+            let Some(pack) = new.last_mut() else { unreachable!("a pack was just made") };
+            let path = self.packs.path(pack.number);
+            let offset = pack.append(&encoded, &path)?;
+            moved.push(((*kind, *id), *from, Location { pack: pack.number, offset, len }));
+        }
+        for pack in &new {
+            pack.file.sync_all().at("sync", &self.packs.path(pack.number))?;
+        }
+        self.packs.sync_directory()?;
+        Ok((new, moved))
+    }
+
+    /// Makes the index point at the new packs and forget the old ones. The log starts anew with a
+    /// checkpoint: commit records in the old packs are needed no longer.
+    fn take_into_use(
+        &self,
+        plan: &Plan,
+        new: &[BulkPack],
+        moved: &[(ObjectId, Location, Location)],
+    ) -> Result<()> {
+        self.mark_written()?;
+        let mut txn = self.index.write()?;
+        self.settle_unsynced(&mut txn, &[])?;
+        for ((kind, id), from, to) in moved {
+            if self.index.live(&txn, *kind, id)? == Some(*from) {
+                self.index.objects(*kind).put(&mut txn, id, &to.encode())?;
+                continue;
+            }
+            let key = condemned_key(*kind, id);
+            let row = self.index.condemned.get(&txn, &key)?.map(<[u8]>::to_vec);
+            if let Some(mut row) = row.filter(|row| Location::decode(row) == Some(*from)) {
+                row[..12].copy_from_slice(&to.encode());
+                self.index.condemned.put(&mut txn, &key, &row)?;
+            }
+        }
+        for pack in new {
+            self.index.packs.put(&mut txn, &pack.number.to_be_bytes(), &[])?;
+        }
+        for pack in plan.packs.keys() {
+            self.index.packs.delete(&mut txn, &pack.to_be_bytes())?;
+        }
+        if let Some(state) = self.index.log_state(&txn)? {
+            let old = self.log_file(state.pack)?;
+            checkpoint::write(&self.packs, &self.index, &mut txn, state, Some(&old))?;
+        }
+        Ok(txn.commit()?)
+    }
+
+    /// Removes files that a killed process left in the packs' directory.
+    fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
+        let known: HashSet<u32> = {
+            let txn = self.index.read()?;
+            let rows = self.index.rows(&txn, &self.index.packs)?;
+            rows.into_iter().filter_map(|(key, _)| Some(u32::from_be_bytes(key.try_into().ok()?))).collect()
+        };
+        for pack in self.packs.list()? {
+            let path = self.packs.path(pack);
+            if known.contains(&pack) || !is_abandoned(&path) {
+                continue;
+            }
+            // Committed in the meantime?
+            let txn = self.index.read()?;
+            if self.index.packs.get(&txn, &pack.to_be_bytes())?.is_none() {
+                report.freed_bytes += fs::metadata(&path).map_or(0, |meta| meta.len());
+                report.packs_removed += 1;
+                self.packs.remove(pack)?;
+            }
+        }
+        remove_unfinished(&self.packs)
+    }
+}
+
+#[derive(Default)]
+struct Plan {
+    /// Packs that go, with their sizes.
+    packs: HashMap<u32, u64>,
+    moves: Vec<(ObjectId, Location)>,
+    rewritten: u64,
+}
+
+/// Whether nobody is writing the file, and has not been for a while.
+fn is_abandoned(path: &std::path::Path) -> bool {
+    let old = fs::metadata(path)
+        .and_then(|meta| meta.modified())
+        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > GRACE));
+    let unlocked =
+        || File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
+    old && unlocked()
+}
+
+/// Packs that never got their name.
+fn remove_unfinished(packs: &Packs) -> Result<()> {
+    let directory = packs.directory();
+    for entry in fs::read_dir(directory).at("list", directory)? {
+        let path = entry.at("list", directory)?.path();
+        if path.extension().is_some_and(|extension| extension == "new") && is_abandoned(&path) {
+            crate::store::remove_if_there(&path)?;
+        }
+    }
+    Ok(())
+}
+
+impl Store {
+    /// A commit without content or changes that makes everything before it durable.
+    pub fn sync(&self) -> Result<()> {
+        self.commit_changes(Vec::<Change>::new(), Durability::Synced)
+    }
+}

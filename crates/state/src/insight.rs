@@ -1,0 +1,187 @@
+//! The insight diff: what differs between two trees, judged as far as a program can judge it.
+//!
+//! For a search that rewards or punishes steps, and for a person who looks at what an agent did. It is
+//! plain data with stable codes (`report.rs`).
+
+mod lines;
+mod report;
+mod risk;
+mod secrets;
+
+use rayon::prelude::*;
+
+use crate::diff::{Difference, DifferenceKind, diff};
+use crate::error::Result;
+use crate::node::NodeKind;
+use crate::tree::{Entry, Node, Tree, join};
+pub use lines::LINE_DIFF_MAX;
+pub(crate) use lines::{Content, LineDiff};
+pub use report::{
+    ChangeCode, ContentCode, EntryCode, EntryInsight, EntrySummary, INSIGHT_VERSION, InsightDiff, RiskCode,
+    RiskNote, Totals, TreePath,
+};
+pub use secrets::SecretPattern;
+
+/// A file that loses more lines than this, and more than half of what it had, is a large deletion.
+const LARGE_LINES: u64 = 200;
+/// Losing more files than this is a large deletion.
+const LARGE_FILES: u64 = 100;
+/// Most notes of one kind about one entry: more would say no more.
+const NOTES_MAX: usize = 100;
+
+/// Compares two trees and judges what differs. Reads the content of files that differ, up to
+/// [`LINE_DIFF_MAX`] each.
+pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
+    let differences = diff(from, to)?;
+    let entries: Vec<_> = differences
+        .par_iter()
+        .map(|difference| Inspection { from, to, difference }.entry())
+        .collect::<Result<_>>()?;
+    let mut totals = Totals::default();
+    entries.iter().for_each(|entry| totals.count(entry));
+    let notes = if totals.files_removed > LARGE_FILES {
+        vec![RiskNote::from(RiskCode::LargeDeletion)]
+    } else {
+        Vec::new()
+    };
+    totals.count_notes(&notes);
+    Ok(InsightDiff { version: INSIGHT_VERSION, from: from.id(), to: to.id(), totals, notes, entries })
+}
+
+/// One difference, being judged.
+struct Inspection<'a> {
+    from: &'a Tree,
+    to: &'a Tree,
+    difference: &'a Difference,
+}
+
+impl Inspection<'_> {
+    fn entry(&self) -> Result<EntryInsight> {
+        let Difference { path, kind, old, new } = self.difference;
+        let (change, renamed_from) = match kind {
+            DifferenceKind::Added => (ChangeCode::Added, None),
+            DifferenceKind::Removed => (ChangeCode::Removed, None),
+            DifferenceKind::Modified => (ChangeCode::Modified, None),
+            DifferenceKind::TypeChanged => (ChangeCode::TypeChanged, None),
+            DifferenceKind::ModeChanged => (ChangeCode::ModeChanged, None),
+            DifferenceKind::Renamed { from } => (ChangeCode::Renamed, Some(TreePath(from.clone()))),
+        };
+        let mut insight = EntryInsight {
+            path: TreePath(path.clone()),
+            change,
+            renamed_from,
+            old: old.as_ref().map(EntrySummary::of),
+            new: new.as_ref().map(EntrySummary::of),
+            content: None,
+            lines_added: None,
+            lines_removed: None,
+            too_large: false,
+            size_change: file_size(new.as_ref()).saturating_sub(file_size(old.as_ref())),
+            notes: self.notes_of_names_and_modes()?,
+        };
+        self.look_into_content(&mut insight)?;
+        Ok(insight)
+    }
+
+    fn notes_of_names_and_modes(&self) -> Result<Vec<RiskNote>> {
+        let Difference { path, kind, old, new } = self.difference;
+        let mut codes = match new {
+            Some(new) => risk::entry_risks(path, old.as_ref(), new),
+            None => Vec::new(),
+        };
+        let is_directory = |entry: &Option<Entry>| {
+            entry.as_ref().is_none_or(|entry| entry.node.kind() == NodeKind::Directory)
+        };
+        if !is_directory(old) || !is_directory(new) {
+            codes.extend(risk::path_risks(path));
+            if let DifferenceKind::Renamed { from } = kind {
+                codes.extend(risk::path_risks(from));
+            }
+        }
+        codes.sort_unstable();
+        codes.dedup();
+        let mut notes: Vec<_> = codes.into_iter().map(RiskNote::from).collect();
+        if let (DifferenceKind::Renamed { from }, Some(new)) = (kind, new) {
+            self.notes_below(from, new, &mut notes)?;
+        }
+        Ok(notes)
+    }
+
+    /// What a renamed directory brings to its new place: the same files, but a name counts by where it
+    /// is, and a link by how deep.
+    fn notes_below(&self, from: &[u8], directory: &Entry, notes: &mut Vec<RiskNote>) -> Result<()> {
+        let mut open = vec![(Vec::new(), directory.clone())];
+        while let Some((below, entry)) = open.pop() {
+            let Node::Directory(directory) = &entry.node else { continue };
+            for entry in self.to.list(directory)? {
+                if notes.len() >= NOTES_MAX {
+                    return Ok(());
+                }
+                let below = join(&below, &entry.name);
+                let path = join(&self.difference.path, &below);
+                let codes = risk::moved_risks(&join(from, &below), &path, &entry);
+                notes.extend(
+                    codes
+                        .into_iter()
+                        .map(|code| RiskNote { path: Some(TreePath(path.clone())), ..RiskNote::from(code) }),
+                );
+                open.push((below, entry));
+            }
+        }
+        Ok(())
+    }
+
+    fn look_into_content(&self, insight: &mut EntryInsight) -> Result<()> {
+        let Difference { kind, old, new, .. } = self.difference;
+        let is_file =
+            |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.node.kind() == NodeKind::File);
+        if !is_file(old) && !is_file(new) {
+            return Ok(());
+        }
+        if matches!(kind, DifferenceKind::Renamed { .. } | DifferenceKind::ModeChanged) {
+            let text = lines::is_text(self.to, new.as_ref())?;
+            insight.content = Some(if text { ContentCode::Text } else { ContentCode::Binary });
+            (insight.lines_added, insight.lines_removed) = (text.then_some(0), text.then_some(0));
+            return Ok(());
+        }
+        let old = Content::of_file(self.from, old.as_ref())?;
+        let new = Content::of_file(self.to, new.as_ref())?;
+        let binary = matches!(old, Content::Binary) || matches!(new, Content::Binary);
+        insight.content = Some(if binary { ContentCode::Binary } else { ContentCode::Text });
+        insight.too_large = !binary && (matches!(old, Content::TooLarge) || matches!(new, Content::TooLarge));
+        if matches!(new, Content::Binary) && old.has_text() {
+            insight.notes.push(RiskCode::BinaryReplacedText.into());
+        }
+        if let (Some(old), Some(new)) = (old.text(), new.text()) {
+            compare_lines(old, new, insight);
+        }
+        Ok(())
+    }
+}
+
+fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
+    let diff = LineDiff::new(old, new);
+    let (added, removed) = (diff.added(), diff.removed());
+    insight.lines_added = Some(added);
+    insight.lines_removed = Some(removed);
+    // Lines that were replaced are not lost.
+    let lost = removed.saturating_sub(added);
+    if lost > LARGE_LINES && lost * 2 > diff.old_lines() as u64 {
+        insight.notes.push(RiskCode::LargeDeletion.into());
+    }
+    let secrets = diff.added_lines().flat_map(|(line, text)| {
+        secrets::find(text).into_iter().map(move |pattern| RiskNote {
+            line: Some(line),
+            pattern: Some(pattern),
+            ..RiskNote::from(RiskCode::SecretLikeContent)
+        })
+    });
+    insight.notes.extend(secrets.take(NOTES_MAX));
+}
+
+fn file_size(entry: Option<&Entry>) -> i64 {
+    match entry.map(|entry| &entry.node) {
+        Some(Node::File(file)) => i64::try_from(file.size()).unwrap_or(i64::MAX),
+        _ => 0,
+    }
+}

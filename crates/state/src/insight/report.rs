@@ -1,0 +1,252 @@
+//! What the insight diff says, as data.
+//!
+//! Described field by field in `docs/insight.md`: when something here changes its meaning, raise
+//! [`INSIGHT_VERSION`] and say so there. New fields and codes may be added without that.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::secrets::SecretPattern;
+use crate::id::TreeId;
+use crate::node::NodeKind;
+use crate::quote::{quote_path, unquote_path};
+use crate::tree::Entry;
+
+/// Version of what the fields and codes of an [`InsightDiff`] mean.
+pub const INSIGHT_VERSION: u32 = 1;
+
+/// What differs between two trees, and what to think of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InsightDiff {
+    /// [`INSIGHT_VERSION`] of the writer.
+    pub version: u32,
+    /// The tree before.
+    pub from: TreeId,
+    /// The tree after.
+    pub to: TreeId,
+    /// Sums over all entries.
+    pub totals: Totals,
+    /// Risks of the difference as a whole.
+    pub notes: Vec<RiskNote>,
+    /// One for each difference, sorted by path.
+    pub entries: Vec<EntryInsight>,
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryInsight {
+    /// Where; for a rename, where it is now.
+    pub path: TreePath,
+    /// What happened.
+    pub change: ChangeCode,
+    /// Where a renamed entry was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed_from: Option<TreePath>,
+    /// What was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<EntrySummary>,
+    /// What is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<EntrySummary>,
+    /// What the files hold; nothing when neither side is a file. Binary when either side is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentCode>,
+    /// Lines that only the new text has; nothing where lines were not compared.
+    pub lines_added: Option<u64>,
+    /// Lines that only the old text has; nothing where lines were not compared.
+    pub lines_removed: Option<u64>,
+    /// Lines were not compared, and not searched for secrets, because a file is larger than
+    /// [`LINE_DIFF_MAX`](super::LINE_DIFF_MAX).
+    pub too_large: bool,
+    /// Bytes of file content gained, negative when lost.
+    pub size_change: i64,
+    /// Risks.
+    pub notes: Vec<RiskNote>,
+}
+
+/// One side of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntrySummary {
+    /// What it is.
+    pub kind: EntryCode,
+    /// Permission bits, as a number.
+    pub mode: u16,
+    /// Bytes of a file or of a symlink's target; 0 for a directory.
+    pub size: u64,
+}
+
+impl EntrySummary {
+    pub(super) fn of(entry: &Entry) -> Self {
+        let kind = match entry.node.kind() {
+            NodeKind::File => EntryCode::File,
+            NodeKind::Directory => EntryCode::Directory,
+            NodeKind::Symlink => EntryCode::Symlink,
+        };
+        let size = if kind == EntryCode::Directory { 0 } else { entry.node.size() };
+        Self { kind, mode: entry.node.mode(), size }
+    }
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryCode {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// What happened; see [`DifferenceKind`](crate::DifferenceKind).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "documented at the kinds of the same names")]
+pub enum ChangeCode {
+    Added,
+    Removed,
+    Modified,
+    TypeChanged,
+    ModeChanged,
+    Renamed,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentCode {
+    /// No NUL in its first 8000 bytes.
+    Text,
+    /// Anything else.
+    Binary,
+}
+
+/// Why a change deserves a second look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RiskCode {
+    /// A file has an execute bit that was not there before; a new executable file counts.
+    BecameExecutable,
+    /// A set-user-id or set-group-id bit that was not there before.
+    SetIdBit,
+    /// A symlink with an absolute target, or one with more `..` than it is deep.
+    SymlinkLeavesTree,
+    /// A file that declares dependencies.
+    DependencyManifest,
+    /// A file that pins dependencies.
+    LockFile,
+    /// Configuration of continuous integration.
+    CiConfig,
+    /// A file that runs when the project is built.
+    BuildScript,
+    /// An added line that looks like a secret.
+    SecretLikeContent,
+    /// Most of a large file is gone, or a large number of files.
+    LargeDeletion,
+    /// Text was replaced by something that is not text.
+    BinaryReplacedText,
+}
+
+/// A risk, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RiskNote {
+    /// Which.
+    pub code: RiskCode,
+    /// The line of the new text, counted from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// What the line looks like. The line itself is never part of a note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<SecretPattern>,
+    /// Which entry below a renamed directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<TreePath>,
+}
+
+impl From<RiskCode> for RiskNote {
+    fn from(code: RiskCode) -> Self {
+        Self { code, line: None, pattern: None, path: None }
+    }
+}
+
+/// Sums over the entries of an insight diff.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Entries added, directories included.
+    pub added: u64,
+    /// Entries removed, directories included.
+    pub removed: u64,
+    /// Files and symlinks modified.
+    pub modified: u64,
+    /// Entries that changed their kind.
+    pub type_changed: u64,
+    /// Entries of which only mode or attributes changed.
+    pub mode_changed: u64,
+    /// Files and directories renamed; a directory counts once.
+    pub renamed: u64,
+    /// Files removed, directories and symlinks not included.
+    pub files_removed: u64,
+    /// Lines added, where lines were compared.
+    pub lines_added: u64,
+    /// Lines removed, where lines were compared.
+    pub lines_removed: u64,
+    /// Entries with binary content.
+    pub binary: u64,
+    /// Entries too large to compare lines.
+    pub too_large: u64,
+    /// Bytes of file content gained, negative when lost.
+    pub size_change: i64,
+    /// How many notes there are of each kind; kinds without any are absent.
+    pub notes: BTreeMap<RiskCode, u64>,
+}
+
+impl Totals {
+    pub(super) fn count(&mut self, entry: &EntryInsight) {
+        let counter = match entry.change {
+            ChangeCode::Added => &mut self.added,
+            ChangeCode::Removed => &mut self.removed,
+            ChangeCode::Modified => &mut self.modified,
+            ChangeCode::TypeChanged => &mut self.type_changed,
+            ChangeCode::ModeChanged => &mut self.mode_changed,
+            ChangeCode::Renamed => &mut self.renamed,
+        };
+        *counter += 1;
+        let was_file = entry.old.is_some_and(|old| old.kind == EntryCode::File);
+        self.files_removed += u64::from(was_file && entry.change == ChangeCode::Removed);
+        self.lines_added += entry.lines_added.unwrap_or(0);
+        self.lines_removed += entry.lines_removed.unwrap_or(0);
+        self.binary += u64::from(entry.content == Some(ContentCode::Binary));
+        self.too_large += u64::from(entry.too_large);
+        self.size_change = self.size_change.saturating_add(entry.size_change);
+        self.count_notes(&entry.notes);
+    }
+
+    pub(super) fn count_notes(&mut self, notes: &[RiskNote]) {
+        for note in notes {
+            *self.notes.entry(note.code).or_insert(0) += 1;
+        }
+    }
+}
+
+/// A path inside a tree. Text where it is serialised, quoted as by [`quote_path`] where it must be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TreePath(pub Vec<u8>);
+
+impl Serialize for TreePath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&quote_path(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for TreePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match unquote_path(&text) {
+            Some(path) => Ok(Self(path.into_owned())),
+            None => Err(serde::de::Error::custom(format!("`{text}` is not a quoted path"))),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Differences as patches in the form that git writes and `git apply` reads.
+//!
+//! Git knows files with or without an execute bit and symlinks. What it cannot say (other mode bits,
+//! extended attributes, directories) stands on lines between the patches, which git passes over.
+
+use std::fmt::Write as _;
+use std::io;
+
+use imara_diff::Hunk;
+
+use crate::diff::{Difference, DifferenceKind};
+use crate::error::Result;
+use crate::insight::{Content, LineDiff};
+use crate::node::NodeKind;
+use crate::quote::quote_path;
+use crate::tree::{Entry, Node, Tree, join};
+
+/// A difference as text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Patch {
+    /// What changes one file each: none for most changes of directories, two for an entry that becomes
+    /// another kind of entry, one for each file of a renamed directory.
+    pub sections: Vec<PatchSection>,
+}
+
+/// The change of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PatchSection {
+    /// Lines with names, modes and renames; each ends with a newline.
+    pub header: String,
+    /// What changes in the content.
+    pub body: PatchBody,
+}
+
+/// The change of one file's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PatchBody {
+    /// Nothing.
+    Same,
+    /// Hunks, with the two lines of file names before them.
+    Text(Vec<u8>),
+    /// A note that something differs that is not text. `git apply` refuses it.
+    Binary(String),
+    /// A note that something differs that is too large to compare. `git apply` refuses it.
+    TooLarge(String),
+}
+
+impl Patch {
+    /// Writes the patch. The patches of several differences can follow each other in one stream.
+    pub fn write_to(&self, out: &mut impl io::Write) -> io::Result<()> {
+        for section in &self.sections {
+            out.write_all(section.header.as_bytes())?;
+            match &section.body {
+                PatchBody::Same => {}
+                PatchBody::Text(text) => out.write_all(text)?,
+                PatchBody::Binary(note) | PatchBody::TooLarge(note) => out.write_all(note.as_bytes())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The patch as bytes; content need not be UTF-8.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self.write_to(&mut out) {
+            Ok(()) => out,
+            Err(_) => unreachable!("memory takes everything"),
+        }
+    }
+}
+
+/// One difference between `from` and `to` as a patch with `context` lines around each change.
+///
+/// `git apply` wants at least one line of context, or `--unidiff-zero`.
+pub fn unified_diff(from: &Tree, to: &Tree, difference: &Difference, context: usize) -> Result<Patch> {
+    let mut writer = Writer { from, to, context, sections: Vec::new() };
+    let Difference { path, kind, old, new } = difference;
+    match (kind, old, new) {
+        (DifferenceKind::Renamed { from }, Some(old), Some(new)) => writer.renamed(from, path, old, new)?,
+        (DifferenceKind::TypeChanged, Some(old), Some(new)) => {
+            writer.removed(path, old)?;
+            writer.added(path, new)?;
+        }
+        (_, Some(old), Some(new)) => writer.changed(path, old, new)?,
+        (_, Some(old), None) => writer.removed(path, old)?,
+        (_, None, Some(new)) => writer.added(path, new)?,
+        (_, None, None) => {}
+    }
+    Ok(Patch { sections: writer.sections })
+}
+
+/// How git writes the mode of an entry; it has none for directories.
+fn git_mode(entry: &Entry) -> Option<&'static str> {
+    match entry.node.kind() {
+        NodeKind::File if entry.node.mode() & 0o100 != 0 => Some("100755"),
+        NodeKind::File => Some("100644"),
+        NodeKind::Symlink => Some("120000"),
+        NodeKind::Directory => None,
+    }
+}
+
+struct Writer<'t> {
+    from: &'t Tree,
+    to: &'t Tree,
+    context: usize,
+    sections: Vec<PatchSection>,
+}
+
+impl Writer<'_> {
+    fn added(&mut self, path: &[u8], new: &Entry) -> Result<()> {
+        let Some(mode) = git_mode(new) else { return Ok(()) };
+        let header = format!("{}new file mode {mode}\n", git_line(path, path));
+        let body = self.body(path, None, Some(new))?;
+        self.sections.push(PatchSection { header, body });
+        Ok(())
+    }
+
+    fn removed(&mut self, path: &[u8], old: &Entry) -> Result<()> {
+        let Some(mode) = git_mode(old) else { return Ok(()) };
+        let header = format!("{}deleted file mode {mode}\n", git_line(path, path));
+        let body = self.body(path, Some(old), None)?;
+        self.sections.push(PatchSection { header, body });
+        Ok(())
+    }
+
+    fn changed(&mut self, path: &[u8], old: &Entry, new: &Entry) -> Result<()> {
+        let body = self.body(path, Some(old), Some(new))?;
+        let modes = mode_lines(old, new);
+        let mut header = unsayable(path, old, new);
+        if !modes.is_empty() || body != PatchBody::Same {
+            header.push_str(&git_line(path, path));
+            header.push_str(&modes);
+        }
+        self.sections.push(PatchSection { header, body });
+        Ok(())
+    }
+
+    fn renamed(&mut self, from: &[u8], to: &[u8], old: &Entry, new: &Entry) -> Result<()> {
+        let mut open = vec![(from.to_vec(), to.to_vec(), old.clone(), new.clone())];
+        while let Some((from, to, old, new)) = open.pop() {
+            if let Node::Directory(directory) = &new.node {
+                // Equal directories: an entry is its own old self.
+                let entries = self.to.list(directory)?.into_iter().rev();
+                open.extend(
+                    entries.map(|entry| {
+                        (join(&from, &entry.name), join(&to, &entry.name), entry.clone(), entry)
+                    }),
+                );
+                continue;
+            }
+            let header = format!(
+                "{}{}{}similarity index 100%\nrename from {}\nrename to {}\n",
+                unsayable(&to, &old, &new),
+                git_line(&from, &to),
+                mode_lines(&old, &new),
+                quote_path(&from),
+                quote_path(&to),
+            );
+            self.sections.push(PatchSection { header, body: PatchBody::Same });
+        }
+        Ok(())
+    }
+
+    fn body(&self, path: &[u8], old: Option<&Entry>, new: Option<&Entry>) -> Result<PatchBody> {
+        let (old_text, new_text) = (content(self.from, old)?, content(self.to, new)?);
+        let names = (name_or_null(b"a", path, old), name_or_null(b"b", path, new));
+        if let (Some(old), Some(new)) = (old_text.text(), new_text.text()) {
+            let hunks = hunks(&LineDiff::new(old, new), self.context);
+            if hunks.is_empty() {
+                return Ok(PatchBody::Same);
+            }
+            let mut text = format!("--- {}\n+++ {}\n", with_tab(&names.0), with_tab(&names.1)).into_bytes();
+            text.extend_from_slice(&hunks);
+            return Ok(PatchBody::Text(text));
+        }
+        if let (Some(Node::File(old)), Some(Node::File(new))) =
+            (old.map(|old| &old.node), new.map(|new| &new.node))
+            && old.same_content(new)
+        {
+            return Ok(PatchBody::Same);
+        }
+        let binary = matches!(old_text, Content::Binary) || matches!(new_text, Content::Binary);
+        let note = |what: &str| format!("{what} {} and {} differ\n", names.0, names.1);
+        Ok(if binary {
+            PatchBody::Binary(note("Binary files"))
+        } else {
+            PatchBody::TooLarge(note("Large files"))
+        })
+    }
+}
+
+/// What git takes for the content: of a symlink, its target.
+fn content(tree: &Tree, entry: Option<&Entry>) -> Result<Content> {
+    match entry.map(|entry| &entry.node) {
+        Some(Node::Symlink(link)) => Ok(Content::Text(link.target.clone())),
+        _ => Content::of_file(tree, entry),
+    }
+}
+
+fn prefixed(prefix: &[u8], path: &[u8]) -> String {
+    quote_path(&join(prefix, path)).into_owned()
+}
+
+fn name_or_null(prefix: &[u8], path: &[u8], entry: Option<&Entry>) -> String {
+    entry.map_or_else(|| "/dev/null".to_owned(), |_| prefixed(prefix, path))
+}
+
+/// Readers cut a name at white space unless a tab ends it.
+fn with_tab(name: &str) -> String {
+    let tab = if name.contains(' ') { "\t" } else { "" };
+    format!("{name}{tab}")
+}
+
+fn git_line(old: &[u8], new: &[u8]) -> String {
+    format!("diff --git {} {}\n", prefixed(b"a", old), prefixed(b"b", new))
+}
+
+fn mode_lines(old: &Entry, new: &Entry) -> String {
+    match (git_mode(old), git_mode(new)) {
+        (Some(old), Some(new)) if old != new => format!("old mode {old}\nnew mode {new}\n"),
+        _ => String::new(),
+    }
+}
+
+/// Lines for what git has no words for; it passes over lines that start with a space here.
+fn unsayable(path: &[u8], old: &Entry, new: &Entry) -> String {
+    let mut lines = String::new();
+    let path = quote_path(if path.is_empty() { b"." } else { path });
+    let (old_mode, new_mode) = (old.node.mode(), new.node.mode());
+    if old_mode != new_mode && mode_lines(old, new).is_empty() {
+        // Infallible: a string takes everything.
+        let _ = writeln!(lines, " mode change {old_mode:04o} => {new_mode:04o} {path}");
+    }
+    if xattrs(old) != xattrs(new) {
+        let _ = writeln!(lines, " extended attributes change {path}");
+    }
+    lines
+}
+
+fn xattrs(entry: &Entry) -> Option<&crate::node::Xattrs> {
+    match &entry.node {
+        Node::File(file) => Some(&file.xattrs),
+        Node::Directory(directory) => Some(&directory.xattrs),
+        Node::Symlink(_) => None,
+    }
+}
+
+/// The changes of a line diff with their context, those whose context meets in one hunk.
+fn hunks(diff: &LineDiff<'_>, context: usize) -> Vec<u8> {
+    let context = u32::try_from(context).unwrap_or(u32::MAX);
+    let changes: Vec<Hunk> = diff.hunks().collect();
+    let near = |a: &Hunk, b: &Hunk| b.before.start - a.before.end <= context.saturating_mul(2);
+    let mut out = Vec::new();
+    for group in changes.chunk_by(near) {
+        write_hunk(&mut out, diff, group, context);
+    }
+    out
+}
+
+fn write_hunk(out: &mut Vec<u8>, diff: &LineDiff<'_>, group: &[Hunk], context: u32) {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
+    let before = first.before.start.min(first.after.start).min(context);
+    let after = (diff.old_lines() as u32 - last.before.end).min(context);
+    let old = first.before.start - before..last.before.end + after;
+    let new = first.after.start - before..last.after.end + after;
+    out.extend_from_slice(format!("@@ -{} +{} @@\n", range(&old), range(&new)).as_bytes());
+    let mut at = old.start;
+    for change in group {
+        (at..change.before.start).for_each(|line| write_line(out, b' ', diff.old_line(line)));
+        change.before.clone().for_each(|line| write_line(out, b'-', diff.old_line(line)));
+        change.after.clone().for_each(|line| write_line(out, b'+', diff.new_line(line)));
+        at = change.before.end;
+    }
+    (at..old.end).for_each(|line| write_line(out, b' ', diff.old_line(line)));
+}
+
+/// Counted from 1; an empty range is named by the line before it.
+fn range(lines: &std::ops::Range<u32>) -> String {
+    match lines.len() {
+        0 => format!("{},0", lines.start),
+        1 => format!("{}", lines.start + 1),
+        len => format!("{},{len}", lines.start + 1),
+    }
+}
+
+fn write_line(out: &mut Vec<u8>, sign: u8, line: &[u8]) {
+    out.push(sign);
+    out.extend_from_slice(line);
+    if !line.ends_with(b"\n") {
+        out.extend_from_slice(b"\n\\ No newline at end of file\n");
+    }
+}

@@ -1,0 +1,261 @@
+//! Verification: reads everything that snapshots reach and checks it against its names.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::error::{Result, StoreError};
+use crate::id::{ChunkId, NodeId, SnapshotId};
+use crate::node::{Extent, FileNode, NodeRef};
+use crate::page::{EntryTime, Page};
+use crate::progress::Progress;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+use crate::tree::{DEPTH_MAX, join};
+
+/// What a verification looked at and found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// Snapshots looked at.
+    pub snapshots: u64,
+    /// Different directories read.
+    pub directories: u64,
+    /// Entries that are files, in different directories.
+    pub files: u64,
+    /// Different chunks read.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is wrong.
+    pub damage: Vec<Damage>,
+}
+
+/// Something that is damaged or missing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Damage {
+    /// The snapshot it belongs to.
+    pub snapshot: Option<SnapshotId>,
+    /// Where in the snapshot.
+    pub path: Option<Vec<u8>>,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Store {
+    /// Reads everything reachable and checks hashes and references.
+    pub fn verify(&self, progress: &dyn Progress) -> Result<VerifyReport> {
+        let _guard = self.guard()?;
+        let verify = Verify {
+            store: self,
+            progress,
+            good_directories: Mutex::default(),
+            good_times: Mutex::default(),
+            good_chunks: Mutex::default(),
+            damage: Mutex::default(),
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        };
+        let snapshots = self.snapshots()?;
+        progress.begin("verifying", None);
+        for snapshot in &snapshots {
+            crate::pool::run(|| verify.snapshot(snapshot));
+        }
+        progress.end();
+        verify.references(&snapshots)?;
+        let mut damage = verify.damage.into_inner().unwrap_or_else(PoisonError::into_inner);
+        damage.sort();
+        damage.dedup();
+        Ok(VerifyReport {
+            snapshots: snapshots.len() as u64,
+            directories: size(&verify.good_directories),
+            files: verify.files.into_inner(),
+            chunks: size(&verify.good_chunks),
+            bytes: verify.bytes.into_inner(),
+            damage,
+        })
+    }
+}
+
+fn size<T>(set: &Mutex<HashSet<T>>) -> u64 {
+    set.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+}
+
+struct Verify<'a> {
+    store: &'a Store,
+    progress: &'a dyn Progress,
+    /// Directories all of which is good. Damaged ones are walked for every snapshot that has them, so that
+    /// each damaged path is named.
+    good_directories: Mutex<HashSet<NodeId>>,
+    good_times: Mutex<HashSet<NodeId>>,
+    good_chunks: Mutex<HashSet<ChunkId>>,
+    damage: Mutex<Vec<Damage>>,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Verify<'_> {
+    fn snapshot(&self, snapshot: &Snapshot) {
+        self.directory(snapshot, b"", 0, snapshot.tree.root());
+        self.times(snapshot, 0, snapshot.times);
+    }
+
+    /// References and episodes must name snapshots that are there.
+    fn references(&self, snapshots: &[Snapshot]) -> Result<()> {
+        let there: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
+        for (name, id) in self.store.references()? {
+            if !there.contains(&id) {
+                self.report(Some(id), None, format!("reference `{name}` names a snapshot that is missing"));
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, snapshot: Option<SnapshotId>, path: Option<&[u8]>, problem: String) {
+        let damage = Damage { snapshot, path: path.map(<[u8]>::to_vec), problem };
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).push(damage);
+    }
+
+    fn fail(&self, snapshot: &Snapshot, path: &[u8], error: &StoreError) -> bool {
+        self.report(Some(snapshot.id), Some(path), error.to_string());
+        false
+    }
+
+    /// Whether a directory and everything below is good.
+    fn directory(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
+        if self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+            return true;
+        }
+        if depth > DEPTH_MAX {
+            self.report(Some(snapshot.id), Some(path), "the tree is nested too deeply".to_owned());
+            return false;
+        }
+        let good = self.list(snapshot, path, depth, id);
+        if good {
+            self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        }
+        good
+    }
+
+    fn list(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
+        // Not through the cache: what is on disk is what counts.
+        let page = match self.page(&id) {
+            Ok(page) => page,
+            Err(error) => return self.fail(snapshot, path, &error),
+        };
+        let positions: Vec<usize> = (0..page.len()).collect();
+        let good: Vec<bool> = positions
+            .par_iter()
+            .map(|at| {
+                if page.level > 0 {
+                    return match page.child(*at) {
+                        Ok(child) => self.list(snapshot, path, depth, child.page),
+                        Err(error) => self.fail(snapshot, path, &undecodable(&id, error)),
+                    };
+                }
+                self.entry(snapshot, path, depth, &id, &page, *at)
+            })
+            .collect();
+        good.into_iter().all(|good| good)
+    }
+
+    fn entry(
+        &self,
+        snapshot: &Snapshot,
+        path: &[u8],
+        depth: usize,
+        id: &NodeId,
+        page: &Page,
+        at: usize,
+    ) -> bool {
+        let here = join(path, page.name(at));
+        let reference = match page.node_ref(at) {
+            Ok(reference) => reference,
+            Err(error) => return self.fail(snapshot, &here, &undecodable(id, error)),
+        };
+        match reference {
+            NodeRef::Directory(id) => self.directory(snapshot, &here, depth + 1, id),
+            NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => match self.store.symlink(reference) {
+                Ok(_) => true,
+                Err(error) => self.fail(snapshot, &here, &error),
+            },
+            NodeRef::File(_) | NodeRef::InlineFile(_) => match self.store.file(reference) {
+                Ok(file) => self.file(snapshot, &here, &file),
+                Err(error) => self.fail(snapshot, &here, &error),
+            },
+        }
+    }
+
+    fn file(&self, snapshot: &Snapshot, path: &[u8], file: &FileNode) -> bool {
+        self.files.fetch_add(1, Ordering::Relaxed);
+        let mut good = true;
+        for extent in &file.extents {
+            if let Extent::Data { chunk, len } = extent {
+                if let Err(error) = self.chunk(chunk, *len) {
+                    good = self.fail(snapshot, path, &error);
+                }
+            }
+        }
+        good
+    }
+
+    fn chunk(&self, chunk: &ChunkId, len: u64) -> Result<()> {
+        if self.good_chunks.lock().unwrap_or_else(PoisonError::into_inner).contains(chunk) {
+            return Ok(());
+        }
+        let content = self.store.read_chunk(chunk)?;
+        if content.len() as u64 != len {
+            return Err(StoreError::Undecodable {
+                what: format!("chunk {chunk}"),
+                source: crate::codec::DecodeError("its length differs from the file's"),
+            });
+        }
+        self.progress.advance(len);
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        self.good_chunks.lock().unwrap_or_else(PoisonError::into_inner).insert(*chunk);
+        Ok(())
+    }
+
+    fn page(&self, id: &NodeId) -> Result<Page> {
+        Page::decode(self.store.read_node(id)?).map_err(|source| undecodable(id, source))
+    }
+
+    /// Times are checked as a tree of their own.
+    fn times(&self, snapshot: &Snapshot, depth: usize, id: NodeId) {
+        let known = self.good_times.lock().unwrap_or_else(PoisonError::into_inner).contains(&id);
+        if known || depth > DEPTH_MAX {
+            return;
+        }
+        let page = match self.page(&id) {
+            Ok(page) => page,
+            Err(error) => {
+                self.report(Some(snapshot.id), None, format!("times: {error}"));
+                return;
+            }
+        };
+        for at in 0..page.len() {
+            let below = if page.level > 0 {
+                page.child(at).map(|child| Some(child.page))
+            } else {
+                page.time(at).map(|time| match time {
+                    EntryTime::Directory(times) => Some(times),
+                    _ => None,
+                })
+            };
+            match below {
+                Ok(Some(below)) => self.times(snapshot, depth + 1, below),
+                Ok(None) => {}
+                Err(error) => {
+                    self.report(Some(snapshot.id), None, format!("times: {}", undecodable(&id, error)));
+                }
+            }
+        }
+        self.good_times.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    }
+}
+
+fn undecodable(id: &NodeId, source: crate::codec::DecodeError) -> StoreError {
+    StoreError::Undecodable { what: format!("node {id}"), source }
+}

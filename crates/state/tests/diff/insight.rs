@@ -1,0 +1,264 @@
+//! What the insight diff says about changes that matter.
+
+use std::collections::BTreeMap;
+
+use workspace_state::{
+    ChangeCode, ContentCode, EntryInsight, InsightDiff, LINE_DIFF_MAX, RiskCode, SecretPattern, insight,
+};
+
+use crate::model::{Item, Model, Shelf, insert};
+
+fn model<const N: usize>(items: [(&str, Item); N]) -> Model {
+    let mut model = Model::new();
+    for (path, item) in items {
+        insert(&mut model, path.as_bytes(), item);
+    }
+    model
+}
+
+fn file(content: impl Into<Vec<u8>>) -> Item {
+    Item::File { content: content.into(), mode: 0o644 }
+}
+
+fn with_mode(mode: u16) -> Item {
+    Item::File { content: b"x\n".to_vec(), mode }
+}
+
+fn link(target: &str) -> Item {
+    Item::Symlink(target.into())
+}
+
+fn lines(count: usize) -> String {
+    (0..count).map(|at| format!("line {at}\n")).collect()
+}
+
+/// Judges the change, and checks that the result survives being written and read.
+fn judge(from: &Model, to: &Model) -> InsightDiff {
+    let shelf = Shelf::new();
+    let result = insight(&shelf.tree(from), &shelf.tree(to)).unwrap();
+    let text = serde_json::to_string(&result).unwrap();
+    assert_eq!(serde_json::from_str::<InsightDiff>(&text).unwrap(), result);
+    result
+}
+
+fn only(result: &InsightDiff) -> &EntryInsight {
+    assert_eq!(result.entries.len(), 1, "{result:?}");
+    &result.entries[0]
+}
+
+fn codes(entry: &EntryInsight) -> Vec<RiskCode> {
+    entry.notes.iter().map(|note| note.code).collect()
+}
+
+#[test]
+fn the_form_is_stable() {
+    let shelf = Shelf::new();
+    let (from, to) = (
+        model([("a", file("1\n2\n")), ("b", file("moved\n"))]),
+        model([("a", file("1\n3\n4\n")), ("c\n", file("moved\n"))]),
+    );
+    let (from, to) = (shelf.tree(&from), shelf.tree(&to));
+    let result = serde_json::to_value(insight(&from, &to).unwrap()).unwrap();
+    let side = |size: u64| serde_json::json!({ "kind": "file", "mode": 0o644, "size": size });
+    let expected = serde_json::json!({
+        "version": 1,
+        "from": from.id().to_string(),
+        "to": to.id().to_string(),
+        "totals": {
+            "added": 0, "removed": 0, "modified": 1, "type_changed": 0, "mode_changed": 0, "renamed": 1,
+            "files_removed": 0, "lines_added": 2, "lines_removed": 1, "binary": 0, "too_large": 0,
+            "size_change": 2, "notes": {}
+        },
+        "notes": [],
+        "entries": [
+            {
+                "path": "a", "change": "modified", "old": side(4), "new": side(6), "content": "text",
+                "lines_added": 2, "lines_removed": 1, "too_large": false, "size_change": 2, "notes": []
+            },
+            {
+                "path": "\"c\\n\"", "change": "renamed", "renamed_from": "b", "old": side(6), "new": side(6),
+                "content": "text", "lines_added": 0, "lines_removed": 0, "too_large": false,
+                "size_change": 0, "notes": []
+            }
+        ]
+    });
+    assert_eq!(result, expected);
+}
+
+#[test]
+fn every_code_has_the_name_that_is_documented() {
+    let page = include_str!("../../../../docs/insight.md");
+    let codes = [
+        (RiskCode::BecameExecutable, "became_executable"),
+        (RiskCode::SetIdBit, "set_id_bit"),
+        (RiskCode::SymlinkLeavesTree, "symlink_leaves_tree"),
+        (RiskCode::DependencyManifest, "dependency_manifest"),
+        (RiskCode::LockFile, "lock_file"),
+        (RiskCode::CiConfig, "ci_config"),
+        (RiskCode::BuildScript, "build_script"),
+        (RiskCode::SecretLikeContent, "secret_like_content"),
+        (RiskCode::LargeDeletion, "large_deletion"),
+        (RiskCode::BinaryReplacedText, "binary_replaced_text"),
+    ];
+    for (code, name) in codes {
+        assert_eq!(serde_json::to_value(code).unwrap(), name);
+        assert!(page.contains(&format!("| `{name}` |")), "{name} is not documented");
+    }
+}
+
+#[test]
+fn modes_and_targets_are_noted_when_they_are_new() {
+    use RiskCode::{BecameExecutable, SetIdBit, SymlinkLeavesTree};
+    let cases: [(Option<Item>, Item, &[RiskCode]); 10] = [
+        (Some(with_mode(0o644)), with_mode(0o755), &[BecameExecutable]),
+        (Some(with_mode(0o755)), with_mode(0o700), &[]),
+        (Some(with_mode(0o755)), with_mode(0o644), &[]),
+        (None, with_mode(0o755), &[BecameExecutable]),
+        (Some(with_mode(0o755)), with_mode(0o4755), &[SetIdBit]),
+        (Some(with_mode(0o4755)), with_mode(0o6755), &[SetIdBit]),
+        (Some(with_mode(0o6755)), with_mode(0o4755), &[]),
+        (Some(link("a")), with_mode(0o755), &[BecameExecutable]),
+        (Some(with_mode(0o755)), link("../../a"), &[SymlinkLeavesTree]),
+        (None, link("../a"), &[]),
+    ];
+    for (old, new, expected) in cases {
+        let mut from = model([("d", Item::Directory { mode: 0o755 })]);
+        old.into_iter().for_each(|old| insert(&mut from, b"d/x", old));
+        let result = judge(&from, &model([("d/x", new)]));
+        assert_eq!(codes(only(&result)), expected, "{result:?}");
+    }
+}
+
+#[test]
+fn names_are_noted_whatever_happens_to_them() {
+    let manifest = || file("x = 1\n");
+    let to = judge(&Model::new(), &model([("Cargo.toml", manifest())]));
+    let gone = judge(&model([("Cargo.toml", manifest())]), &Model::new());
+    let away = judge(&model([("Cargo.toml", manifest())]), &model([("notes", manifest())]));
+    for result in [to, gone, away] {
+        assert_eq!(codes(only(&result)), [RiskCode::DependencyManifest]);
+        assert_eq!(result.totals.notes, BTreeMap::from([(RiskCode::DependencyManifest, 1)]));
+    }
+}
+
+#[test]
+fn a_renamed_directory_is_noted_for_what_the_move_changes() {
+    let from = model([
+        ("a/b/run.yml", file("x\n")),
+        ("a/b/up", link("../x")),
+        ("a/b/Makefile", file("y\n")),
+        ("a/keep", file("z\n")),
+    ]);
+    let to = model([
+        (".ci/run.yml", file("x\n")),
+        (".ci/up", link("../x")),
+        (".ci/Makefile", file("y\n")),
+        ("a/keep", file("z\n")),
+    ]);
+    let result = judge(&from, &to);
+    let entry = only(&result);
+    assert_eq!(entry.change, ChangeCode::Renamed);
+    let mut notes: Vec<_> = entry
+        .notes
+        .iter()
+        .map(|note| (note.code, String::from_utf8(note.path.clone().unwrap().0).unwrap()))
+        .collect();
+    notes.sort();
+    assert_eq!(
+        notes,
+        [
+            (RiskCode::CiConfig, ".ci/Makefile".to_owned()),
+            (RiskCode::CiConfig, ".ci/run.yml".to_owned()),
+            (RiskCode::CiConfig, ".ci/up".to_owned()),
+        ]
+    );
+    let up = judge(&model([("a/b/up", link("../../x"))]), &model([("b/up", link("../../x"))]));
+    let renamed = up.entries.iter().find(|entry| entry.change == ChangeCode::Renamed).unwrap();
+    assert_eq!(codes(renamed), [RiskCode::SymlinkLeavesTree]);
+}
+
+#[test]
+fn secrets_are_noted_by_line_and_never_repeated() {
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    let old = "first\npassword = \"kX9vQ2mZ7pL4wR8t\"\n";
+    let new = format!("first\npassword = \"kX9vQ2mZ7pL4wR8t\"\n# {secret}\nlast\n");
+    let result = judge(&model([("f", file(old))]), &model([("f", file(new))]));
+    let notes = &only(&result).notes;
+    assert_eq!(notes.len(), 1, "only added lines count: {notes:?}");
+    assert_eq!((notes[0].code, notes[0].line), (RiskCode::SecretLikeContent, Some(3)));
+    assert_eq!(notes[0].pattern, Some(SecretPattern::GithubToken));
+    assert!(!serde_json::to_string(&result).unwrap().contains("a1B2"));
+    let many = format!("{secret}\n").repeat(1000);
+    let result = judge(&Model::new(), &model([("f", file(many))]));
+    assert_eq!(only(&result).notes.len(), 100);
+}
+
+#[test]
+fn large_deletions_are_noted() {
+    let change = |old: usize, new: usize| {
+        let from = model([("f", file(lines(old)))]);
+        let to = if new == 0 { Model::new() } else { model([("f", file(lines(new)))]) };
+        codes(only(&judge(&from, &to)))
+    };
+    assert_eq!(change(400, 199), [RiskCode::LargeDeletion]);
+    assert_eq!(change(400, 200), []);
+    assert_eq!(change(201, 0), [RiskCode::LargeDeletion]);
+    assert_eq!(change(200, 0), []);
+    assert_eq!(change(1000, 700), []);
+    let rewritten = lines(500).replace("line", "other");
+    let result = judge(&model([("f", file(lines(500)))]), &model([("f", file(rewritten))]));
+    assert_eq!(codes(only(&result)), [], "rewritten, not deleted");
+}
+
+#[test]
+fn the_loss_of_many_files_is_noted_once() {
+    let files = |count: usize| -> Model {
+        let mut model = Model::new();
+        (0..count).for_each(|at| insert(&mut model, format!("d/{at}").as_bytes(), file(format!("{at}\n"))));
+        model
+    };
+    let many = judge(&files(101), &Model::new());
+    assert_eq!(many.notes.iter().map(|note| note.code).collect::<Vec<_>>(), [RiskCode::LargeDeletion]);
+    assert_eq!(many.totals.notes[&RiskCode::LargeDeletion], 1);
+    assert_eq!((many.totals.removed, many.totals.files_removed, many.totals.lines_removed), (102, 101, 101));
+    assert!(judge(&files(100), &Model::new()).notes.is_empty());
+}
+
+#[test]
+fn binary_content_has_no_lines() {
+    let result = judge(&model([("f", file("text\n"))]), &model([("f", file("\0\n"))]));
+    let entry = only(&result);
+    assert_eq!((entry.content, entry.lines_added), (Some(ContentCode::Binary), None));
+    assert_eq!((codes(entry), entry.size_change), (vec![RiskCode::BinaryReplacedText], -3));
+    assert_eq!(result.totals.binary, 1);
+    let result = judge(&model([("f", file(""))]), &model([("f", file("\0"))]));
+    assert_eq!(codes(only(&result)), [], "there was no text");
+    let result = judge(&model([("f", file("\0"))]), &model([("f", file("text"))]));
+    assert_eq!((codes(only(&result)), only(&result).content), (vec![], Some(ContentCode::Binary)));
+}
+
+#[test]
+fn files_beyond_the_limit_are_not_compared_and_say_so() {
+    let size = usize::try_from(LINE_DIFF_MAX).unwrap();
+    let text = |len: usize| file(b"a\n".repeat(len / 2 + 1)[..len].to_vec());
+    let result = judge(&model([("f", text(10))]), &model([("f", text(size + 1))]));
+    let entry = only(&result);
+    assert!(entry.too_large && entry.lines_added.is_none() && entry.lines_removed.is_none());
+    assert_eq!((entry.content, result.totals.too_large), (Some(ContentCode::Text), 1));
+    let result = judge(&model([("f", text(10))]), &model([("f", text(size))]));
+    assert_eq!(only(&result).lines_added, Some(LINE_DIFF_MAX / 2 - 5));
+}
+
+#[test]
+fn symlinks_and_directories_have_no_lines() {
+    let result = judge(&model([("l", link("a"))]), &model([("l", link("b"))]));
+    assert_eq!((only(&result).content, only(&result).lines_added), (None, None));
+    let result = judge(&model([("l", file("1\n2\n"))]), &model([("l", link("b"))]));
+    let entry = only(&result);
+    assert_eq!(
+        (entry.change, entry.lines_removed, entry.size_change),
+        (ChangeCode::TypeChanged, Some(2), -4)
+    );
+    let result = judge(&Model::new(), &model([("d", Item::Directory { mode: 0o755 })]));
+    assert_eq!((only(&result).content, only(&result).lines_added), (None, None));
+}

@@ -1,0 +1,306 @@
+//! Snapshots of real directories and checkouts into them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use workspace_state::{
+    CheckoutOptions, DirectoryError, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store, checkout,
+    snapshot_directory,
+};
+
+use crate::support::new_store;
+
+pub(crate) fn snapshot(store: &Store, directory: &Path) -> SnapshotReport {
+    snapshot_directory(store, directory, SnapshotOptions::default(), &Quiet).unwrap()
+}
+
+pub(crate) fn check_out(store: &Store, snapshot: &Snapshot, directory: &Path) -> Result<(), DirectoryError> {
+    checkout(store, snapshot, directory, &CheckoutOptions::default(), &Quiet).map(drop)
+}
+
+fn forced() -> CheckoutOptions {
+    CheckoutOptions { force: true, ..CheckoutOptions::default() }
+}
+
+/// Everything about a directory that a snapshot keeps.
+pub(crate) fn describe(directory: &Path) -> BTreeMap<Vec<u8>, String> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(at) = open.pop() {
+        for entry in fs::read_dir(&at).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let name = path.strip_prefix(directory).unwrap().as_os_str().as_bytes().to_vec();
+            let content = if meta.is_dir() {
+                open.push(path.clone());
+                "directory".to_owned()
+            } else if meta.is_symlink() {
+                format!("-> {:?}", fs::read_link(&path).unwrap())
+            } else {
+                let bytes = fs::read(&path).unwrap();
+                format!("{} bytes {:x}", bytes.len(), bytes.iter().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte))))
+            };
+            all.insert(name, format!("{content} {:o} {}.{:09}", meta.mode(), meta.mtime(), meta.mtime_nsec()));
+        }
+    }
+    all
+}
+
+fn interesting_directory(at: &Path) {
+    fs::create_dir_all(at.join("src/deep/deeper")).unwrap();
+    fs::create_dir(at.join("empty")).unwrap();
+    fs::write(at.join("src/main.rs"), "fn main() {}\n").unwrap();
+    fs::write(at.join("src/empty"), "").unwrap();
+    fs::write(at.join("src/deep/big"), vec![7u8; 1_000_000]).unwrap();
+    fs::write(at.join("script"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(at.join("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(at.join("empty"), fs::Permissions::from_mode(0o500)).unwrap();
+    symlink("src/main.rs", at.join("link")).unwrap();
+    symlink("/nowhere/at/all", at.join("dangling")).unwrap();
+    let odd = std::ffi::OsString::from_vec(b"odd\xff\nname".to_vec());
+    fs::write(at.join(odd), "x").unwrap();
+    fs::write(at.join("n".repeat(255)), "long name").unwrap();
+    let old = std::time::UNIX_EPOCH - std::time::Duration::new(1000, 5);
+    fs::File::options().write(true).open(at.join("script")).unwrap().set_modified(old).unwrap();
+}
+
+#[test]
+fn a_directory_comes_back_as_it_was() {
+    let (home, store) = new_store();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    interesting_directory(&from);
+    let report = snapshot(&store, &from);
+    assert_eq!((report.files, report.directories, report.symlinks), (6, 4, 2));
+    check_out(&store, &report.snapshot, &to).unwrap();
+    assert_eq!(describe(&from), describe(&to));
+    let again = snapshot(&store, &to);
+    assert_eq!(again.snapshot.tree, report.snapshot.tree);
+}
+
+#[test]
+fn unchanged_files_are_not_read_again() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    interesting_directory(&work);
+    let first = snapshot(&store, &work);
+    assert_eq!(first.files_read, 6);
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    snapshot(&store, &work);
+    let quiet = snapshot(&store, &work);
+    assert_eq!(quiet.files_read, 0);
+    assert_eq!(quiet.snapshot.tree, first.snapshot.tree);
+    assert_eq!(quiet.snapshot.times, first.snapshot.times);
+    fs::write(work.join("src/main.rs"), "fn main() { }").unwrap();
+    let changed = snapshot(&store, &work);
+    assert_eq!(changed.files_read, 1);
+    assert_ne!(changed.snapshot.tree, first.snapshot.tree);
+}
+
+#[test]
+fn an_edit_that_leaves_size_and_mtime_alone_is_seen() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    for round in 0..20 {
+        let file = work.join("file");
+        let before = fs::metadata(&file).and_then(|meta| meta.modified()).ok();
+        fs::write(&file, format!("{round:04}")).unwrap();
+        if let Some(before) = before {
+            fs::File::options().write(true).open(&file).unwrap().set_modified(before).unwrap();
+        }
+        let report = snapshot(&store, &work);
+        let content = store.restore(&report.snapshot.id).unwrap().read("file").unwrap();
+        assert_eq!(content, format!("{round:04}").into_bytes());
+    }
+}
+
+#[test]
+fn holes_and_hard_links_survive() {
+    let (home, store) = new_store();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    let sparse = fs::File::create(from.join("sparse")).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", 32 << 20).unwrap();
+    fs::write(from.join("one"), "linked").unwrap();
+    fs::hard_link(from.join("one"), from.join("two")).unwrap();
+    fs::create_dir(from.join("sub")).unwrap();
+    fs::hard_link(from.join("one"), from.join("sub/three")).unwrap();
+    let report = snapshot(&store, &from);
+    check_out(&store, &report.snapshot, &to).unwrap();
+    assert_eq!(describe(&from), describe(&to));
+    let blocks = fs::metadata(to.join("sparse")).unwrap().blocks();
+    assert!(blocks < 1024, "{blocks} blocks are not sparse");
+    let inode = |name: &str| fs::metadata(to.join(name)).unwrap().ino();
+    assert_eq!(inode("one"), inode("two"));
+    assert_eq!(inode("one"), inode("sub/three"));
+    assert!(store.path().metadata().is_ok());
+    let stored: u64 = fs::read_dir(store.path().join("packs")).unwrap().map(|pack| pack.unwrap().metadata().unwrap().len()).sum();
+    assert!(stored < 4 << 20, "{stored} bytes stored for holes");
+}
+
+#[test]
+fn switching_touches_only_the_difference() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    interesting_directory(&work);
+    let first = snapshot(&store, &work).snapshot;
+    fs::write(work.join("src/main.rs"), "changed").unwrap();
+    fs::remove_file(work.join("link")).unwrap();
+    fs::create_dir(work.join("link")).unwrap();
+    fs::write(work.join("link/inside"), "x").unwrap();
+    fs::remove_dir_all(work.join("src/deep")).unwrap();
+    fs::write(work.join("src/deep"), "now a file").unwrap();
+    fs::set_permissions(work.join("src/empty"), fs::Permissions::from_mode(0o600)).unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    let want_second = describe(&work);
+    check_out(&store, &first, &to).unwrap();
+    let want_first = describe(&to);
+    let script = fs::metadata(to.join("script")).unwrap().ino();
+    for _ in 0..3 {
+        check_out(&store, &second, &to).unwrap();
+        assert_eq!(describe(&to), want_second);
+        check_out(&store, &first, &to).unwrap();
+        assert_eq!(describe(&to), want_first);
+    }
+    assert_eq!(fs::metadata(to.join("script")).unwrap().ino(), script, "an equal file was replaced");
+}
+
+#[test]
+fn local_edits_are_refused_and_nothing_is_touched() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    interesting_directory(&work);
+    let first = snapshot(&store, &work).snapshot;
+    fs::write(work.join("src/main.rs"), "changed").unwrap();
+    fs::write(work.join("added"), "by the second").unwrap();
+    fs::remove_file(work.join("script")).unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    for edit in ["src/main.rs", "added", "script"] {
+        let to = to.join(edit.replace('/', "-"));
+        check_out(&store, &first, &to).unwrap();
+        fs::write(to.join(edit), "mine").unwrap();
+        fs::write(to.join("unrelated"), "stays").unwrap();
+        let before = describe(&to);
+        let error = check_out(&store, &second, &to).unwrap_err();
+        let DirectoryError::LocalEdits { paths, .. } = &error else { panic!("{error}") };
+        assert_eq!(paths, &[Path::new(edit)]);
+        assert_eq!(describe(&to), before);
+        checkout(&store, &second, &to, &forced(), &Quiet).unwrap();
+        assert_eq!(fs::read(to.join("unrelated")).unwrap(), b"stays");
+        fs::remove_file(to.join("unrelated")).unwrap();
+        let at = to.join("x");
+        assert_eq!(names(&to), names(&work), "{at:?}");
+        assert_eq!(fs::read(to.join("src/main.rs")).unwrap(), b"changed");
+    }
+}
+
+fn names(directory: &Path) -> Vec<Vec<u8>> {
+    describe(directory).into_keys().collect()
+}
+
+#[test]
+fn force_restores_a_damaged_checkout() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    interesting_directory(&work);
+    let first = snapshot(&store, &work).snapshot;
+    check_out(&store, &first, &to).unwrap();
+    let want = describe(&to);
+    fs::write(to.join("src/main.rs"), "damaged").unwrap();
+    fs::remove_dir_all(to.join("src/deep")).unwrap();
+    fs::remove_file(to.join("link")).unwrap();
+    symlink("elsewhere", to.join("link")).unwrap();
+    checkout(&store, &first, &to, &forced(), &Quiet).unwrap();
+    assert_eq!(describe(&to), want);
+}
+
+#[test]
+fn a_foreign_directory_is_refused() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    interesting_directory(&work);
+    let first = snapshot(&store, &work).snapshot;
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("mine"), "mine").unwrap();
+    let error = check_out(&store, &first, &to).unwrap_err();
+    assert!(matches!(error, DirectoryError::NotEmpty { .. }), "{error}");
+    checkout(&store, &first, &to, &forced(), &Quiet).unwrap();
+    assert_eq!(fs::read(to.join("mine")).unwrap(), b"mine");
+}
+
+#[test]
+fn ignored_paths_and_special_files_are_left_out() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir_all(work.join("target/debug")).unwrap();
+    fs::write(work.join(".workspaceignore"), "target/\n*.tmp\n!keep.tmp\n").unwrap();
+    fs::write(work.join("target/debug/x"), "").unwrap();
+    fs::write(work.join("a.tmp"), "").unwrap();
+    fs::write(work.join("keep.tmp"), "").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(work.join("socket")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(work.join("fifo")).status().unwrap().success());
+    let report = snapshot(&store, &work);
+    let tree = store.restore(&report.snapshot.id).unwrap();
+    let names: Vec<Vec<u8>> = tree.list("").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, [b".workspaceignore".to_vec(), b"keep.tmp".to_vec()]);
+    let skipped: Vec<String> =
+        report.skipped.iter().map(|skipped| format!("{} {}", skipped.path.display(), skipped.reason)).collect();
+    assert_eq!(skipped, ["fifo a named pipe", "socket a socket"]);
+}
+
+#[test]
+fn a_file_that_never_holds_still_is_reported_and_never_torn() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let file = work.join("busy");
+    fs::write(&file, vec![0u8; 300_000]).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let reports = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let handle = fs::File::options().write(true).open(&file).unwrap();
+            for round in (0u8..=255).cycle() {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                for block in 0..75 {
+                    std::os::unix::fs::FileExt::write_all_at(&handle, &[round; 4000], block * 4000).unwrap();
+                }
+            }
+        });
+        let reports: Vec<_> = (0..20)
+            .map(|_| snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet))
+            .collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        reports
+    });
+    for report in reports {
+        let report = report.unwrap();
+        match report.skipped.as_slice() {
+            [] => {
+                let content = store.restore(&report.snapshot.id).unwrap().read("busy").unwrap();
+                // The writer goes from front to back: at any moment, one round has got as far as some
+                // block and the round before it is behind that.
+                let rounds: Vec<u8> = content.chunks(4000).map(|block| block[0]).collect();
+                let steps: Vec<u8> =
+                    rounds.windows(2).map(|pair| pair[0].wrapping_sub(pair[1])).filter(|step| *step != 0).collect();
+                assert!(matches!(steps.as_slice(), [] | [1]), "a torn file was stored: {rounds:?}");
+            }
+            [skipped] => assert_eq!(skipped.path, Path::new("busy")),
+            _ => panic!("one file, one report"),
+        }
+    }
+}
+
+#[test]
+fn a_store_inside_its_directory_is_not_part_of_it() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("file"), "x").unwrap();
+    let store = Store::open_or_create(home.path().join(".store")).unwrap();
+    let report = snapshot(&store, home.path());
+    assert_eq!((report.files, report.directories), (1, 0));
+}
