@@ -89,3 +89,6 @@ fn refused(path: &[u8], reason: impl Into<String>) -> ArchiveError {
 fn padded(len: u64) -> Option<u64> {
     len.checked_next_multiple_of(BLOCK)
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,8 +102,18 @@ impl Batch {
         if !self.lock().known.insert((kind, *id)) || self.is_stored(kind, id)? {
             return Ok(());
         }
+        let effort = self.effort(kind);
+        if effort == Effort::None {
+            let mut state = self.lock();
+            if state.buffer.len() + content.len() <= SPILL {
+                let offset = state.buffer.len() as u32;
+                let len = record::append(&mut state.buffer, kind, id, content, effort)?;
+                state.objects.push(Placed { kind, id: *id, offset, len });
+                return Ok(());
+            }
+        }
         let mut encoded = Vec::new();
-        let len = record::append(&mut encoded, kind, id, content, self.effort(kind))?;
+        let len = record::append(&mut encoded, kind, id, content, effort)?;
         let mut state = self.lock();
         if state.buffer.len() + encoded.len() > SPILL && !state.buffer.is_empty() {
             state = self.spill(state)?;
@@ -188,10 +198,13 @@ impl NodeSink for Batch {
     fn put_node(&self, node: &[u8]) -> Result<NodeId> {
         let id = NodeId::of(node);
         self.put(Kind::Node, id.as_bytes(), node)?;
+        Ok(id)
+    }
+
+    fn put_page(&self, page: Page) -> Result<NodeId> {
+        let id = self.put_node(page.bytes())?;
         if self.interactive {
-            if let Ok(page) = Page::decode(node.to_vec()) {
-                self.store.remember_page(id, page);
-            }
+            self.store.remember_page(id, page);
         }
         Ok(id)
     }

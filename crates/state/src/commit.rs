@@ -15,6 +15,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -131,8 +132,8 @@ impl Inner {
     }
 
     /// Commits a group in one transaction. If that fails, each alone, so that nobody fails for another.
-    fn lead(&self, group: Vec<Request>) {
-        match self.commit_group(&group) {
+    fn lead(&self, mut group: Vec<Request>) {
+        match self.commit_group(&mut group) {
             Ok(results) => {
                 for (request, result) in group.iter().zip(results) {
                     *lock(&request.answer) = Some(result);
@@ -142,30 +143,43 @@ impl Inner {
             Err(_) => {
                 for request in group {
                     let answer = Arc::clone(&request.answer);
-                    let result = self.commit_group(&[request]);
+                    let result = self.commit_group(&mut [request]);
                     *lock(&answer) = Some(result.and_then(|mut results| results.remove(0)));
                 }
             }
         }
     }
 
-    fn commit_group(&self, group: &[Request]) -> Result<Vec<Result<LogEnd>>> {
+    fn commit_group(&self, group: &mut [Request]) -> Result<Vec<Result<LogEnd>>> {
         let mut txn = self.index.write()?;
         let mut state = self.log_for_writing(&mut txn)?;
         let synced = group.iter().any(|request| request.durability == Durability::Synced);
         if synced {
             self.settle_unsynced(&mut txn, group)?;
         }
+        let alone = group.len() == 1;
         let mut writing = Writing { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
-        for request in group {
-            results.push(match self.check(&txn, &request.changes) {
-                Ok(()) => self.add(&mut txn, &mut state, &mut writing, request).map(Ok)?,
-                Err(refused) => Err(refused),
-            });
+        let mut bases = Vec::with_capacity(group.len());
+        for request in &mut *group {
+            if let Err(refused) = self.check(&txn, &request.changes) {
+                results.push(Err(refused));
+                bases.push(None);
+                continue;
+            }
+            bases.push(Some(writing.end()));
+            writing.take(&mut request.contents.buffer, alone);
+            results.push(Ok(self.record(&mut txn, &mut state, &mut writing, request)?));
         }
         if !writing.bytes.is_empty() {
-            self.write_log(&writing, &mut state, synced)?;
+            // The disk works on the log while the index is brought up to date.
+            self.write_log(&mut writing, &mut state, synced)?;
+            for (request, base) in group.iter().zip(bases) {
+                if let Some(base) = base {
+                    self.insert_objects(&mut txn, state.pack, base, request)?;
+                    self.keep_alive(&mut txn, &writing, base, request)?;
+                }
+            }
             self.index.put_log_state(&mut txn, &state)?;
             failpoint::hit("before-index").at("commit to", &self.path)?;
             txn.commit()?;
@@ -195,19 +209,35 @@ impl Inner {
         Ok(index.unsynced.clear(txn)?)
     }
 
-    /// Puts one request into the transaction and the log's next bytes.
-    fn add(
+    /// Appends the commit record to the log's next bytes and makes its changes.
+    fn record(
         &self,
         txn: &mut RwTxn<'_>,
         state: &mut LogState,
         writing: &mut Writing,
         request: &Request,
     ) -> Result<LogEnd> {
+        state.sequence += 1;
+        let record = CommitRecord {
+            sequence: state.sequence,
+            previous: state.previous,
+            synced: request.durability == Durability::Synced,
+            packs: request.contents.bulk.iter().map(|pack| pack.number).collect(),
+            changes: request.changes.clone(),
+        };
+        state.previous = writing.append_record(Kind::Commit, &record.encode())?;
+        for change in &request.changes {
+            self.index.apply(txn, change)?;
+        }
+        Ok(LogEnd { pack: state.pack, end: writing.end() })
+    }
+
+    /// Tells the index where a request's objects are. Those in the log begin at `base`.
+    fn insert_objects(&self, txn: &mut RwTxn<'_>, log: u32, base: u64, request: &Request) -> Result<()> {
         let contents = &request.contents;
-        let base = writing.append(&contents.buffer);
         for object in &contents.objects {
             let offset = (base + u64::from(object.offset)) as u32;
-            self.insert(txn, object, Location { pack: state.pack, offset, len: object.len })?;
+            self.insert(txn, object, Location { pack: log, offset, len: object.len })?;
         }
         for pack in &contents.bulk {
             let mut objects: Vec<&Placed> = pack.objects.iter().collect();
@@ -221,20 +251,7 @@ impl Inner {
                 self.index.unsynced.put(txn, &pack.number.to_be_bytes(), &[])?;
             }
         }
-        self.keep_alive(txn, request)?;
-        state.sequence += 1;
-        let record = CommitRecord {
-            sequence: state.sequence,
-            previous: state.previous,
-            synced: request.durability == Durability::Synced,
-            packs: contents.bulk.iter().map(|pack| pack.number).collect(),
-            changes: request.changes.clone(),
-        };
-        state.previous = writing.append_record(Kind::Commit, &record.encode())?;
-        for change in &request.changes {
-            self.index.apply(txn, change)?;
-        }
-        Ok(LogEnd { pack: state.pack, end: writing.end() })
+        Ok(())
     }
 
     fn insert(&self, txn: &mut RwTxn<'_>, object: &Placed, location: Location) -> Result<()> {
@@ -248,7 +265,13 @@ impl Inner {
 
     /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
     /// is nothing to do; during a collection, what this commit relies on is taken back.
-    fn keep_alive(&self, txn: &mut RwTxn<'_>, request: &Request) -> Result<()> {
+    fn keep_alive(
+        &self,
+        txn: &mut RwTxn<'_>,
+        writing: &Writing,
+        base: u64,
+        request: &Request,
+    ) -> Result<()> {
         let mut roots: Vec<ObjectId> = Vec::new();
         for change in &request.changes {
             match change {
@@ -261,7 +284,8 @@ impl Inner {
             }
         }
         if !self.index.condemned.is_empty(txn)? {
-            self.references_of_contents(&request.contents, &mut |object| roots.push(object))?;
+            let buffer = &writing.bytes[(base - writing.start) as usize..];
+            self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
         }
         for root in roots {
             self.revive(txn, root)?;
@@ -269,11 +293,16 @@ impl Inner {
         Ok(())
     }
 
-    fn references_of_contents(&self, contents: &Contents, found: &mut impl FnMut(ObjectId)) -> Result<()> {
+    fn references_of_contents(
+        &self,
+        buffer: &[u8],
+        contents: &Contents,
+        found: &mut impl FnMut(ObjectId),
+    ) -> Result<()> {
         let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };
         for object in contents.objects.iter().filter(|object| object.kind == Kind::Node) {
             let at = object.offset as usize;
-            let node = record::open(&contents.buffer[at..at + object.len as usize]).map_err(undecodable)?;
+            let node = record::open(&buffer[at..at + object.len as usize]).map_err(undecodable)?;
             references_of(node, found).map_err(undecodable)?;
         }
         for pack in &contents.bulk {
@@ -413,21 +442,25 @@ impl Inner {
         }
     }
 
-    fn write_log(&self, writing: &Writing, state: &mut LogState, synced: bool) -> Result<()> {
+    fn write_log(&self, writing: &mut Writing, state: &mut LogState, synced: bool) -> Result<()> {
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);
         let length = file.metadata().at("stat", &path)?.len();
         let end = writing.end();
         // A header of zeros behind the last record: what a killed writer left there is cut off.
-        let terminator = if end < length { HEADER.min((length - end) as usize) } else { 0 };
-        let bytes = [writing.bytes.as_slice(), &[0; HEADER][..terminator]].concat();
+        let terminator = HEADER.min(length.saturating_sub(end) as usize);
+        writing.bytes.resize(writing.bytes.len() + terminator, 0);
         failpoint::hit("log-write")
-            .and_then(|()| file.write_all_at(&bytes, writing.start))
+            .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
             .at("write", &path)?;
-        if synced && end + ZEROS_AHEAD / 16 > length {
-            let zeros = vec![0; ZEROS_AHEAD as usize];
-            // Only saves time; on a full disk the log simply ends here.
-            drop(file.write_all_at(&zeros, end.max(length)));
+        writing.bytes.truncate((end - writing.start) as usize);
+        if synced {
+            if end + ZEROS_AHEAD / 16 > length {
+                let zeros = vec![0; ZEROS_AHEAD as usize];
+                // Only saves time; on a full disk the log simply ends here.
+                drop(file.write_all_at(&zeros, end.max(length)));
+            }
+            start_writeback(&file, writing.start, end - writing.start);
         }
         state.end = end;
         Ok(())
@@ -476,6 +509,15 @@ impl Inner {
     }
 }
 
+/// Lets the disk begin to write a part of a file, without waiting for it.
+fn start_writeback(file: &File, offset: u64, len: u64) {
+    // SAFETY: the call takes an open file and numbers, and touches no memory of ours. It is a hint: whether
+    // it worked shows in nothing but the time the sync takes.
+    unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
+    }
+}
+
 /// Closes the log's pack, if there is one, and begins a new one. What the old one holds is on disk before
 /// the new one is written: the log as a whole is always a prefix of what was committed.
 pub(crate) fn next_log(
@@ -510,11 +552,13 @@ impl Writing {
         self.start + self.bytes.len() as u64
     }
 
-    /// Returns where in the pack the bytes will be.
-    fn append(&mut self, bytes: &[u8]) -> u64 {
-        let at = self.end();
-        self.bytes.extend_from_slice(bytes);
-        at
+    /// Takes encoded records. Who is alone in its group needs them no more.
+    fn take(&mut self, records: &mut Vec<u8>, alone: bool) {
+        if alone && self.bytes.is_empty() {
+            self.bytes = std::mem::take(records);
+        } else {
+            self.bytes.extend_from_slice(records);
+        }
     }
 
     pub(crate) fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<[u8; 32]> {

@@ -1,5 +1,6 @@
 //! The state engine.
 
+mod archive;
 mod batch;
 mod cache;
 mod change;
@@ -39,6 +40,7 @@ mod tree;
 mod verify;
 mod virtual_tree;
 
+pub use archive::{ArchiveError, ImportOptions, ImportReport, SkippedMember, export_tar, import_tar};
 pub use change::{Durability, Expect};
 pub use codec::DecodeError;
 pub use diff::{Difference, DifferenceKind, diff};

@@ -34,6 +34,11 @@ const LEVEL_MAX: u8 = 8;
 /// Takes nodes that are being written.
 pub(crate) trait NodeSink {
     fn put_node(&self, node: &[u8]) -> Result<NodeId>;
+
+    /// Takes a list, decoded as it is.
+    fn put_page(&self, page: Page) -> Result<NodeId> {
+        self.put_node(page.bytes())
+    }
 }
 
 /// When an entry was modified.
@@ -212,6 +217,11 @@ impl Page {
         self.items.len()
     }
 
+    /// The encoding.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// About how much memory this takes.
     pub(crate) fn weight(&self) -> usize {
         self.bytes.len() + self.items.len() * size_of::<Item>() + 128
@@ -319,9 +329,8 @@ pub(crate) struct PageRef {
 pub(crate) struct DirectoryWriter<'s, S> {
     sink: &'s S,
     paged: bool,
-    list: Vec<u8>,
-    times: Vec<u8>,
-    waiting: u64,
+    list: List,
+    times: List,
     last_name: Vec<u8>,
     pages: Vec<PageRef>,
 }
@@ -332,9 +341,8 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         Self {
             sink,
             paged: total > LIST_MAX as u64,
-            list: Vec::new(),
-            times: Vec::new(),
-            waiting: 0,
+            list: List::default(),
+            times: List::default(),
             last_name: Vec::new(),
             pages: Vec::new(),
         }
@@ -342,10 +350,8 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
 
     /// Adds an entry from its encoded reference and time.
     pub(crate) fn push(&mut self, name: &[u8], reference: &[u8], time: &[u8]) -> Result<()> {
-        self.list.blob(name);
-        self.list.extend_from_slice(reference);
-        self.times.extend_from_slice(time);
-        self.waiting += 1;
+        self.list.push(Some(name), reference, 1);
+        self.times.push(None, time, 1);
         if self.paged {
             self.last_name.clear();
             self.last_name.extend_from_slice(name);
@@ -358,7 +364,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
 
     /// Whether a page may be added as it is: nothing waits to be completed by its entries.
     pub(crate) fn at_page_start(&self) -> bool {
-        self.paged && self.waiting == 0
+        self.paged && self.list.items.is_empty()
     }
 
     /// Adds a page that ends where pages end.
@@ -368,80 +374,103 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
     }
 
     fn end_page(&mut self) -> Result<()> {
-        if self.waiting == 0 {
+        if self.list.items.is_empty() {
             return Ok(());
         }
-        let page = self.sink.put_node(&list_node(&Head::Page, 0, self.waiting, &self.list))?;
-        let times = self.sink.put_node(&list_node(&Head::TimesPage, 0, self.waiting, &self.times))?;
-        self.pages.push(PageRef {
-            last_name: std::mem::take(&mut self.last_name),
-            entries: std::mem::take(&mut self.waiting),
-            page,
-            times,
-        });
-        self.list.clear();
-        self.times.clear();
+        let entries = self.list.entries;
+        let page = self.sink.put_page(self.list.take(Head::Page, 0))?;
+        let times = self.sink.put_page(self.times.take(Head::TimesPage, 0))?;
+        let last_name = std::mem::take(&mut self.last_name);
+        self.pages.push(PageRef { last_name, entries, page, times });
         Ok(())
     }
 
     /// Writes the directory node and its times node.
     pub(crate) fn finish(mut self, head: &Head, modified: Option<Timestamp>) -> Result<(NodeId, NodeId)> {
-        if !self.paged {
-            let directory = self.sink.put_node(&list_node(head, 0, self.waiting, &self.list))?;
-            let times =
-                self.sink.put_node(&list_node(&Head::Times(modified), 0, self.waiting, &self.times))?;
-            return Ok((directory, times));
+        let mut level = 0;
+        if self.paged {
+            self.end_page()?;
+            level = 1;
+            let mut pages = std::mem::take(&mut self.pages);
+            while pages.len() > LIST_MAX && level < LEVEL_MAX {
+                pages = self.join(&pages, level)?;
+                level += 1;
+            }
+            (self.list, self.times) = children(&pages);
         }
-        self.end_page()?;
-        let mut level = 1;
-        let mut pages = std::mem::take(&mut self.pages);
-        while pages.len() > LIST_MAX && level < LEVEL_MAX {
-            pages = self.join(&pages, level)?;
-            level += 1;
-        }
-        let (list, times) = children(&pages);
-        let count = pages.len() as u64;
-        let directory = self.sink.put_node(&list_node(head, level, count, &list))?;
-        let times = self.sink.put_node(&list_node(&Head::Times(modified), level, count, &times))?;
+        let directory = self.sink.put_page(self.list.take(head.clone(), level))?;
+        let times = self.sink.put_page(self.times.take(Head::Times(modified), level))?;
         Ok((directory, times))
     }
 
     fn join(&self, pages: &[PageRef], level: u8) -> Result<Vec<PageRef>> {
         let mut joined = Vec::new();
         for group in pages.chunk_by(|page, _| !ends_page(&page.last_name, level)) {
-            let (list, times) = children(group);
-            let count = group.len() as u64;
+            let (mut list, mut times) = children(group);
             joined.push(PageRef {
                 last_name: group.last().map(|page| page.last_name.clone()).unwrap_or_default(),
-                entries: group.iter().map(|page| page.entries).sum(),
-                page: self.sink.put_node(&list_node(&Head::Page, level, count, &list))?,
-                times: self.sink.put_node(&list_node(&Head::TimesPage, level, count, &times))?,
+                entries: list.entries,
+                page: self.sink.put_page(list.take(Head::Page, level))?,
+                times: self.sink.put_page(times.take(Head::TimesPage, level))?,
             });
         }
         Ok(joined)
     }
 }
 
-fn children(pages: &[PageRef]) -> (Vec<u8>, Vec<u8>) {
-    let mut list = Vec::with_capacity(pages.len() * 56);
-    let mut times = Vec::with_capacity(pages.len() * 36);
+fn children(pages: &[PageRef]) -> (List, List) {
+    let (mut list, mut times) = (List::default(), List::default());
     for page in pages {
-        list.blob(&page.last_name);
-        list.varint(page.entries);
-        list.extend_from_slice(page.page.as_bytes());
-        times.varint(page.entries);
-        times.extend_from_slice(page.times.as_bytes());
+        let child = |id: &NodeId| {
+            let mut out = Vec::with_capacity(40);
+            out.varint(page.entries);
+            out.extend_from_slice(id.as_bytes());
+            out
+        };
+        list.push(Some(&page.last_name), &child(&page.page), page.entries);
+        times.push(None, &child(&page.times), page.entries);
     }
     (list, times)
 }
 
-fn list_node(head: &Head, level: u8, count: u64, items: &[u8]) -> Vec<u8> {
-    let mut out = head.encode();
-    out.reserve(items.len() + 4);
-    out.push(level);
-    out.varint(count);
-    out.extend_from_slice(items);
-    out
+/// A list in the making: its items encoded, and where each is, so that it need not be decoded.
+#[derive(Default)]
+struct List {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+    entries: u64,
+}
+
+impl List {
+    fn push(&mut self, name: Option<&[u8]>, body: &[u8], entries: u64) {
+        let name_len = name.map_or(0, |name| {
+            self.bytes.blob(name);
+            name.len() as u8
+        });
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(body);
+        let end = self.bytes.len() as u32;
+        self.items.push(Item { name: start - u32::from(name_len), body: start, end, name_len });
+        self.entries += entries;
+    }
+
+    /// The list as a node. What is left is empty.
+    fn take(&mut self, head: Head, level: u8) -> Page {
+        let mut bytes = head.encode();
+        bytes.reserve_exact(self.bytes.len() + 11);
+        bytes.push(level);
+        bytes.varint(self.items.len() as u64);
+        let shift = bytes.len() as u32;
+        bytes.append(&mut self.bytes);
+        let mut items = std::mem::take(&mut self.items);
+        for item in &mut items {
+            item.name += shift;
+            item.body += shift;
+            item.end += shift;
+        }
+        let entries = std::mem::take(&mut self.entries);
+        Page { bytes: bytes.into_boxed_slice(), head, level, items, entries }
+    }
 }
 
 #[cfg(test)]
@@ -455,6 +484,32 @@ mod tests {
     }
 
     const FROZEN_README: u64 = 0x58e5_9bff_9519_d56e;
+
+    struct Ids;
+
+    impl NodeSink for Ids {
+        fn put_node(&self, node: &[u8]) -> Result<NodeId> {
+            let page = Page::decode(node.to_vec()).expect("what is written can be read");
+            assert_eq!(page.bytes(), node);
+            Ok(NodeId::of(node))
+        }
+    }
+
+    #[test]
+    fn a_list_made_is_the_list_read() {
+        let mut list = List::default();
+        for name in 0..300u32 {
+            let node = NodeRef::Directory(NodeId::of(&name.to_le_bytes())).encode();
+            list.push(Some(format!("{name:05}").as_bytes()), &node, 1);
+        }
+        let made = list.take(Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
+        let read = Page::decode(made.bytes().to_vec()).unwrap();
+        assert_eq!((made.len(), made.entries, &made.head), (read.len(), read.entries, &read.head));
+        for at in 0..made.len() {
+            assert_eq!((made.name(at), made.body(at)), (read.name(at), read.body(at)));
+        }
+        Ids.put_page(made).unwrap();
+    }
 
     #[test]
     fn times_round_trip() {

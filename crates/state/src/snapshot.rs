@@ -106,6 +106,8 @@ pub struct NewSnapshot {
     pub author: String,
     /// Why.
     pub message: String,
+    /// When it was made, for what comes from elsewhere; now, when not said.
+    pub time: Option<Timestamp>,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
     /// References to move to the new snapshot in the same commit.

@@ -869,7 +869,7 @@ pub(crate) fn commit_snapshot(
         parents,
         author: new.author,
         message: new.message,
-        time: Timestamp::now(),
+        time: new.time.unwrap_or_else(Timestamp::now),
         labels: new.labels,
     };
     let mut changes = vec![Change::PutSnapshot(snapshot.clone())];

@@ -30,10 +30,10 @@ impl Records {
         self.get(key).map(parse_number).transpose()
     }
 
-    /// Later records win over these; an empty value takes a record away.
+    /// Later records win over these; an empty value takes a record away, except that an attribute may be empty.
     pub(super) fn overlay(&mut self, later: Self) {
         for (key, value) in later.0 {
-            if value.is_empty() {
+            if value.is_empty() && !key.starts_with(XATTR) {
                 self.0.remove(&key);
             } else {
                 self.0.insert(key, value);

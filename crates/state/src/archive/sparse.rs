@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(expanded(&[(0, 512)], 512, &data), data);
         assert_eq!(expanded(&[(1024, 512)], 2000, &data), [&[0; 1024][..], &data, &[0; 464]].concat());
         assert_eq!(expanded(&[(1536, 0)], 1536, &[]), [0; 1536]);
-        assert_eq!(expanded(&[], 0, &[]), []);
+        assert!(expanded(&[], 0, &[]).is_empty());
         let two = [&[1; 512][..], &[2; 10]].concat();
         assert_eq!(expanded(&[(0, 512), (1024, 10)], 1034, &two), [&[1; 512][..], &[0; 512], &[2; 10]].concat());
     }

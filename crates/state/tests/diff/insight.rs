@@ -204,7 +204,7 @@ fn large_deletions_are_noted() {
     assert_eq!(change(400, 200), []);
     assert_eq!(change(201, 0), [RiskCode::LargeDeletion]);
     assert_eq!(change(200, 0), []);
-    assert_eq!(change(1000, 700), []);
+    assert_eq!(change(1000, 600), []);
     let rewritten = lines(500).replace("line", "other");
     let result = judge(&model([("f", file(lines(500)))]), &model([("f", file(rewritten))]));
     assert_eq!(codes(only(&result)), [], "rewritten, not deleted");

@@ -244,11 +244,26 @@ fn copies_of_a_directory_are_paired_one_to_one() {
 }
 
 #[test]
-fn a_directory_is_compared_below_one_that_was_already_taken_apart() {
-    // `s` was found inside `new/x` first, so `new/x` is no longer equal to `old/x` as a whole.
-    let from = model([(b"old/x/s/f", file("1")), (b"old/x/g", file("2")), (b"s/f", file("1"))]);
+fn directories_with_the_same_base_name_are_paired_first() {
+    let keep = || (&b"d/keep"[..], file("0"));
+    let from = model([keep(), (b"d/m/f", file("1")), (b"d/z/f", file("1")), (b"e/keep", file("2"))]);
+    let to = model([keep(), (b"e/a/f", file("1")), (b"e/m/f", file("1")), (b"e/keep", file("2"))]);
+    assert_diff(&from, &to, &["d/z => e/a", "d/m => e/m"]);
+}
+
+#[test]
+fn a_directory_of_which_a_part_is_taken_is_not_taken_as_a_whole() {
     let to = model([(b"new/x/s/f", file("1")), (b"new/x/g", file("2")), (b"new/h", file("3"))]);
-    check(&Shelf::new(), &from, &to);
+    // `s` stands at the top, and is found inside `new/x` before `old/x` is compared with that.
+    let from = model([(b"old/x/s/f", file("1")), (b"old/x/g", file("2")), (b"s/f", file("1"))]);
+    let expected =
+        ["Added new", "Added new/h", "Added new/x", "old/x/g => new/x/g", "s => new/x/s", "Removed old"];
+    let found = summary(&check(&Shelf::new(), &from, &to));
+    assert_eq!(found[..6], expected);
+    // The same, found while what was removed is listed.
+    let from = model([(b"old/1/f", file("1")), (b"old/2/s/f", file("1")), (b"old/2/g", file("2"))]);
+    let found = summary(&check(&Shelf::new(), &from, &to));
+    assert!(found.contains(&"old/1 => new/x/s".to_owned()), "{found:?}");
 }
 
 #[test]

@@ -1,0 +1,307 @@
+use std::io;
+
+use proptest::prelude::*;
+use tar::{EntryType, Header};
+
+use super::pax::Records;
+use super::*;
+use crate::node::{NodeKind, Xattrs};
+use crate::progress::Quiet;
+use crate::snapshot::{NewSnapshot, Timestamp};
+use crate::store::Store;
+use crate::tree::Tree;
+use crate::virtual_tree::{Attributes, VirtualTree};
+
+struct Bench {
+    _directory: tempfile::TempDir,
+    store: Store,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        Self { _directory: directory, store }
+    }
+
+    fn import(&self, archive: &[u8]) -> Result<ImportReport> {
+        import_tar(&self.store, &mut &*archive, NewSnapshot::default(), &ImportOptions::default(), &Quiet)
+    }
+
+    fn export(&self, report: &ImportReport) -> Vec<u8> {
+        let mut out = Vec::new();
+        export_tar(&Tree::of_snapshot(&self.store, &report.snapshot).unwrap(), &mut out, &Quiet).unwrap();
+        out
+    }
+
+    /// The message of the refusal; nothing may be left behind.
+    fn refusal(&self, members: &[Vec<u8>]) -> String {
+        let refused = self.import(&archive(members)).unwrap_err();
+        assert!(self.store.snapshots().unwrap().is_empty());
+        refused.to_string()
+    }
+
+    fn restored(&self, report: &ImportReport) -> VirtualTree {
+        self.store.restore(&report.snapshot.id).unwrap()
+    }
+}
+
+/// A member as hostile as the test wants it: no check of the `tar` crate stands in between.
+fn member(kind: EntryType, name: &[u8], target: &[u8], content: &[u8]) -> Vec<u8> {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_uid(1000);
+    header.set_gid(1000);
+    header.set_mtime(1);
+    header.set_size(content.len() as u64);
+    header.as_old_mut().name[..name.len()].copy_from_slice(name);
+    header.as_old_mut().linkname[..target.len()].copy_from_slice(target);
+    header.set_cksum();
+    let mut out = header.as_bytes().to_vec();
+    out.extend_from_slice(content);
+    out.resize(out.len().next_multiple_of(512), 0);
+    out
+}
+
+fn file(name: &[u8], content: &[u8]) -> Vec<u8> {
+    member(EntryType::Regular, name, b"", content)
+}
+
+fn archive(members: &[Vec<u8>]) -> Vec<u8> {
+    [members.concat(), vec![0; 1024]].concat()
+}
+
+fn attributes(nanos: i64) -> Attributes {
+    Attributes { mode: 0o640, modified: Some(Timestamp(nanos)), ..Attributes::default() }
+}
+
+/// A tree with everything that a tree can have.
+fn rich_tree(bench: &Bench) -> VirtualTree {
+    let mut tree = bench.store.empty_tree().unwrap();
+    let xattrs = Xattrs::from([
+        (b"user.binary".to_vec(), b"\0\n=\xff".to_vec()),
+        (b"user.a=b%".to_vec(), b"".to_vec()),
+        (b"user.text".to_vec(), b"x".repeat(5000)),
+    ]);
+    let long = [b"long-".repeat(40), b"/".to_vec(), b"name-".repeat(40)].concat();
+    let odd = b"line\nline \xff=\"";
+    tree.put_file(&long, &mut &b"deep"[..], attributes(1_500_000_000)).unwrap();
+    tree.put_file(odd, &mut &b"odd"[..], Attributes { xattrs: xattrs.clone(), ..attributes(-1) }).unwrap();
+    tree.put_file("set-id", &mut &b""[..], Attributes { mode: 0o6755, ..attributes(7) }).unwrap();
+    for name in ["one", "two", "dir/three"] {
+        let linked = Attributes { link: Some(1), ..attributes(9) };
+        tree.put_file(name, &mut &b"linked"[..], linked).unwrap();
+    }
+    let mut sparse = vec![0; 300_000];
+    sparse[200_000..200_010].fill(7);
+    tree.put_file("sparse", &mut &sparse[..], attributes(3)).unwrap();
+    let hole_at_end = [vec![1; 100_000], vec![0; 100_001]].concat();
+    tree.put_file("hole-at-end", &mut &hole_at_end[..], attributes(4)).unwrap();
+    tree.put_file("all-hole", &mut io::Read::take(io::repeat(0), 1 << 20), attributes(5)).unwrap();
+    tree.put_symlink("link", b"../".repeat(100), Some(Timestamp(i64::MAX))).unwrap();
+    tree.put_directory("empty", Attributes { mode: 0o1777, xattrs, ..attributes(11) }).unwrap();
+    tree.put_directory("", Attributes { mode: 0o700, ..attributes(13) }).unwrap();
+    tree
+}
+
+#[test]
+fn everything_a_tree_has_survives_the_round_trip() {
+    let bench = Bench::new();
+    let snapshot = rich_tree(&bench).commit(NewSnapshot::default()).unwrap();
+    let tree = Tree::of_snapshot(&bench.store, &snapshot).unwrap();
+    let mut first = Vec::new();
+    export_tar(&tree, &mut first, &Quiet).unwrap();
+    let options = ImportOptions { keep_set_id: true };
+    let report = import_tar(&bench.store, &mut &first[..], NewSnapshot::default(), &options, &Quiet).unwrap();
+    assert_eq!(report.snapshot.tree, snapshot.tree);
+    assert!(report.skipped.is_empty() && report.replaced.is_empty());
+    // Times and link groups are in the archive too, so equal archives mean equal times.
+    assert!(bench.export(&report) == first);
+    // Holes take no room.
+    assert!(first.len() < 500_000, "{}", first.len());
+}
+
+#[test]
+fn set_id_bits_are_dropped_unless_asked_for() {
+    let bench = Bench::new();
+    let mut header = Header::new_ustar();
+    header.as_old_mut().name[..1].copy_from_slice(b"x");
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o6755);
+    header.set_size(0);
+    header.set_mtime(0);
+    header.set_cksum();
+    let report = bench.import(&archive(&[header.as_bytes().to_vec()])).unwrap();
+    assert_eq!(bench.restored(&report).stat("x").unwrap().mode, 0o755);
+}
+
+#[test]
+fn names_that_lead_outside_are_refused() {
+    let bench = Bench::new();
+    for name in [&b"../x"[..], b"a/../../x", b"..", b"a/.."] {
+        let refusal = bench.refusal(&[file(b"fine", b""), file(name, b"evil")]);
+        assert!(refusal.ends_with("leads out of the archive"), "{refusal}");
+    }
+    assert!(bench.refusal(&[file(b"/etc/passwd", b"")]).ends_with("its name is absolute"));
+    let mut pax = Records::default();
+    pax.set(b"path", b"../../x");
+    let extended = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
+    assert!(bench.refusal(&[extended]).ends_with("leads out of the archive"));
+    let mut pax = Records::default();
+    pax.set(b"path", b"a\0b");
+    let extended = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
+    assert!(bench.refusal(&[extended]).ends_with("no file can have its name"));
+    let long = [member(EntryType::GNULongName, b"././@LongLink", b"", b"/abs\0"), file(b"fine", b"")].concat();
+    assert!(bench.refusal(&[long]).ends_with("its name is absolute"));
+}
+
+#[test]
+fn links_that_lead_outside_are_refused_or_only_text() {
+    let bench = Bench::new();
+    let link = |target: &[u8]| member(EntryType::Link, b"x", target, b"");
+    assert!(bench.refusal(&[link(b"/etc/passwd")]).ends_with("its name is absolute"));
+    assert!(bench.refusal(&[link(b"../x")]).ends_with("leads out of the archive"));
+    assert!(bench.refusal(&[link(b"missing")]).ends_with("not in the archive before it"));
+    let directory = member(EntryType::Directory, b"d/", b"", b"");
+    assert!(bench.refusal(&[directory, link(b"d")]).ends_with("a hard link to a directory"));
+    // Nothing follows a symlink, so where it points is nothing but data.
+    let symlink = member(EntryType::Symlink, b"s", b"/etc", b"");
+    let report = bench.import(&archive(std::slice::from_ref(&symlink))).unwrap();
+    assert_eq!(bench.restored(&report).read_link("s").unwrap(), b"/etc");
+    let through = bench.import(&archive(&[symlink, file(b"s/passwd", b"evil")])).unwrap_err();
+    assert_eq!(through.to_string(), "`s` is not a directory");
+}
+
+#[test]
+fn what_a_snapshot_cannot_hold_is_reported() {
+    let bench = Bench::new();
+    let report = bench
+        .import(&archive(&[
+            member(EntryType::Char, b"null", b"", b""),
+            member(EntryType::Fifo, b"pipe", b"", b""),
+            member(EntryType::new(b'V'), b"label", b"", b""),
+            file(b"fine", b"content"),
+        ]))
+        .unwrap();
+    let skipped: Vec<_> = report.skipped.iter().map(|it| (&it.path[..], it.reason)).collect();
+    assert_eq!(
+        skipped,
+        [(&b"null"[..], "a device"), (b"pipe", "a fifo"), (b"label", "of a kind that is not known")]
+    );
+    assert_eq!(bench.restored(&report).read("fine").unwrap(), b"content");
+}
+
+#[test]
+fn of_duplicates_the_last_counts_and_is_reported() {
+    let bench = Bench::new();
+    let report = bench
+        .import(&archive(&[file(b"a", b"old"), file(b"./a", b"new"), member(EntryType::Symlink, b"a", b"b", b"")]))
+        .unwrap();
+    assert_eq!(report.replaced, [b"a".to_vec()]);
+    assert_eq!(bench.restored(&report).stat("a").unwrap().kind, NodeKind::Symlink);
+}
+
+#[test]
+fn a_file_never_takes_the_place_of_a_directory() {
+    let bench = Bench::new();
+    assert!(bench.refusal(&[file(b"a/b", b""), file(b"a", b"")]).ends_with("the place of a directory"));
+    assert!(bench.refusal(&[file(b"a", b""), file(b"a/b", b"")]).ends_with("is not a directory"));
+    assert!(bench.refusal(&[file(b".", b"")]).ends_with("only a directory can be the root"));
+}
+
+#[test]
+fn content_where_none_can_be_is_refused() {
+    let bench = Bench::new();
+    for kind in [EntryType::Symlink, EntryType::Link, EntryType::Directory] {
+        let hidden = member(kind, b"x", b"y", &file(b"hidden", b""));
+        assert!(bench.refusal(&[hidden]).ends_with("says how long its content is, and has none"));
+    }
+}
+
+#[test]
+fn an_archive_that_ends_early_is_refused_wherever_it_ends() {
+    let bench = Bench::new();
+    let snapshot = rich_tree(&bench).commit(NewSnapshot::default()).unwrap();
+    let mut whole = Vec::new();
+    export_tar(&Tree::of_snapshot(&bench.store, &snapshot).unwrap(), &mut whole, &Quiet).unwrap();
+    let content = whole.len() - 1024;
+    let step = content / 97;
+    for end in (0..content).step_by(step).chain([0, 1, 511, 512, 513, content - 512, content]) {
+        let refused = bench.import(&whole[..end]).unwrap_err();
+        assert!(
+            matches!(refused, ArchiveError::Truncated { .. } | ArchiveError::Read { .. }),
+            "{end}: {refused}"
+        );
+    }
+    assert_eq!(bench.store.snapshots().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_no_archive_is_refused() {
+    let bench = Bench::new();
+    for content in [&b"\x1f\x8b\x08 compressed "[..], b"hello "] {
+        let refused = bench.import(&content.repeat(100)).unwrap_err();
+        assert!(matches!(refused, ArchiveError::Malformed { .. }), "{refused}");
+    }
+    let behind = [archive(&[file(b"a", b"")]), file(b"b", b"")].concat();
+    assert!(bench.import(&behind).unwrap_err().to_string().contains("behind the end mark"));
+}
+
+#[test]
+fn a_size_beyond_the_archive_reads_nothing_else() {
+    let bench = Bench::new();
+    let mut pax = Records::default();
+    pax.set(b"size", b"18446744073709551615");
+    let members = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"x", b"abc")];
+    assert!(bench.refusal(&[members.concat()]).contains("a size beyond any file"));
+    let mut pax = Records::default();
+    pax.set(b"size", b"4096");
+    let members = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"x", b"abc")];
+    assert!(bench.refusal(&[members.concat()]).contains("ends early"));
+}
+
+#[test]
+fn files_without_parents_in_the_archive_get_them() {
+    let bench = Bench::new();
+    let report = bench.import(&archive(&[file(b"a/b/c", b"x")])).unwrap();
+    assert_eq!(bench.restored(&report).read("a/b/c").unwrap(), b"x");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A valid archive with bytes changed is taken or refused; it never panics, and never leaves a broken snapshot.
+    #[test]
+    fn damaged_archives_are_taken_or_refused(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        fix in any::<bool>(),
+    ) {
+        let bench = Bench::new();
+        let mut pax = Records::default();
+        pax.set(b"GNU.sparse.major", b"1");
+        pax.set(b"GNU.sparse.minor", b"0");
+        pax.set(b"GNU.sparse.name", b"sparse");
+        pax.set(b"GNU.sparse.realsize", b"2048");
+        let map = [&b"1\n512\n512\n"[..], &[0; 502], &[1; 512]].concat();
+        let mut bytes = archive(&[
+            file(b"a", b"abc"),
+            member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()),
+            file(b"s", &map),
+            member(EntryType::Link, b"l", b"a", b""),
+        ]);
+        for (at, byte) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if fix {
+            // Behind a checksum that fits, the fields themselves are wrong.
+            let mut header = Header::from_byte_slice(&bytes[..512]).clone();
+            header.set_cksum();
+            bytes[..512].copy_from_slice(header.as_bytes());
+        }
+        if let Ok(report) = bench.import(&bytes) {
+            bench.export(&report);
+        }
+    }
+}
