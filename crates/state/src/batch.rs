@@ -21,6 +21,9 @@ use crate::store::Store;
 
 /// A batch larger than this leaves memory.
 const SPILL: usize = 4 << 20;
+/// Chunks of a step of a search up to this size are stored as they are: compressing them takes longer than
+/// writing them. A collection that moves them makes up for it.
+const INTERACTIVE_PLAIN: usize = 16 << 10;
 /// A bulk pack is closed when it is larger than this.
 const BULK_MAX: u64 = 128 << 20;
 
@@ -79,10 +82,10 @@ impl Batch {
         Ok(Self { interactive: true, ..Self::new(store)? })
     }
 
-    fn effort(&self, kind: Kind) -> Effort {
+    fn effort(&self, kind: Kind, len: usize) -> Effort {
         match (self.interactive, kind) {
             (false, _) => Effort::Thorough,
-            (true, Kind::Chunk) => Effort::Fast,
+            (true, Kind::Chunk) if len > INTERACTIVE_PLAIN => Effort::Fast,
             (true, _) => Effort::None,
         }
     }
@@ -102,7 +105,7 @@ impl Batch {
         if !self.lock().known.insert((kind, *id)) || self.is_stored(kind, id)? {
             return Ok(());
         }
-        let effort = self.effort(kind);
+        let effort = self.effort(kind, content.len());
         if effort == Effort::None {
             let mut state = self.lock();
             if state.buffer.len() + content.len() <= SPILL {
@@ -142,9 +145,8 @@ impl Batch {
         let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just made") };
         let start = pack.end;
         pack.end += buffer.len() as u64;
-        pack.objects.extend(
-            objects.iter().map(|object| Placed { offset: object.offset + start as u32, ..*object }),
-        );
+        pack.objects
+            .extend(objects.iter().map(|object| Placed { offset: object.offset + start as u32, ..*object }));
         let (file, number) = (Arc::clone(&pack.file), pack.number);
         drop(state);
         failpoint::hit("bulk-write")
@@ -165,9 +167,11 @@ impl Batch {
 
     /// Content whose chunks may be in the store or still in this batch.
     pub(crate) fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
-        crate::tree::read_extents(extents, offset, len, |chunk| match self.read_own(Kind::Chunk, chunk.as_bytes())? {
-            Some(content) => Ok(content),
-            None => self.store.read_chunk(chunk),
+        crate::tree::read_extents(extents, offset, len, |chunk| {
+            match self.read_own(Kind::Chunk, chunk.as_bytes())? {
+                Some(content) => Ok(content),
+                None => self.store.read_chunk(chunk),
+            }
         })
     }
 

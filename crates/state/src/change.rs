@@ -35,12 +35,29 @@ pub enum Durability {
 pub(crate) enum Change {
     PutSnapshot(Snapshot),
     RemoveSnapshot(SnapshotId),
-    SetReference { name: String, expect: Expect, to: SnapshotId },
-    RemoveReference { name: String, expect: Expect },
+    SetReference {
+        name: String,
+        expect: Expect,
+        to: SnapshotId,
+    },
+    RemoveReference {
+        name: String,
+        expect: Expect,
+    },
     /// The episode's record and its parent.
-    PutEpisode { id: EpisodeId, parent: Option<EpisodeId>, record: Vec<u8> },
-    RemoveEpisode { id: EpisodeId, parent: Option<EpisodeId> },
-    PutPin { id: PinId, record: Vec<u8> },
+    PutEpisode {
+        id: EpisodeId,
+        parent: Option<EpisodeId>,
+        record: Vec<u8>,
+    },
+    RemoveEpisode {
+        id: EpisodeId,
+        parent: Option<EpisodeId>,
+    },
+    PutPin {
+        id: PinId,
+        record: Vec<u8>,
+    },
     RemovePin(PinId),
 }
 
@@ -179,11 +196,9 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
     Ok(match reader.u8()? {
         1 => Change::PutSnapshot(Snapshot::decode(reader.blob()?)?),
         2 => Change::RemoveSnapshot(SnapshotId::from_bytes(reader.array()?)),
-        3 => Change::SetReference {
-            name: reader.text()?,
-            expect,
-            to: SnapshotId::from_bytes(reader.array()?),
-        },
+        3 => {
+            Change::SetReference { name: reader.text()?, expect, to: SnapshotId::from_bytes(reader.array()?) }
+        }
         4 => Change::RemoveReference { name: reader.text()?, expect },
         5 => {
             let (id, parent) = decode_episode(reader)?;
@@ -203,9 +218,7 @@ fn decode_episode(reader: &mut Reader<'_>) -> Decoded<(EpisodeId, Option<Episode
     let id = EpisodeId::from_bytes(reader.array()?);
     let parent = match reader.blob()? {
         [] => None,
-        bytes => Some(EpisodeId::from_bytes(
-            bytes.try_into().map_err(|_| DecodeError("not an episode id"))?,
-        )),
+        bytes => Some(EpisodeId::from_bytes(bytes.try_into().map_err(|_| DecodeError("not an episode id"))?)),
     };
     Ok((id, parent))
 }

@@ -10,15 +10,15 @@
 use fastcdc::v2020::{FastCDC, Normalization};
 
 /// Content up to this size is one chunk.
-pub const WHOLE_MAX: usize = 64 * 1024;
+pub(crate) const WHOLE_MAX: usize = 64 * 1024;
 /// No chunk but a segment's last is smaller.
-pub const CHUNK_MIN: usize = 16 * 1024;
+pub(crate) const CHUNK_MIN: usize = 16 * 1024;
 /// What chunks of random data measure on average.
-pub const CHUNK_AVERAGE: usize = 64 * 1024;
+pub(crate) const CHUNK_AVERAGE: usize = 64 * 1024;
 /// No chunk is larger.
-pub const CHUNK_MAX: usize = 256 * 1024;
+pub(crate) const CHUNK_MAX: usize = 256 * 1024;
 /// Unit in which holes are recognised.
-pub const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// One piece of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,13 +158,7 @@ impl Chunker {
     /// A cut is certain once a whole maximal chunk is in sight, or the segment has ended.
     fn cut(&mut self, ended: bool) {
         let segment = std::mem::take(&mut self.segment);
-        let cdc = FastCDC::with_level(
-            &segment,
-            CHUNK_MIN,
-            CHUNK_AVERAGE,
-            CHUNK_MAX,
-            Normalization::Level1,
-        );
+        let cdc = FastCDC::with_level(&segment, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX, Normalization::Level1);
         let mut at = 0;
         while at < segment.len() && (ended || segment.len() - at >= CHUNK_MAX) {
             let (_, end) = cdc.cut(at, segment.len() - at);

@@ -265,13 +265,7 @@ impl Inner {
 
     /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
     /// is nothing to do; during a collection, what this commit relies on is taken back.
-    fn keep_alive(
-        &self,
-        txn: &mut RwTxn<'_>,
-        writing: &Writing,
-        base: u64,
-        request: &Request,
-    ) -> Result<()> {
+    fn keep_alive(&self, txn: &mut RwTxn<'_>, writing: &Writing, base: u64, request: &Request) -> Result<()> {
         let mut roots: Vec<ObjectId> = Vec::new();
         for change in &request.changes {
             match change {
@@ -568,7 +562,7 @@ impl Writing {
     }
 }
 
-impl crate::index::Index {
+impl Index {
     /// Makes a change to the tables of records.
     pub(crate) fn apply(&self, txn: &mut RwTxn<'_>, change: &Change) -> Result<()> {
         match change {
@@ -591,12 +585,12 @@ impl crate::index::Index {
             }
             Change::PutEpisode { id, parent, record } => {
                 self.episodes.put(txn, id.as_bytes(), record)?;
-                let key = episode_key(parent.as_ref().map(|parent| parent.as_bytes()), id.as_bytes());
+                let key = episode_key(parent.as_ref().map(super::id::EpisodeId::as_bytes), id.as_bytes());
                 self.episode_children.put(txn, &key, &[])?;
             }
             Change::RemoveEpisode { id, parent } => {
                 self.episodes.delete(txn, id.as_bytes())?;
-                let key = episode_key(parent.as_ref().map(|parent| parent.as_bytes()), id.as_bytes());
+                let key = episode_key(parent.as_ref().map(super::id::EpisodeId::as_bytes), id.as_bytes());
                 self.episode_children.delete(txn, &key)?;
             }
             Change::PutPin { id, record } => self.pins.put(txn, id.as_bytes(), record)?,

@@ -40,7 +40,12 @@ pub struct Episode {
 
 impl Episode {
     /// A step with one visit and nothing else said about it.
-    pub fn new(snapshot: SnapshotId, parent: Option<EpisodeId>, action: impl Into<String>, reward: f64) -> Self {
+    pub fn new(
+        snapshot: SnapshotId,
+        parent: Option<EpisodeId>,
+        action: impl Into<String>,
+        reward: f64,
+    ) -> Self {
         Self {
             id: EpisodeId::generate(),
             snapshot,

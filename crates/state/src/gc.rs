@@ -107,6 +107,9 @@ fn short((kind, id): &ObjectId) -> Short {
 
 type Live = HashSet<Short>;
 
+/// Objects that nothing reached, and where they are.
+type Dead = Vec<(ObjectId, Location)>;
+
 /// Ids of the snapshots and pins that were marked.
 type Seen = HashSet<Vec<u8>>;
 
@@ -119,11 +122,7 @@ impl Inner {
         Ok(lock)
     }
 
-    fn find_dead(
-        &self,
-        report: &mut GcReport,
-        progress: &dyn Progress,
-    ) -> Result<(Vec<(ObjectId, Location)>, Live, Seen)> {
+    fn find_dead(&self, report: &mut GcReport, progress: &dyn Progress) -> Result<(Dead, Live, Seen)> {
         let txn = self.index.read()?;
         let mut live = Live::new();
         let mut seen = Seen::new();
@@ -247,7 +246,8 @@ impl Inner {
             let txn = self.index.read()?;
             for row in self.index.condemned.iter(&txn)? {
                 let (key, value) = row?;
-                let epoch = value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+                let epoch =
+                    value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
                 if epoch <= oldest {
                     gone.push(key.to_vec());
                 } else {
@@ -364,7 +364,8 @@ impl Inner {
             // A damaged record stays damaged where `verify` finds it: its pack is not given up.
             let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
             let mut encoded = Vec::new();
-            let len = crate::record::append(&mut encoded, *kind, id, &content, crate::record::Effort::Thorough)?;
+            let len =
+                crate::record::append(&mut encoded, *kind, id, &content, crate::record::Effort::Thorough)?;
             if new.last().is_none_or(BulkPack::is_full) {
                 new.push(self.create_bulk()?);
             }

@@ -83,8 +83,7 @@ impl Store {
 
     /// The snapshot and all before it, newest first; parents that were removed are left out.
     pub fn history(&self, from: &SnapshotId) -> Result<History> {
-        let mut history =
-            History { store: self.clone(), open: BinaryHeap::new(), seen: HashSet::new() };
+        let mut history = History { store: self.clone(), open: BinaryHeap::new(), seen: HashSet::new() };
         history.add(*from)?;
         Ok(history)
     }

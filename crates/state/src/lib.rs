@@ -60,8 +60,8 @@ pub use insight::{
 pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
 pub use patch::{Patch, PatchBody, PatchSection, unified_diff};
 pub use pin::{Pin, ProcessPin};
-pub use quote::{quote_path, unquote_path};
 pub use progress::{Progress, Quiet};
+pub use quote::{quote_path, unquote_path};
 pub use retention::{Retention, RetentionPlan};
 pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
 pub use store::{FORMAT, Store};

@@ -376,8 +376,11 @@ mod tests {
 
     #[test]
     fn an_ordinary_file_is_inline() {
-        let node =
-            FileNode { mode: 0o644, extents: vec![Extent::Data { len: 1 << 40, chunk: ChunkId::of(b"") }], ..FileNode::default() };
+        let node = FileNode {
+            mode: 0o644,
+            extents: vec![Extent::Data { len: 1 << 40, chunk: ChunkId::of(b"") }],
+            ..FileNode::default()
+        };
         assert!(node.encode().len() <= INLINE_MAX);
     }
 }

@@ -209,7 +209,7 @@ impl Packs {
         let length = file.metadata().at("stat", &path)?.len();
         let mut head = [0; PACK_HEADER as usize];
         if file.read_exact_at(&mut head, 0).is_err() || &head[..8] != MAGIC {
-            return Ok(Scan { role: None, damaged: length });
+            return Ok(Scan { role: None });
         }
         let role = match head[8] {
             1 => Some(Role::Log),
@@ -218,7 +218,6 @@ impl Packs {
         };
         let mut window = Window::new(&file, length);
         let mut at = PACK_HEADER;
-        let mut damaged = 0;
         while at + HEADER as u64 <= length {
             match window.record(at).at("read", &path)? {
                 Found::Record(header, stored) => {
@@ -227,13 +226,10 @@ impl Packs {
                     at += header.total();
                 }
                 Found::End => break,
-                Found::Damage => {
-                    damaged += 1;
-                    at += 1;
-                }
+                Found::Damage => at += 1,
             }
         }
-        Ok(Scan { role, damaged })
+        Ok(Scan { role })
     }
 }
 
@@ -241,8 +237,6 @@ impl Packs {
 pub(crate) struct Scan {
     /// `None` when the file does not even begin like a pack.
     pub(crate) role: Option<Role>,
-    /// How many bytes belong to no intact record.
-    pub(crate) damaged: u64,
 }
 
 enum Found<'a> {

@@ -20,9 +20,7 @@
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::error::Result;
 use crate::id::NodeId;
-use crate::node::{
-    self, NodeRef, TAG_DIRECTORY, TAG_PAGE, TAG_TIMES, TAG_TIMES_PAGE, Xattrs, is_valid_name,
-};
+use crate::node::{self, NodeRef, TAG_DIRECTORY, TAG_PAGE, TAG_TIMES, TAG_TIMES_PAGE, Xattrs, is_valid_name};
 use crate::snapshot::Timestamp;
 
 /// Longest list stored in one piece.
@@ -47,7 +45,10 @@ pub(crate) enum EntryTime {
     Unknown,
     /// A directory: its own times are in its times node.
     Directory(NodeId),
-    Modified { time: Timestamp, link: Option<u64> },
+    Modified {
+        time: Timestamp,
+        link: Option<u64>,
+    },
 }
 
 impl EntryTime {
@@ -106,7 +107,10 @@ fn read_time(reader: &mut Reader<'_>) -> Decoded<Timestamp> {
 /// What stands before the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Head {
-    Directory { mode: u16, xattrs: Xattrs },
+    Directory {
+        mode: u16,
+        xattrs: Xattrs,
+    },
     Page,
     /// When the directory itself was modified.
     Times(Option<Timestamp>),
@@ -286,12 +290,8 @@ fn read_item<'a>(
         }
     }
     let name_len = u8::try_from(name.len()).map_err(|_| DecodeError("a name too long"))?;
-    let item = Item {
-        name: (body - name.len()) as u32,
-        body: body as u32,
-        end: reader.position() as u32,
-        name_len,
-    };
+    let item =
+        Item { name: (body - name.len()) as u32, body: body as u32, end: reader.position() as u32, name_len };
     Ok((name, item))
 }
 

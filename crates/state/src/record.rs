@@ -171,8 +171,7 @@ pub(crate) fn append(
 
 /// The content of an encoded record.
 pub(crate) fn open(record: &[u8]) -> Decoded<Vec<u8>> {
-    let (head, stored) =
-        record.split_first_chunk::<HEADER>().ok_or(DecodeError("shorter than a header"))?;
+    let (head, stored) = record.split_first_chunk::<HEADER>().ok_or(DecodeError("shorter than a header"))?;
     let header = Header::decode(head)?.ok_or(DecodeError("there is no record"))?;
     if header.is_intact(head, stored) { header.open(stored) } else { Err(DecodeError("a torn record")) }
 }

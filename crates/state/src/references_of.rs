@@ -1,8 +1,8 @@
 //! What a node refers to: the one place that knows, for collecting, verifying and recovering.
 
 use crate::codec::Decoded;
-use crate::node::{FileNode, NodeRef, TAG_FILE, TAG_SYMLINK};
 use crate::node::{Extent, SymlinkNode};
+use crate::node::{FileNode, NodeRef, TAG_FILE, TAG_SYMLINK};
 use crate::page::{EntryTime, Head, Page};
 use crate::record::Kind;
 

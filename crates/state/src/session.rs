@@ -100,12 +100,8 @@ fn create(directory: &Path) -> Result<(PathBuf, File)> {
     let hidden = directory.with_extension("new").join(Uuid::now_v7().to_string());
     let parent = directory.with_extension("new");
     fs::create_dir_all(&parent).at("create", &parent)?;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&hidden)
-        .at("create", &hidden)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).open(&hidden).at("create", &hidden)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).at("lock", &hidden)?;
     file.write_all_at(&NOTHING.to_le_bytes(), 0).at("write", &hidden)?;
     fs::rename(&hidden, &path).at("rename", &hidden)?;

@@ -78,9 +78,8 @@ impl Snapshot {
         let tree = TreeId::from_bytes(reader.array()?);
         let times = NodeId::from_bytes(reader.array()?);
         let parents = reader.count(16)?;
-        let parents = (0..parents)
-            .map(|_| reader.array().map(SnapshotId::from_bytes))
-            .collect::<Decoded<_>>()?;
+        let parents =
+            (0..parents).map(|_| reader.array().map(SnapshotId::from_bytes)).collect::<Decoded<_>>()?;
         let author = reader.text()?;
         let message = reader.text()?;
         let time = Timestamp(reader.zigzag()?);

@@ -286,9 +286,7 @@ fn check_format(path: &Path) -> Result<()> {
     let found = text.strip_prefix(FORMAT_LINE).and_then(|version| version.trim_end().parse().ok());
     match found {
         Some(FORMAT) => Ok(()),
-        Some(found) => {
-            Err(StoreError::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
-        }
+        Some(found) => Err(StoreError::NewerFormat { path: path.to_owned(), found, supported: FORMAT }),
         None => Err(StoreError::NotAStore { path: path.to_owned() }),
     }
 }

@@ -24,7 +24,11 @@ pub(crate) const DEPTH_MAX: usize = 1024;
 pub(crate) fn path_names(path: &[u8]) -> std::result::Result<Vec<&[u8]>, BadPath> {
     let names: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
-    if names.len() <= DEPTH_MAX && names.iter().all(|name| is_valid_name(name)) { Ok(names) } else { Err(BadPath(path.to_vec())) }
+    if names.len() <= DEPTH_MAX && names.iter().all(|name| is_valid_name(name)) {
+        Ok(names)
+    } else {
+        Err(BadPath(path.to_vec()))
+    }
 }
 
 /// A node of a tree with its content decoded.
@@ -208,8 +212,7 @@ impl Store {
             },
             None => None,
         };
-        let node =
-            DirectoryNode { id, times, mode: *mode, xattrs: xattrs.clone(), entries: page.entries };
+        let node = DirectoryNode { id, times, mode: *mode, xattrs: xattrs.clone(), entries: page.entries };
         Ok((node, modified))
     }
 
@@ -239,7 +242,14 @@ impl Store {
             }
             let child = page.child(at).map_err(|source| undecodable(&id, source))?;
             times = match times {
-                Some(times) => Some(self.read_page(&same_shape(&id, &page, &times)?.child(at).map_err(|source| undecodable(&id, source))?.page)?),
+                Some(times) => Some(
+                    self.read_page(
+                        &same_shape(&id, &page, &times)?
+                            .child(at)
+                            .map_err(|source| undecodable(&id, source))?
+                            .page,
+                    )?,
+                ),
                 None => None,
             };
             id = child.page;
@@ -277,8 +287,11 @@ impl Store {
         for at in 0..page.len() {
             let wrong = |source| undecodable(&id, source);
             let child = page.child(at).map_err(wrong)?.page;
-            let times =
-                times.as_ref().map(|times| times.child(at).map(|child| child.page)).transpose().map_err(wrong)?;
+            let times = times
+                .as_ref()
+                .map(|times| times.child(at).map(|child| child.page))
+                .transpose()
+                .map_err(wrong)?;
             self.for_each_leaf(child, times, leaf)?;
         }
         Ok(())

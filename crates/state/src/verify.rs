@@ -192,10 +192,10 @@ impl Verify<'_> {
         self.files.fetch_add(1, Ordering::Relaxed);
         let mut good = true;
         for extent in &file.extents {
-            if let Extent::Data { chunk, len } = extent {
-                if let Err(error) = self.chunk(chunk, *len) {
-                    good = self.fail(snapshot, path, &error);
-                }
+            if let Extent::Data { chunk, len } = extent
+                && let Err(error) = self.chunk(chunk, *len)
+            {
+                good = self.fail(snapshot, path, &error);
             }
         }
         good

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::change::Change;
-use crate::chunker::WHOLE_MAX;
 use crate::content::{self, ContentWriter};
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::{NodeId, SnapshotId, TreeId};
@@ -151,9 +150,15 @@ struct Directory {
 enum Child {
     Directory(Arc<Directory>),
     File(Arc<File>),
-    Symlink { target: Arc<[u8]>, modified: Timestamp },
+    Symlink {
+        target: Arc<[u8]>,
+        modified: Timestamp,
+    },
     /// As the store has it, moved here.
-    Stored { reference: Box<[u8]>, time: Box<[u8]> },
+    Stored {
+        reference: Box<[u8]>,
+        time: Box<[u8]>,
+    },
 }
 
 /// A file with new content or attributes.
@@ -174,6 +179,9 @@ impl File {
         self.kept.iter().map(Extent::len).sum::<u64>() + self.tail.len() as u64
     }
 }
+
+/// An entry's reference and time as the store has them.
+type Encoded = (Box<[u8]>, Box<[u8]>);
 
 /// What a path leads to.
 enum Found<'t> {
@@ -196,7 +204,7 @@ impl Directory {
     }
 
     /// The encoded reference and time of an entry of the base.
-    fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<(Box<[u8]>, Box<[u8]>)>> {
+    fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<Encoded>> {
         let Some((id, times)) = self.base else { return Ok(None) };
         let Some((page, times, at)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
         let time: Box<[u8]> = match times {
@@ -210,9 +218,9 @@ impl Directory {
     fn child(&self, store: &Store, name: &[u8]) -> StoreResult<Option<Child>> {
         match self.edits.get(name) {
             Some(edit) => Ok(edit.clone()),
-            None => Ok(self
-                .base_entry(store, name)?
-                .map(|(reference, time)| Child::Stored { reference, time })),
+            None => {
+                Ok(self.base_entry(store, name)?.map(|(reference, time)| Child::Stored { reference, time }))
+            }
         }
     }
 
@@ -230,23 +238,6 @@ impl Directory {
         }
         self.modified = Some(Timestamp::now());
         Ok(())
-    }
-
-    fn is_empty(&self, store: &Store) -> StoreResult<bool> {
-        let stored = match self.base {
-            Some((id, _)) => store.read_page(&id)?.entries,
-            None => 0,
-        };
-        let mut entries = stored;
-        for (name, edit) in &self.edits {
-            let was = self.base_entry(store, name)?.is_some();
-            match (was, edit.is_some()) {
-                (true, false) => entries -= 1,
-                (false, true) => entries += 1,
-                _ => {}
-            }
-        }
-        Ok(entries == 0)
     }
 }
 
@@ -324,14 +315,7 @@ impl VirtualTree {
         };
         let (kept, from) = content::stable_part(&node.extents);
         let tail = self.store.read_extents(&node.extents, from, u64::MAX)?;
-        Ok(File {
-            mode: node.mode,
-            xattrs: node.xattrs,
-            modified: None,
-            link: None,
-            kept,
-            tail,
-        })
+        Ok(File { mode: node.mode, xattrs: node.xattrs, modified: None, link: None, kept, tail })
     }
 
     /// The content of a file.
@@ -504,9 +488,10 @@ impl VirtualTree {
         if let Some((id, times)) = base {
             self.store.for_each_leaf(id, Some(times), &mut |page, _| {
                 for at in 0..page.len() {
-                    let kind = page.node_ref(at).map(|reference| reference.kind()).map_err(|source| {
-                        StoreError::Undecodable { what: format!("node {id}"), source }
-                    })?;
+                    let kind = page
+                        .node_ref(at)
+                        .map(|reference| reference.kind())
+                        .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
                     names.insert(page.name(at).to_vec(), kind);
                 }
                 Ok(())
@@ -616,7 +601,8 @@ impl VirtualTree {
             None => Arc::new(Batch::interactive(self.store.clone())?),
         };
         let (tree, times) = self.write_directory(&self.root, &batch)?;
-        let parents = if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
+        let parents =
+            if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
         let snapshot = commit_snapshot(&batch, tree.into(), times, parents, new)?;
         self.guard = Arc::new(self.store.guard()?);
         self.root = Arc::new(Directory::stored(tree, times));
@@ -695,8 +681,7 @@ impl VirtualTree {
         let store = self.store.clone();
         let mut directory = Arc::make_mut(&mut self.root);
         for (depth, name) in names.iter().enumerate() {
-            let not_a_directory =
-                || TreeError::NotADirectory { path: shown(&names[..=depth].join(&b'/')) };
+            let not_a_directory = || TreeError::NotADirectory { path: shown(&names[..=depth].join(&b'/')) };
             if !matches!(directory.edits.get(*name), Some(Some(Child::Directory(_)))) {
                 let below = match directory.child(&store, name)? {
                     None => {
@@ -880,8 +865,10 @@ pub(crate) fn commit_snapshot(
     Ok(snapshot)
 }
 
+type ParentAndName<'p> = (Vec<&'p [u8]>, &'p [u8]);
+
 /// A path's parent names and its own; nothing for the root.
-fn split(path: &[u8]) -> Result<Option<(Vec<&[u8]>, &[u8])>> {
+fn split(path: &[u8]) -> Result<Option<ParentAndName<'_>>> {
     let mut names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
     Ok(names.pop().map(|name| (names, name)))
 }
@@ -918,5 +905,3 @@ pub(crate) fn symlink_reference(
         NodeRef::Symlink(store(node)?).encode()
     })
 }
-
-const _: () = assert!(WHOLE_MAX <= u32::MAX as usize);

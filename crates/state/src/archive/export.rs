@@ -17,7 +17,7 @@ use crate::tree::{Entry, Node, Tree, join};
 const NAME_MAX: usize = 100;
 /// The largest number of eleven octal digits.
 const OCTAL_MAX: u64 = 0o777_7777_7777;
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Writes a tree as a tar archive, parents before children and sorted by name: the same tree with the same times gives
 /// the same bytes.
@@ -223,10 +223,10 @@ impl NewMember {
         if self.size > OCTAL_MAX {
             self.pax.set(b"size", self.size.to_string().as_bytes());
         }
-        if let Some(modified) = self.modified {
-            if self.whole_seconds().is_none() || modified.0 % 1_000_000_000 != 0 {
-                self.pax.set_modified(modified);
-            }
+        if let Some(modified) = self.modified
+            && (self.whole_seconds().is_none() || modified.0 % 1_000_000_000 != 0)
+        {
+            self.pax.set_modified(modified);
         }
     }
 }

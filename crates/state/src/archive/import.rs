@@ -180,9 +180,10 @@ impl Importer {
             return Ok(());
         }
         let stat = self.tree.stat(&target).map_err(|error| match error {
-            TreeError::NotFound { .. } => {
-                refused(path, format!("it is a link to `{}`, which is not in the archive before it", lossy(&target)))
-            }
+            TreeError::NotFound { .. } => refused(
+                path,
+                format!("it is a link to `{}`, which is not in the archive before it", lossy(&target)),
+            ),
             other => other.into(),
         })?;
         self.check_replaced(path)?;

@@ -148,7 +148,7 @@ fn sparse_form(pax: &Records) -> Result<Option<SparseForm>, &'static str> {
     let Some(map) = pax.get(b"GNU.sparse.map") else { return Ok(None) };
     let numbers: Vec<u64> =
         map.split(|byte| *byte == b',').map(super::pax::parse_number).collect::<Result<_, _>>()?;
-    if numbers.len() % 2 != 0 {
+    if !numbers.len().is_multiple_of(2) {
         return Err("a sparse map with half a piece");
     }
     Ok(Some(SparseForm::Known(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))

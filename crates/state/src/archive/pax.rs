@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn times_have_a_sign_and_a_fraction() {
-        for (text, nanos) in [("1", NANOS), ("1.5", 1_500_000_000), ("-0.000000001", -1), ("0.1234567891", 123_456_789)]
+        for (text, nanos) in
+            [("1", NANOS), ("1.5", 1_500_000_000), ("-0.000000001", -1), ("0.1234567891", 123_456_789)]
         {
             assert_eq!(parse_time(text.as_bytes()), Some(Timestamp(nanos)), "{text}");
         }

@@ -125,7 +125,8 @@ impl<'r> Reader<'r> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let counted = |at: usize| if (148..156).contains(&at) { u32::from(b' ') } else { u32::from(bytes[at]) };
+        let counted =
+            |at: usize| if (148..156).contains(&at) { u32::from(b' ') } else { u32::from(bytes[at]) };
         let sum: u32 = (0..bytes.len()).map(counted).sum();
         if header.cksum().ok() != Some(sum) {
             return Err(self.malformed("a header whose checksum is wrong"));

@@ -50,7 +50,9 @@ impl Map {
             at += extent.len();
         }
         // Holes made of whole blocks, as the chunker makes them; another file is written with its zeros.
-        let aligned = pieces.iter().all(|(offset, len)| offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == at));
+        let aligned = pieces
+            .iter()
+            .all(|(offset, len)| offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == at));
         if !has_holes || !aligned {
             return None;
         }
@@ -138,7 +140,10 @@ mod tests {
         assert_eq!(expanded(&[(1536, 0)], 1536, &[]), [0; 1536]);
         assert!(expanded(&[], 0, &[]).is_empty());
         let two = [&[1; 512][..], &[2; 10]].concat();
-        assert_eq!(expanded(&[(0, 512), (1024, 10)], 1034, &two), [&[1; 512][..], &[0; 512], &[2; 10]].concat());
+        assert_eq!(
+            expanded(&[(0, 512), (1024, 10)], 1034, &two),
+            [&[1; 512][..], &[0; 512], &[2; 10]].concat()
+        );
     }
 
     #[test]
@@ -157,7 +162,8 @@ mod tests {
     #[test]
     fn a_file_that_ends_in_a_hole_says_where() {
         let chunk = ChunkId::of(b"");
-        let extents = [Extent::Hole { len: 8192 }, Extent::Data { len: 4096, chunk }, Extent::Hole { len: 100 }];
+        let extents =
+            [Extent::Hole { len: 8192 }, Extent::Data { len: 4096, chunk }, Extent::Hole { len: 100 }];
         let map = Map::of(&extents).unwrap();
         assert_eq!(map.pieces, [(8192, 4096), (12388, 0)]);
         assert_eq!(&map.encode()[..24], b"2\n8192\n4096\n12388\n0\n\0\0\0\0");

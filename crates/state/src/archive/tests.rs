@@ -146,13 +146,16 @@ fn names_that_lead_outside_are_refused() {
     assert!(bench.refusal(&[file(b"/etc/passwd", b"")]).ends_with("its name is absolute"));
     let mut pax = Records::default();
     pax.set(b"path", b"../../x");
-    let extended = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
+    let extended =
+        [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
     assert!(bench.refusal(&[extended]).ends_with("leads out of the archive"));
     let mut pax = Records::default();
     pax.set(b"path", b"a\0b");
-    let extended = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
+    let extended =
+        [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
     assert!(bench.refusal(&[extended]).ends_with("no file can have its name"));
-    let long = [member(EntryType::GNULongName, b"././@LongLink", b"", b"/abs\0"), file(b"fine", b"")].concat();
+    let long =
+        [member(EntryType::GNULongName, b"././@LongLink", b"", b"/abs\0"), file(b"fine", b"")].concat();
     assert!(bench.refusal(&[long]).ends_with("its name is absolute"));
 }
 
@@ -196,7 +199,11 @@ fn what_a_snapshot_cannot_hold_is_reported() {
 fn of_duplicates_the_last_counts_and_is_reported() {
     let bench = Bench::new();
     let report = bench
-        .import(&archive(&[file(b"a", b"old"), file(b"./a", b"new"), member(EntryType::Symlink, b"a", b"b", b"")]))
+        .import(&archive(&[
+            file(b"a", b"old"),
+            file(b"./a", b"new"),
+            member(EntryType::Symlink, b"a", b"b", b""),
+        ]))
         .unwrap();
     assert_eq!(report.replaced, [b"a".to_vec()]);
     assert_eq!(bench.restored(&report).stat("a").unwrap().kind, NodeKind::Symlink);

@@ -64,7 +64,8 @@ pub fn checkout(
     let _guard = store.guard()?;
     let target: Ids = (snapshot.tree.root(), snapshot.times);
     let held = known.held()?;
-    let mut from: Option<Ids> = held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
+    let mut from: Option<Ids> =
+        held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
     known.has_usable_index()?;
     if held.is_none() && !options.force && !is_empty(&root).on("list", &known.path)? {
         return Err(DirectoryError::NotEmpty { directory: known.path });

@@ -92,8 +92,7 @@ pub(super) fn read_file(batch: &Batch, directory: impl AsFd, name: &[u8]) -> Res
     let mut first: Option<(Looks, FileNode)> = None;
     for _ in 0..ATTEMPTS {
         // Never blocks on a fifo, never follows a link, never becomes anyone's terminal.
-        let flags =
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(&directory, name, flags, rustix::fs::Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Read::Vanished),
@@ -113,10 +112,10 @@ pub(super) fn read_file(batch: &Batch, directory: impl AsFd, name: &[u8]) -> Res
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
         let settled = is_settled(&seen, started);
-        let done = Read::File { node: node.clone(), looks: seen, links: u64::from(before.st_nlink), settled };
+        let done = Read::File { node: node.clone(), looks: seen, links: before.st_nlink, settled };
         let age = started.saturating_sub(seen.ctime);
         // A clock far ahead will not settle soon: stored, but read again next time.
-        if age > WRITING || age < -TICK || first == Some((seen, node.clone())) {
+        if !(-TICK..=WRITING).contains(&age) || first == Some((seen, node.clone())) {
             return Ok(done);
         }
         first = Some((seen, node));

@@ -213,7 +213,12 @@ struct Seen {
 enum Ready {
     /// As the stat index's node has it.
     Kept,
-    New { reference: Vec<u8>, time: Vec<u8>, looks: Looks, trusted: bool },
+    New {
+        reference: Vec<u8>,
+        time: Vec<u8>,
+        looks: Looks,
+        trusted: bool,
+    },
     Directory(Done),
 }
 
@@ -240,7 +245,7 @@ impl Scan<'_> {
         let old = if self.use_index { self.known.record(path)? } else { None };
         let ready = self.entries(&fd, path, depth, &ignores, &seen, old.as_ref())?;
         self.forget_vanished(path, old.as_ref(), &seen)?;
-        self.write(path, old, seen, ready, &head, own).map(Some)
+        self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
     }
 
     /// The names in a directory that belong into the snapshot, sorted, and the rules that hold in it.
@@ -257,14 +262,17 @@ impl Scan<'_> {
             }
         }
         names.sort_unstable();
-        let ignores = if self.ignore && names.binary_search_by(|name| name.as_slice().cmp(IGNORE_FILE)).is_ok() {
-            match super::read::read_plain(fd, IGNORE_FILE).on("read", &shown(&self.known.path, &join(path, IGNORE_FILE)))? {
-                Some(rules) => ignores.with(path, &rules),
-                None => ignores.clone(),
-            }
-        } else {
-            ignores.clone()
-        };
+        let ignores =
+            if self.ignore && names.binary_search_by(|name| name.as_slice().cmp(IGNORE_FILE)).is_ok() {
+                match super::read::read_plain(fd, IGNORE_FILE)
+                    .on("read", &shown(&self.known.path, &join(path, IGNORE_FILE)))?
+                {
+                    Some(rules) => ignores.with(path, &rules),
+                    None => ignores.clone(),
+                }
+            } else {
+                ignores.clone()
+            };
         let mut seen = Vec::with_capacity(names.len());
         for name in names {
             let stat = match statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -387,7 +395,7 @@ impl Scan<'_> {
     fn write(
         &self,
         path: &[u8],
-        old: Option<StatRecord>,
+        old: Option<&StatRecord>,
         seen: Vec<Seen>,
         ready: Vec<Option<Ready>>,
         head: &Head,
@@ -395,11 +403,11 @@ impl Scan<'_> {
     ) -> Result<Done> {
         let entries: Vec<(Seen, Ready)> =
             seen.into_iter().zip(ready).filter_map(|(seen, ready)| Some((seen, ready?))).collect();
-        let base = old.as_ref().map(|record| Base { store: self.store, record });
-        if let Some(base) = &base {
-            if base.is_same(own, &entries) {
-                return Ok(Done { node: base.record.node, times: base.record.times });
-            }
+        let base = old.map(|record| Base { store: self.store, record });
+        if let Some(base) = &base
+            && base.is_same(own, &entries)
+        {
+            return Ok(Done { node: base.record.node, times: base.record.times });
         }
         let mut writer = DirectoryWriter::new(self.batch, entries.len() as u64);
         let mut record = Vec::with_capacity(entries.len());
@@ -425,10 +433,7 @@ impl Scan<'_> {
         let (node, times) = writer.finish(head, Some(Timestamp(own.mtime)))?;
         let own_trusted = is_settled(&own, now());
         let record = StatRecord { node, times, own, own_trusted, entries: record };
-        self.changed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((path.to_vec(), Some(record)));
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));
         Ok(Done { node, times })
     }
 

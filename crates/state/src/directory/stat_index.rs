@@ -148,7 +148,11 @@ mod tests {
             own: looks(5),
             own_trusted: true,
             entries: (0..5)
-                .map(|at| StatEntry { name: vec![b'a' + at as u8], looks: looks(at * 99), trusted: at % 2 == 0 })
+                .map(|at| StatEntry {
+                    name: vec![b'a' + at as u8],
+                    looks: looks(at * 99),
+                    trusted: at % 2 == 0,
+                })
                 .collect(),
         };
         let decoded = StatRecord::decode(&record.encode()).unwrap();

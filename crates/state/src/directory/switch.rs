@@ -157,11 +157,16 @@ impl<'a> Switch<'a> {
             if new.is_some() && new_directory.is_none() && self.has_unknown(&here, old_directory.as_ref())? {
                 locked(&self.edits).push(relative(&here).to_owned());
             }
-            return self.check_directory(&here, depth + 1, ids(old_directory.as_ref()), ids(new_directory.as_ref()));
+            return self.check_directory(
+                &here,
+                depth + 1,
+                ids(old_directory.as_ref()),
+                ids(new_directory.as_ref()),
+            );
         }
-        let trusted = record.and_then(|record| record.find(name)).is_some_and(|known| {
-            known.trusted && known.looks == looks(&stat) && before.is_some()
-        });
+        let trusted = record
+            .and_then(|record| record.find(name))
+            .is_some_and(|known| known.trusted && known.looks == looks(&stat) && before.is_some());
         if trusted || self.is_on_disk(fd, name, old.as_ref())? || self.is_on_disk(fd, name, new.as_ref())? {
             return Ok(());
         }
@@ -257,7 +262,7 @@ impl<'a> Switch<'a> {
         if depth > 0 || from.is_some() {
             self.remove_leftovers(&fd, path)?;
         }
-        let pairs: Vec<(&[u8], (Option<&Raw>, Option<&Raw>))> = pairs(&old, &new).collect();
+        let pairs: Vec<Pair<'_>> = pairs(&old, &new).collect();
         let entries: Vec<Option<StatEntry>> = self.each(&pairs, |(name, (before, after))| {
             self.apply_entry(&fd, path, depth, name, *before, *after, record.as_ref())
         })?;
@@ -271,7 +276,11 @@ impl<'a> Switch<'a> {
     }
 
     /// In parallel where there is enough to do.
-    fn each<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> Result<R> + Sync + Send) -> Result<Vec<R>> {
+    fn each<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        work: impl Fn(&T) -> Result<R> + Sync + Send,
+    ) -> Result<Vec<R>> {
         if items.len() > 1 { items.par_iter().map(work).collect() } else { items.iter().map(work).collect() }
     }
 
@@ -333,7 +342,16 @@ impl<'a> Switch<'a> {
             Err(error) => return Err(error).on("stat", &self.shown(&here)),
         };
         match &new.node {
-            Node::Directory(node) => self.apply_subdirectory(fd, &here, depth, name, old.as_ref(), node, new.modified, stat.as_ref()),
+            Node::Directory(node) => self.apply_subdirectory(
+                fd,
+                &here,
+                depth,
+                name,
+                old.as_ref(),
+                node,
+                new.modified,
+                stat.as_ref(),
+            ),
             _ => self.apply_leaf(fd, &here, name, old.as_ref(), &new, stat.as_ref()).map(Some),
         }
     }
@@ -385,7 +403,7 @@ impl<'a> Switch<'a> {
             _ => None,
         };
         self.apply_directory(here, depth + 1, old, node, modified)?;
-        let mode = FileType::Directory.as_raw_mode() | u32::from(self.mode(node.mode).as_raw_mode());
+        let mode = FileType::Directory.as_raw_mode() | self.mode(node.mode).as_raw_mode();
         let looks = Looks::of_directory(mode, node.id, node.times.unwrap_or(node.id));
         Ok(Some(StatEntry { name: name.to_vec(), looks, trusted: true }))
     }
@@ -577,10 +595,10 @@ impl<'a> Switch<'a> {
                 Some(first) => self.link(first, &fd, name),
                 None => Err(Errno::NOENT),
             };
-            if done.is_err() {
-                if let Node::File(node) = &entry.node {
-                    self.place_file(&fd, &path, name, node, entry.modified, true)?;
-                }
+            if done.is_err()
+                && let Node::File(node) = &entry.node
+            {
+                self.place_file(&fd, &path, name, node, entry.modified, true)?;
             }
             futimens(&fd, &times(modified)).on("set the times of", &self.shown(parent))?;
         }
@@ -642,7 +660,8 @@ impl<'a> Switch<'a> {
     fn remove_leftovers(&self, fd: &OwnedFd, path: &[u8]) -> Result<()> {
         for name in self.names(fd, path)? {
             if name.starts_with(TEMPORARY) {
-                unlinkat(fd, name.as_slice(), AtFlags::empty()).on("remove", &self.shown(&join(path, &name)))?;
+                unlinkat(fd, name.as_slice(), AtFlags::empty())
+                    .on("remove", &self.shown(&join(path, &name)))?;
             }
         }
         Ok(())
@@ -695,7 +714,8 @@ impl<'a> Switch<'a> {
         if let Some((node, times)) = directory {
             self.store.for_each_leaf(node, Some(times), &mut |page, times| {
                 for at in 0..page.len() {
-                    let time = times.map_or_else(|| EntryTime::Unknown.encode(), |times| times.body(at).to_vec());
+                    let time =
+                        times.map_or_else(|| EntryTime::Unknown.encode(), |times| times.body(at).to_vec());
                     entries.insert(page.name(at).to_vec(), Raw { reference: page.body(at).to_vec(), time });
                 }
                 Ok(())
@@ -705,8 +725,10 @@ impl<'a> Switch<'a> {
     }
 
     fn entry(&self, name: &[u8], raw: &Raw) -> Result<Entry> {
-        let wrong =
-            |source| crate::error::StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
+        let wrong = |source| crate::error::StoreError::Undecodable {
+            what: "an entry of a directory".to_owned(),
+            source,
+        };
         let reference = NodeRef::decode(&raw.reference).map_err(wrong)?;
         let time = EntryTime::decode(&raw.time).map_err(wrong)?;
         let mut entry = self.store.entry_of(name, reference, time)?;
@@ -736,10 +758,7 @@ impl<'a> Switch<'a> {
     }
 
     fn collision(&self, path: &[u8]) -> DirectoryError {
-        DirectoryError::Collision {
-            directory: self.known.path.clone(),
-            path: relative(path).to_owned(),
-        }
+        DirectoryError::Collision { directory: self.known.path.clone(), path: relative(path).to_owned() }
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
@@ -747,11 +766,14 @@ impl<'a> Switch<'a> {
     }
 }
 
+/// A name, and what the old and the new tree have there.
+type Pair<'m> = (&'m [u8], (Option<&'m Raw>, Option<&'m Raw>));
+
 /// Names of both listings in order, with what each has.
 fn pairs<'m>(
     old: &'m BTreeMap<Vec<u8>, Raw>,
     new: &'m BTreeMap<Vec<u8>, Raw>,
-) -> impl Iterator<Item = (&'m [u8], (Option<&'m Raw>, Option<&'m Raw>))> {
+) -> impl Iterator<Item = Pair<'m>> {
     let gone = old.iter().filter(|(name, _)| !new.contains_key(*name));
     let gone = gone.map(|(name, raw)| (name.as_slice(), (Some(raw), None)));
     let there = new.iter().map(|(name, raw)| (name.as_slice(), (old.get(name), Some(raw))));

@@ -41,9 +41,18 @@ pub(crate) fn describe(directory: &Path) -> BTreeMap<Vec<u8>, String> {
                 format!("-> {:?}", fs::read_link(&path).unwrap())
             } else {
                 let bytes = fs::read(&path).unwrap();
-                format!("{} bytes {:x}", bytes.len(), bytes.iter().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte))))
+                format!(
+                    "{} bytes {:x}",
+                    bytes.len(),
+                    bytes
+                        .iter()
+                        .fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+                )
             };
-            all.insert(name, format!("{content} {:o} {}.{:09}", meta.mode(), meta.mtime(), meta.mtime_nsec()));
+            all.insert(
+                name,
+                format!("{content} {:o} {}.{:09}", meta.mode(), meta.mtime(), meta.mtime_nsec()),
+            );
         }
     }
     all
@@ -138,7 +147,10 @@ fn holes_and_hard_links_survive() {
     assert_eq!(inode("one"), inode("two"));
     assert_eq!(inode("one"), inode("sub/three"));
     assert!(store.path().metadata().is_ok());
-    let stored: u64 = fs::read_dir(store.path().join("packs")).unwrap().map(|pack| pack.unwrap().metadata().unwrap().len()).sum();
+    let stored: u64 = fs::read_dir(store.path().join("packs"))
+        .unwrap()
+        .map(|pack| pack.unwrap().metadata().unwrap().len())
+        .sum();
     assert!(stored < 4 << 20, "{stored} bytes stored for holes");
 }
 
@@ -247,8 +259,11 @@ fn ignored_paths_and_special_files_are_left_out() {
     let tree = store.restore(&report.snapshot.id).unwrap();
     let names: Vec<Vec<u8>> = tree.list("").unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, [b".workspaceignore".to_vec(), b"keep.tmp".to_vec()]);
-    let skipped: Vec<String> =
-        report.skipped.iter().map(|skipped| format!("{} {}", skipped.path.display(), skipped.reason)).collect();
+    let skipped: Vec<String> = report
+        .skipped
+        .iter()
+        .map(|skipped| format!("{} {}", skipped.path.display(), skipped.reason))
+        .collect();
     assert_eq!(skipped, ["fifo a named pipe", "socket a socket"]);
 }
 
@@ -272,9 +287,8 @@ fn a_file_that_never_holds_still_is_reported_and_never_torn() {
                 }
             }
         });
-        let reports: Vec<_> = (0..20)
-            .map(|_| snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet))
-            .collect();
+        let reports: Vec<_> =
+            (0..20).map(|_| snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet)).collect();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         reports
     });
@@ -286,8 +300,11 @@ fn a_file_that_never_holds_still_is_reported_and_never_torn() {
                 // The writer goes from front to back: at any moment, one round has got as far as some
                 // block and the round before it is behind that.
                 let rounds: Vec<u8> = content.chunks(4000).map(|block| block[0]).collect();
-                let steps: Vec<u8> =
-                    rounds.windows(2).map(|pair| pair[0].wrapping_sub(pair[1])).filter(|step| *step != 0).collect();
+                let steps: Vec<u8> = rounds
+                    .windows(2)
+                    .map(|pair| pair[0].wrapping_sub(pair[1]))
+                    .filter(|step| *step != 0)
+                    .collect();
                 assert!(matches!(steps.as_slice(), [] | [1]), "a torn file was stored: {rounds:?}");
             }
             [skipped] => assert_eq!(skipped.path, Path::new("busy")),
