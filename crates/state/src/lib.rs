@@ -1,4 +1,49 @@
-//! The state engine.
+//! The state engine: content-addressed snapshots of file trees.
+//!
+//! A [`Store`] keeps chunks, nodes and snapshots in one directory, opened by any number of processes at
+//! once, as an ordinary user. On it:
+//!
+//! - a [`VirtualTree`] is a mutable tree in memory over a snapshot: restore and clone take constant time,
+//!   commit costs what changed. This is what a search steps on.
+//! - [`snapshot_directory`] and [`checkout`] bring real directories in and out.
+//! - a [`Tree`] reads a snapshot; [`diff`] compares two, and [`insight`] says what a difference means.
+//! - [`Store::collect_garbage`], [`Store::verify`], references, pins and episodes do what their names say.
+//!
+//! ```
+//! use workspace_state::{Expect, NewSnapshot, Store, Tree, diff};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! let store = Store::open_or_create(directory.path().join("store"))?;
+//!
+//! let mut tree = store.empty_tree()?;
+//! tree.write("src/main.rs", "fn main() {}\n")?;
+//! let first = tree.commit(NewSnapshot::with_message("start"))?;
+//!
+//! // Fork: both go their own way from here.
+//! let mut fork = tree.clone();
+//! fork.write("src/lib.rs", "pub fn answer() -> u8 { 42 }\n")?;
+//! let second = fork.commit(NewSnapshot {
+//!     references: vec![("best".to_owned(), Expect::Absent)],
+//!     ..NewSnapshot::with_message("add a library")
+//! })?;
+//! assert!(!tree.exists("src/lib.rs")?);
+//!
+//! let before = Tree::of_snapshot(&store, &first)?;
+//! let after = Tree::of_snapshot(&store, &second)?;
+//! let differences = diff(&before, &after)?;
+//! assert_eq!(differences[0].path, b"src/lib.rs");
+//! assert_eq!(store.reference("best")?, Some(second.id));
+//!
+//! // Back to the start, in constant time.
+//! let again = store.restore(&first.id)?;
+//! assert_eq!(again.read("src/main.rs")?, b"fn main() {}\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where to read on: `store.rs` has the layout on disk, `commit.rs` how a commit becomes part of it,
+//! `page.rs` and `node.rs` what trees are made of, `gc.rs` how they go away again.
 
 mod archive;
 mod batch;

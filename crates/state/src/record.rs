@@ -184,10 +184,32 @@ fn checksum(header: &[u8; HEADER], stored: &[u8]) -> u32 {
     hasher.finalize()
 }
 
+/// A compressor with the level it is set to and room for its output.
+struct Compressor {
+    context: zstd::bulk::Compressor<'static>,
+    level: i32,
+    output: Vec<u8>,
+}
+
 thread_local! {
     // Contexts are a megabyte and slow to make; every thread keeps its own.
-    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR: RefCell<Option<Compressor>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+impl Compressor {
+    /// The compressed form. The output has room for the worst case: running out of room in the middle
+    /// would leave the context unusable.
+    fn compress(&mut self, raw: &[u8], level: i32) -> std::io::Result<&[u8]> {
+        if self.level != level {
+            self.context.set_compression_level(level)?;
+            self.level = level;
+        }
+        self.output.clear();
+        self.output.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+        self.context.compress_to_buffer(raw, &mut self.output)?;
+        Ok(&self.output)
+    }
 }
 
 /// Appends `raw` compressed if that saves at least an eighth; otherwise leaves `out` as it was.
@@ -195,19 +217,25 @@ fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
     if raw.len() < COMPRESS_MIN {
         return false;
     }
-    let start = out.len();
-    let room = raw.len() - raw.len() / 8;
-    out.resize(start + room, 0);
-    let written = COMPRESSOR.with_borrow_mut(|slot| {
+    COMPRESSOR.with_borrow_mut(|slot| {
         if slot.is_none() {
-            *slot = zstd::bulk::Compressor::new(level).ok();
+            let context = zstd::bulk::Compressor::new(level).ok();
+            *slot = context.map(|context| Compressor { context, level, output: Vec::new() });
         }
-        let compressor = slot.as_mut()?;
-        compressor.set_compression_level(level).ok()?;
-        compressor.compress_to_buffer(raw, &mut out[start..]).ok()
-    });
-    out.truncate(start + written.unwrap_or(0));
-    written.is_some()
+        let Some(compressor) = slot else { return false };
+        match compressor.compress(raw, level) {
+            Ok(smaller) if smaller.len() <= raw.len() - raw.len() / 8 => {
+                out.extend_from_slice(smaller);
+                true
+            }
+            Ok(_) => false,
+            Err(_) => {
+                // Never seen; a fresh context will do for the next record.
+                *slot = None;
+                false
+            }
+        }
+    })
 }
 
 fn decompress(stored: &[u8], raw: usize) -> Decoded<Vec<u8>> {
@@ -242,6 +270,17 @@ mod tests {
         assert!(record(&text).len() < text.len() / 4);
         for raw in [&b""[..], b"x", &text] {
             assert_eq!(open(&record(raw)).unwrap(), raw);
+        }
+    }
+
+    #[test]
+    fn what_does_not_shrink_does_not_keep_the_next_from_shrinking() {
+        let noise: Vec<u8> =
+            (0..10_000u64).flat_map(|at| blake3::hash(&at.to_le_bytes()).as_bytes()[..8].to_vec()).collect();
+        let text = b"the same words again and again, ".repeat(100);
+        for _ in 0..3 {
+            assert_eq!(record(&noise).len(), noise.len() + HEADER);
+            assert!(record(&text).len() < text.len() / 4);
         }
     }
 

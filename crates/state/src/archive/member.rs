@@ -144,8 +144,11 @@ fn sparse_form(pax: &Records) -> Result<Option<SparseForm>, &'static str> {
         (None | Some(b"0"), _) => {}
         _ => return Err("a sparse file of an unknown format"),
     }
-    // Format 0.1; format 0.0 repeats its keys, and those are refused.
-    let Some(map) = pax.get(b"GNU.sparse.map") else { return Ok(None) };
+    let Some(map) = pax.get(b"GNU.sparse.map") else {
+        // Format 0.0 has a record for each piece, under one key.
+        let old = pax.get(b"GNU.sparse.numblocks").is_some() || pax.get(b"GNU.sparse.offset").is_some();
+        return if old { Err("a sparse file of format 0.0") } else { Ok(None) };
+    };
     let numbers: Vec<u64> =
         map.split(|byte| *byte == b',').map(super::pax::parse_number).collect::<Result<_, _>>()?;
     if !numbers.len().is_multiple_of(2) {
