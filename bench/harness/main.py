@@ -72,7 +72,7 @@ def main(words, usage):
         return 0 if unknown <= {"-h", "--help"} else 2
     try:
         measure(chosen or [*ROWS, *LAYOUTS], "--quick" in options, "--render" in options)
-    except CommandFailed as failure:
+    except (CommandFailed, subprocess.CalledProcessError) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
     return 0

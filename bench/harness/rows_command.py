@@ -137,6 +137,9 @@ def checkout_between(bench):
         environment = git.index_of(targets[git])
         theirs = git.command(targets[git], "checkout", "-q", versions[git][which], env=environment)
         samples.add(git.name, "as it is", run(theirs).wall)
+        samples.add(ours.name, "diff of the two", run(ours.command("diff", *versions[ours])).wall)
+        trees = git.command(targets[git], "diff-tree", "-r", *versions[git])
+        samples.add(git.name, "diff of the two", run(trees).wall)
     samples.into(row, "ms", 1e3)
     row.at_most("≤ 10 ms", row.median(OURS, "as it is"), 10, "ms")
     return row

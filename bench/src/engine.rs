@@ -3,7 +3,6 @@
 //! Every round opens the store anew and does all kinds of work in turn, so that what disturbs the machine for a while
 //! disturbs them alike. The raw append that synced commits are compared with is taken between them.
 
-use std::error::Error;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
@@ -13,12 +12,11 @@ use std::time::Instant;
 use serde::Serialize;
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree, diff};
 
+use crate::Failure;
 use crate::plan::{Kind, Parameters, Plan};
 use crate::rng::Rng;
 use crate::stats::{Latency, Spread};
 use crate::text::{Language, Writer};
-
-type Failure = Box<dyn Error + Send + Sync>;
 
 /// Commits of each kind in a round.
 const COMMITS: usize = 200;

@@ -1,6 +1,5 @@
 //! BLAKE3 against SHA-256, alone and inside the whole path of a snapshot, on one core.
 
-use std::error::Error;
 use std::fs::OpenOptions;
 use std::hint::black_box;
 use std::io::Write;
@@ -12,11 +11,11 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use sha2::Digest;
 
+use crate::Failure;
 use crate::rng::Rng;
 use crate::stats::median;
 use crate::text::{Language, Writer};
 
-type Failure = Box<dyn Error>;
 type Hash = fn(&[u8]) -> [u8; 32];
 
 const HASHES: [(&str, Hash); 2] = [("blake3", blake3), ("sha256", sha256)];

@@ -4,7 +4,6 @@
 //! tree. Prototypes, not the engine: they answer which layout the engine should have, before and apart from it.
 //! The layouts take turns in every round, so that a noisy minute is shared by all.
 
-use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
@@ -16,10 +15,9 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 use rustix::io::ReadWriteFlags;
 use serde::Serialize;
 
+use crate::Failure;
 use crate::rng::Rng;
 use crate::stats::Latency;
-
-type Failure = Box<dyn Error>;
 
 const CHUNK: usize = 4 << 10;
 const NODE: usize = 3 << 10;

@@ -21,6 +21,9 @@ use args::Args;
 use history::History;
 use plan::{Parameters, Plan};
 
+/// Any failure ends the program with its message; the threads of a measurement hand theirs over.
+type Failure = Box<dyn Error + Send + Sync>;
+
 const USAGE: &str = "\
 usage: workspace-bench COMMAND …
 
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &str, mut args: Args) -> Result<(), Box<dyn Error>> {
+fn run(command: &str, mut args: Args) -> Result<(), Failure> {
     match command {
         "tree" => {
             let dir = args.path("DIR")?;
@@ -72,7 +75,7 @@ fn run(command: &str, mut args: Args) -> Result<(), Box<dyn Error>> {
             let (files, rounds) = (args.option("files", 100_000)?, args.option("rounds", 5)?);
             let json = args.json();
             args.finish()?;
-            Ok(engine::run(&dir, files, rounds, json)?)
+            engine::run(&dir, files, rounds, json)
         }
         "layouts" => {
             let dir = args.path("DIR")?;

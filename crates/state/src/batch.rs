@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
@@ -34,6 +34,7 @@ pub(crate) struct Batch {
     /// Whether the committer waits for every microsecond, and the next step will read what this one wrote.
     interactive: bool,
     state: Mutex<State>,
+    spilled: Condvar,
 }
 
 #[derive(Default)]
@@ -43,6 +44,8 @@ struct State {
     /// Objects in `buffer`; offsets count from its start.
     objects: Vec<Placed>,
     bulk: Vec<BulkPack>,
+    /// Writes into bulk packs that are under way.
+    spilling: usize,
 }
 
 /// An object and where it was put.
@@ -56,6 +59,7 @@ pub(crate) struct Placed {
 
 /// A pack that belongs to this batch until it commits. The open file is locked: a collection leaves
 /// packs alone that someone is writing.
+#[derive(Clone)]
 pub(crate) struct BulkPack {
     pub(crate) number: u32,
     pub(crate) file: Arc<File>,
@@ -64,7 +68,7 @@ pub(crate) struct BulkPack {
 }
 
 /// What a batch hands to its commit.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct Contents {
     pub(crate) buffer: Vec<u8>,
     pub(crate) objects: Vec<Placed>,
@@ -74,7 +78,13 @@ pub(crate) struct Contents {
 impl Batch {
     pub(crate) fn new(store: Store) -> Result<Self> {
         let guard = store.guard()?;
-        Ok(Self { store, _guard: guard, interactive: false, state: Mutex::default() })
+        Ok(Self {
+            store,
+            _guard: guard,
+            interactive: false,
+            state: Mutex::default(),
+            spilled: Condvar::new(),
+        })
     }
 
     /// A batch for a step of a search: quick to write, and its directories stay in memory.
@@ -90,10 +100,6 @@ impl Batch {
         }
     }
 
-    pub(crate) fn store(&self) -> &Store {
-        &self.store
-    }
-
     /// Puts a chunk.
     pub(crate) fn put_chunk(&self, content: &[u8]) -> Result<ChunkId> {
         let id = ChunkId::of(content);
@@ -102,7 +108,19 @@ impl Batch {
     }
 
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
-        if !self.lock().known.insert((kind, *id)) || self.is_stored(kind, id)? {
+        if !self.lock().known.insert((kind, *id)) {
+            return Ok(());
+        }
+        let done = self.put_unknown(kind, id, content);
+        if done.is_err() {
+            // Who tries again must not be told that it is there.
+            self.lock().known.remove(&(kind, *id));
+        }
+        done
+    }
+
+    fn put_unknown(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
+        if self.is_stored(kind, id)? {
             return Ok(());
         }
         let effort = self.effort(kind, content.len());
@@ -135,24 +153,30 @@ impl Batch {
 
     /// Moves the buffer into a bulk pack. The write happens outside the lock: others go on collecting.
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
-        let buffer = std::mem::take(&mut state.buffer);
-        let objects = std::mem::take(&mut state.objects);
-        let room = state.bulk.last().is_some_and(|pack| pack.end + buffer.len() as u64 <= BULK_MAX);
-        if !room {
+        let len = state.buffer.len() as u64;
+        if state.bulk.last().is_none_or(|pack| pack.end + len > BULK_MAX) {
             let pack = self.store.inner.create_bulk()?;
             state.bulk.push(pack);
         }
+        let buffer = std::mem::take(&mut state.buffer);
+        let objects = std::mem::take(&mut state.objects);
         let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just made") };
         let start = pack.end;
         pack.end += buffer.len() as u64;
         pack.objects
             .extend(objects.iter().map(|object| Placed { offset: object.offset + start as u32, ..*object }));
         let (file, number) = (Arc::clone(&pack.file), pack.number);
+        state.spilling += 1;
         drop(state);
-        failpoint::hit("bulk-write")
-            .and_then(|()| file.write_all_at(&buffer, start))
-            .at("write", &self.store.inner.packs.path(number))?;
-        Ok(self.lock())
+        let written = failpoint::hit("bulk-write").and_then(|()| file.write_all_at(&buffer, start));
+        let mut state = self.lock();
+        state.spilling -= 1;
+        self.spilled.notify_all();
+        if let Err(error) = written {
+            state.take_back(number, start, &buffer, &objects);
+            return Err(error).at("write", &self.store.inner.packs.path(number));
+        }
+        Ok(state)
     }
 
     /// Ends collecting. A batch that has spilled puts its last part into its pack as well.
@@ -161,8 +185,18 @@ impl Batch {
         if !state.bulk.is_empty() && !state.buffer.is_empty() {
             state = self.spill(state)?;
         }
+        while state.spilling > 0 {
+            state = self.spilled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
         let state = std::mem::take(&mut *state);
         Ok(Contents { buffer: state.buffer, objects: state.objects, bulk: state.bulk })
+    }
+
+    /// Takes back what a commit that failed did not make part of the store, for the next one.
+    pub(crate) fn put_back(&self, contents: Contents) {
+        let mut state = self.lock();
+        state.append(&contents.buffer, &contents.objects);
+        state.bulk.splice(0..0, contents.bulk);
     }
 
     /// Content whose chunks may be in the store or still in this batch.
@@ -195,6 +229,27 @@ impl Batch {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Puts encoded records behind those in the buffer.
+    fn append(&mut self, buffer: &[u8], objects: &[Placed]) {
+        let base = self.buffer.len() as u32;
+        self.buffer.extend_from_slice(buffer);
+        self.objects.extend(objects.iter().map(|object| Placed { offset: object.offset + base, ..*object }));
+    }
+
+    /// Undoes a write into a bulk pack that failed: its records are in memory again.
+    fn take_back(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
+        let end = start + buffer.len() as u64;
+        if let Some(pack) = self.bulk.iter_mut().find(|pack| pack.number == number) {
+            pack.objects.retain(|object| !(start..end).contains(&u64::from(object.offset)));
+            if pack.end == end {
+                pack.end = start;
+            }
+        }
+        self.append(buffer, objects);
     }
 }
 

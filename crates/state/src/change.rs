@@ -61,13 +61,23 @@ pub(crate) enum Change {
     RemovePin(PinId),
 }
 
+/// A place in the log: all before it is on disk once the log is synced this far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct LogEnd {
+    pub(crate) pack: u32,
+    pub(crate) end: u64,
+}
+
 /// The payload of a commit record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitRecord {
     pub(crate) sequence: u64,
     pub(crate) previous: [u8; 32],
-    /// Everything the log and the index knew before this commit was on disk before its record was written.
+    /// Every pack that commits before this one brought was on disk before its record was written.
     pub(crate) synced: bool,
+    /// How far the log was known to be on disk when the record was written. A synced commit before that
+    /// place was acknowledged, or could have been: recovery never gives it up.
+    pub(crate) durable: LogEnd,
     pub(crate) packs: Vec<u32>,
     pub(crate) changes: Vec<Change>,
 }
@@ -78,6 +88,8 @@ impl CommitRecord {
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.previous);
         out.push(u8::from(self.synced));
+        out.extend_from_slice(&self.durable.pack.to_le_bytes());
+        out.extend_from_slice(&self.durable.end.to_le_bytes());
         out.varint(self.packs.len() as u64);
         for pack in &self.packs {
             out.extend_from_slice(&pack.to_le_bytes());
@@ -95,11 +107,12 @@ impl CommitRecord {
             1 => true,
             _ => return Err(DecodeError("neither synced nor buffered")),
         };
+        let durable = LogEnd { pack: reader.u32()?, end: reader.u64()? };
         let packs = reader.count(4)?;
         let packs = (0..packs).map(|_| reader.u32()).collect::<Decoded<_>>()?;
         let changes = decode_changes(&mut reader)?;
         reader.end()?;
-        Ok(Self { sequence, previous, synced, packs, changes })
+        Ok(Self { sequence, previous, synced, durable, packs, changes })
     }
 }
 
@@ -110,6 +123,8 @@ pub(crate) struct CheckpointRecord {
     pub(crate) previous: [u8; 32],
     pub(crate) first: bool,
     pub(crate) last: bool,
+    /// Written by a rebuild: commits in older logs that it does not cover were given up for good.
+    pub(crate) cut: bool,
     pub(crate) changes: Vec<Change>,
 }
 
@@ -118,7 +133,7 @@ impl CheckpointRecord {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.previous);
-        out.push(u8::from(self.first) | u8::from(self.last) << 1);
+        out.push(u8::from(self.first) | u8::from(self.last) << 1 | u8::from(self.cut) << 2);
         encode_changes(&mut out, &self.changes);
         out
     }
@@ -128,12 +143,13 @@ impl CheckpointRecord {
         let sequence = reader.u64()?;
         let previous = reader.array()?;
         let flags = reader.u8()?;
-        if flags > 3 {
+        if flags > 7 {
             return Err(DecodeError("unknown flags of a checkpoint"));
         }
         let changes = decode_changes(&mut reader)?;
         reader.end()?;
-        Ok(Self { sequence, previous, first: flags & 1 != 0, last: flags & 2 != 0, changes })
+        let (first, last, cut) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        Ok(Self { sequence, previous, first, last, cut, changes })
     }
 }
 

@@ -23,7 +23,8 @@ use crate::snapshot::Snapshot;
 /// Changes in one record of a checkpoint.
 const PART: usize = 4096;
 
-/// Begins a new log with a checkpoint of what `txn` sees, on disk when this returns.
+/// Begins a new log with a checkpoint of what `txn` sees, on disk when this returns. Without an `old` log
+/// the state was rebuilt, and commits that are not part of it never will be.
 pub(crate) fn write(
     packs: &Packs,
     index: &Index,
@@ -42,6 +43,7 @@ pub(crate) fn write(
             previous: state.previous,
             first: part == 0,
             last: part + 1 == parts,
+            cut: old.is_none(),
             changes: changes[from..changes.len().min(from + PART)].to_vec(),
         };
         writing.append_record(Kind::Checkpoint, &record.encode())?;

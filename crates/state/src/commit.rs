@@ -16,13 +16,13 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use heed::{PutFlags, RwTxn};
 
 use crate::batch::{Contents, Placed};
-use crate::change::{Change, CommitRecord, Durability, Expect};
+use crate::change::{Change, CommitRecord, Durability, Expect, LogEnd};
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ChunkId, NodeId, SnapshotId};
@@ -58,13 +58,6 @@ pub(crate) struct Request {
     changes: Vec<Change>,
     durability: Durability,
     answer: Arc<Mutex<Option<Result<LogEnd>>>>,
-}
-
-/// A place in the log: all before it is on disk once the log is synced this far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-struct LogEnd {
-    pack: u32,
-    end: u64,
 }
 
 #[derive(Default)]
@@ -182,15 +175,19 @@ impl Inner {
             }
             self.index.put_log_state(&mut txn, &state)?;
             failpoint::hit("before-index").at("commit to", &self.path)?;
-            txn.commit()?;
+            self.index.commit(txn)?;
             failpoint::hit("after-index").at("commit to", &self.path)?;
         }
         Ok(results)
     }
 
-    /// Packs of earlier buffered commits reach the disk before a synced commit is written.
+    /// Packs of earlier buffered commits, and of those in the same group, reach the disk before a synced
+    /// commit is written.
     pub(crate) fn settle_unsynced(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
         let index = &self.index;
+        for request in group.iter().filter(|request| request.durability == Durability::Buffered) {
+            self.sync_bulk(&request.contents)?;
+        }
         if index.unsynced.is_empty(txn)? {
             return Ok(());
         }
@@ -209,6 +206,16 @@ impl Inner {
         Ok(index.unsynced.clear(txn)?)
     }
 
+    /// Makes everything committed so far durable, buffered commits included.
+    pub(crate) fn sync_packs(&self) -> Result<()> {
+        let mut txn = self.index.write()?;
+        self.settle_unsynced(&mut txn, &[])?;
+        if let Some(state) = self.index.log_state(&txn)? {
+            self.log_file(state.pack)?.sync_data().at("sync", &self.packs.path(state.pack))?;
+        }
+        self.index.commit(txn)
+    }
+
     /// Appends the commit record to the log's next bytes and makes its changes.
     fn record(
         &self,
@@ -222,6 +229,7 @@ impl Inner {
             sequence: state.sequence,
             previous: state.previous,
             synced: request.durability == Durability::Synced,
+            durable: lock(&self.committer.sync).done,
             packs: request.contents.bulk.iter().map(|pack| pack.number).collect(),
             changes: request.changes.clone(),
         };
@@ -239,13 +247,17 @@ impl Inner {
             let offset = (base + u64::from(object.offset)) as u32;
             self.insert(txn, object, Location { pack: log, offset, len: object.len })?;
         }
+        // In key order LMDB fills its pages one after the other, to the brim.
+        let mut objects: Vec<(&Placed, Location)> = contents
+            .bulk
+            .iter()
+            .flat_map(|pack| pack.objects.iter().map(|object| (object, pack.location(object))))
+            .collect();
+        objects.sort_unstable_by_key(|(object, _)| object.id);
+        for (object, location) in objects {
+            self.insert(txn, object, location)?;
+        }
         for pack in &contents.bulk {
-            let mut objects: Vec<&Placed> = pack.objects.iter().collect();
-            // In key order LMDB fills pages one after the other.
-            objects.sort_unstable_by_key(|object| object.id);
-            for object in objects {
-                self.insert(txn, object, pack.location(object))?;
-            }
             self.index.packs.put(txn, &pack.number.to_be_bytes(), &[])?;
             if request.durability == Durability::Buffered {
                 self.index.unsynced.put(txn, &pack.number.to_be_bytes(), &[])?;
@@ -420,14 +432,14 @@ impl Inner {
         let number = state.next_pack;
         state.next_pack += 1;
         self.index.put_log_state(&mut txn, &state)?;
-        txn.commit()?;
+        self.index.commit(txn)?;
         Ok(number)
     }
 
     pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
         let mut log = lock(&self.committer.log);
         match &*log {
-            Some((number, file)) if *number == pack => Ok(Arc::clone(file)),
+            Some((number, file)) if *number == pack && has_name(file) => Ok(Arc::clone(file)),
             _ => {
                 let file = Arc::new(self.packs.open_for_writing(pack)?);
                 *log = Some((pack, Arc::clone(&file)));
@@ -510,6 +522,11 @@ fn start_writeback(file: &File, offset: u64, len: u64) {
     unsafe {
         libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
     }
+}
+
+/// A commit that failed right after it began a log leaves a pack whose number the next one takes again.
+fn has_name(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.nlink() > 0)
 }
 
 /// Closes the log's pack, if there is one, and begins a new one. What the old one holds is on disk before

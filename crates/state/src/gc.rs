@@ -37,6 +37,8 @@ use crate::store::{Inner, Store};
 
 /// A pack is rewritten when this part of it is dead (of 100).
 const REWRITE_PERCENT: u64 = 50;
+/// A log smaller than this is left alone.
+const LOG_WORTH_CLOSING: u64 = 4 << 20;
 /// Files without a use are left alone for so long: their maker may be about to lock them.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -110,6 +112,16 @@ type Live = HashSet<Short>;
 /// Objects that nothing reached, and where they are.
 type Dead = Vec<(ObjectId, Location)>;
 
+/// How to mark.
+#[derive(Clone, Copy)]
+enum Marking<'a> {
+    /// On all cores.
+    Parallel(&'a dyn Progress),
+    /// In this thread. Who holds the index's write lock must not wait for other threads: all of them may be
+    /// committing, that is, waiting for that lock.
+    Alone,
+}
+
 /// Ids of the snapshots and pins that were marked.
 type Seen = HashSet<Vec<u8>>;
 
@@ -127,7 +139,7 @@ impl Inner {
         let mut live = Live::new();
         let mut seen = Seen::new();
         let roots = self.roots(&txn, &mut seen)?;
-        self.mark(&txn, roots, &mut live, progress)?;
+        self.mark(&txn, roots, &mut live, Marking::Parallel(progress))?;
         let mut dead = Vec::new();
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(&txn)? {
@@ -171,38 +183,22 @@ impl Inner {
 
     /// Adds to `live` what `roots` reach. Damage found on the way stops the collection: what lies behind
     /// it cannot be told from garbage.
-    fn mark(
-        &self,
-        txn: &RoTxn<'_>,
-        roots: Vec<ObjectId>,
-        live: &mut Live,
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    fn mark(&self, txn: &RoTxn<'_>, roots: Vec<ObjectId>, live: &mut Live, how: Marking<'_>) -> Result<()> {
         let mut wave: Vec<ObjectId> = roots.into_iter().filter(|root| live.insert(short(root))).collect();
         while !wave.is_empty() {
-            progress.advance(wave.len() as u64);
+            if let Marking::Parallel(progress) = how {
+                progress.advance(wave.len() as u64);
+            }
             let mut located = Vec::with_capacity(wave.len());
             for (kind, id) in &wave {
                 let location = self.index.live(txn, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
                 located.push((*id, location));
             }
-            let found: Vec<Vec<ObjectId>> = located
-                .par_iter()
-                .map(|(id, location)| {
-                    let node = self
-                        .packs
-                        .read(*location, Kind::Node, id)?
-                        .ok_or_else(|| missing(Kind::Node, *id))?;
-                    let mut found = Vec::new();
-                    references_of(node, &mut |object| found.push(object)).map_err(|source| {
-                        StoreError::Undecodable {
-                            what: format!("node {}", crate::id::NodeId::from_bytes(*id)),
-                            source,
-                        }
-                    })?;
-                    Ok(found)
-                })
-                .collect::<Result<_>>()?;
+            let read = |(id, location): &([u8; 32], Location)| self.references_at(id, *location);
+            let found: Vec<Vec<ObjectId>> = match how {
+                Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
+                Marking::Alone => located.iter().map(read).collect::<Result<_>>()?,
+            };
             wave = found
                 .into_iter()
                 .flatten()
@@ -210,6 +206,17 @@ impl Inner {
                 .collect();
         }
         Ok(())
+    }
+
+    /// What the node stored at `location` refers to.
+    fn references_at(&self, id: &[u8; 32], location: Location) -> Result<Vec<ObjectId>> {
+        let node = self.packs.read(location, Kind::Node, id)?.ok_or_else(|| missing(Kind::Node, *id))?;
+        let mut found = Vec::new();
+        references_of(node, &mut |object| found.push(object)).map_err(|source| StoreError::Undecodable {
+            what: format!("node {}", crate::id::NodeId::from_bytes(*id)),
+            source,
+        })?;
+        Ok(found)
     }
 
     /// Moves what is dead out of sight, unless it came to life since it was looked at.
@@ -221,7 +228,7 @@ impl Inner {
         let mut txn = self.index.write()?;
         let mut seen = seen.clone();
         let roots = self.roots(&txn, &mut seen)?;
-        self.mark(&txn, roots, &mut live, &crate::progress::Quiet)?;
+        self.mark(&txn, roots, &mut live, Marking::Alone)?;
         let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
         state.epoch += 1;
         for (object, location) in dead {
@@ -234,7 +241,7 @@ impl Inner {
             self.index.condemned.put(&mut txn, &condemned_key(*kind, id), &row)?;
         }
         self.index.put_log_state(&mut txn, &state)?;
-        Ok(txn.commit()?)
+        self.index.commit(txn)
     }
 
     /// Deletes condemned objects nobody can rely on any more; says how many bytes must wait.
@@ -263,11 +270,12 @@ impl Inner {
         for key in gone {
             self.index.condemned.delete(&mut txn, &key)?;
         }
-        txn.commit()?;
+        self.index.commit(txn)?;
         Ok(waiting)
     }
 
     fn rewrite_packs(&self, report: &mut GcReport, progress: &dyn Progress) -> Result<()> {
+        self.close_wasteful_log()?;
         let plan = self.plan_rewrite()?;
         if plan.packs.is_empty() {
             return Ok(());
@@ -289,6 +297,29 @@ impl Inner {
         let moved_bytes: u64 = moved.iter().map(|(_, _, to)| u64::from(to.len)).sum();
         report.freed_bytes = report.freed_bytes.saturating_sub(moved_bytes);
         self.packs.sync_directory()
+    }
+
+    /// The log of a store that takes small steps holds nearly everything: when most of it is dead a new one
+    /// begins, so that it can be rewritten like any other pack.
+    fn close_wasteful_log(&self) -> Result<()> {
+        self.mark_written()?;
+        let mut txn = self.index.write()?;
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
+        let mut used = 0;
+        self.for_each_object(&txn, |_, location| {
+            if location.pack == state.pack {
+                used += u64::from(location.len);
+            }
+        })?;
+        if state.end < LOG_WORTH_CLOSING
+            || state.end.saturating_sub(used) * 100 <= state.end * REWRITE_PERCENT
+        {
+            return Ok(());
+        }
+        self.settle_unsynced(&mut txn, &[])?;
+        let old = self.log_file(state.pack)?;
+        checkpoint::write(&self.packs, &self.index, &mut txn, state, Some(&old))?;
+        self.index.commit(txn)
     }
 
     /// Which packs go, and which objects must move first.
@@ -414,7 +445,7 @@ impl Inner {
             let old = self.log_file(state.pack)?;
             checkpoint::write(&self.packs, &self.index, &mut txn, state, Some(&old))?;
         }
-        Ok(txn.commit()?)
+        self.index.commit(txn)
     }
 
     /// Removes files that a killed process left in the packs' directory.

@@ -90,30 +90,60 @@ impl Store {
 
     /// The newest snapshot that both descend from.
     pub fn common_ancestor(&self, a: &SnapshotId, b: &SnapshotId) -> Result<Option<SnapshotId>> {
-        // Both histories are walked newest first together; who was reached from both sides is common.
-        let mut open = BinaryHeap::new();
-        let mut sides: HashMap<SnapshotId, u8> = HashMap::new();
-        for (id, side) in [(a, 1), (b, 2)] {
-            *sides.entry(*id).or_insert(0) |= side;
-            open.push(Newest(self.snapshot(id)?));
-        }
-        let mut done = HashSet::new();
-        while let Some(Newest(snapshot)) = open.pop() {
-            let side = sides[&snapshot.id];
-            if side == 3 {
-                return Ok(Some(snapshot.id));
+        // Both histories are walked newest first together. Who was reached from both sides is common; what
+        // is behind a common one is no answer, even if a wrong clock made it look newer.
+        let mut walk = Walk::default();
+        walk.reach(self.snapshot(a)?, FROM_A);
+        walk.reach(self.snapshot(b)?, FROM_B);
+        let mut common = Vec::new();
+        while let Some((snapshot, mut marks)) = walk.next() {
+            if marks & (FROM_A | FROM_B) == FROM_A | FROM_B {
+                if marks & BEHIND == 0 {
+                    common.push((snapshot.time, snapshot.id));
+                }
+                marks |= BEHIND;
             }
-            if !done.insert((snapshot.id, side)) {
-                continue;
-            }
-            for parent in snapshot.parents {
-                if let Some(parent) = self.find_snapshot(&parent)? {
-                    *sides.entry(parent.id).or_insert(0) |= side;
-                    open.push(Newest(parent));
+            for parent in &snapshot.parents {
+                if let Some(parent) = self.find_snapshot(parent)? {
+                    walk.reach(parent, marks);
                 }
             }
         }
-        Ok(None)
+        common.retain(|(_, id)| walk.marks[id] & BEHIND == 0);
+        Ok(common.into_iter().max().map(|(_, id)| id))
+    }
+}
+
+const FROM_A: u8 = 1;
+const FROM_B: u8 = 2;
+/// Before a snapshot that both sides have.
+const BEHIND: u8 = 4;
+
+/// A walk along two histories at once, newest first.
+#[derive(Default)]
+struct Walk {
+    open: BinaryHeap<Newest>,
+    marks: HashMap<SnapshotId, u8>,
+}
+
+impl Walk {
+    /// Adds to what is known about a snapshot; it is looked at again if that is news.
+    fn reach(&mut self, snapshot: Snapshot, marks: u8) {
+        let known = self.marks.entry(snapshot.id).or_insert(0);
+        if *known | marks != *known {
+            *known |= marks;
+            self.open.push(Newest(snapshot));
+        }
+    }
+
+    /// The next snapshot and what is known about it; nothing when all that are left are behind an answer.
+    fn next(&mut self) -> Option<(Snapshot, u8)> {
+        if self.open.iter().all(|Newest(snapshot)| self.marks[&snapshot.id] & BEHIND != 0) {
+            return None;
+        }
+        let Newest(snapshot) = self.open.pop()?;
+        let marks = self.marks[&snapshot.id];
+        Some((snapshot, marks))
     }
 }
 

@@ -3,19 +3,28 @@
 //! Never synced by a commit: what it says can be rebuilt from the packs (see `recovery.rs`). A killed
 //! process leaves it consistent; a crashed machine may not, which the boot mark finds out.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use crate::codec::{Decoded, Reader};
-use crate::error::{Result, StoreError};
+use crate::error::{IoContext, Result, StoreError};
 use crate::pack::Location;
 use crate::record::Kind;
 
 /// Address space, not memory or disk: room for about half a billion objects.
 const MAP_SIZE: usize = 64 << 30;
 const READERS_MAX: u32 = 1024;
+/// Room for the table of readers, 64 bytes each, and what comes before it.
+const LOCK_FILE: u64 = 72 << 10;
+/// A disk with less room than this in bytes is full.
+const FULL: u64 = 1 << 20;
 
 pub(crate) type Table = Database<Bytes, Bytes>;
 pub(crate) type ReadTxn<'a> = RoTxn<'a, WithoutTls>;
@@ -100,9 +109,10 @@ impl Index {
         // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the
         // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises.
         unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD) };
+        reserve_lock_file(directory)?;
         // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while
         // the store's lock is held.
-        let env = unsafe { options.open(directory)? };
+        let env = unsafe { options.open(directory).map_err(|error| explain(error, directory))? };
         env.clear_stale_readers()?;
         let mut txn = env.write_txn()?;
         let mut table = |name: &str| env.create_database(&mut txn, Some(name));
@@ -122,7 +132,7 @@ impl Index {
             meta: table("meta")?,
             env: env.clone(),
         };
-        txn.commit()?;
+        index.commit(txn)?;
         Ok(index)
     }
 
@@ -132,6 +142,11 @@ impl Index {
 
     pub(crate) fn write(&self) -> Result<RwTxn<'_>> {
         Ok(self.env.write_txn()?)
+    }
+
+    /// Commits.
+    pub(crate) fn commit(&self, txn: RwTxn<'_>) -> Result<()> {
+        txn.commit().map_err(|error| explain(error, self.env.path()))
     }
 
     pub(crate) fn log_state(&self, txn: &RoTxn<'_>) -> Result<Option<LogState>> {
@@ -162,6 +177,44 @@ impl Index {
         }
         Ok(self.condemned.get(txn, &condemned_key(kind, id))?.and_then(Location::decode))
     }
+}
+
+/// LMDB maps its lock file into memory and writes to it there: where that has no room, the process dies of it.
+/// So it is given its room before.
+fn reserve_lock_file(directory: &Path) -> Result<()> {
+    let path = directory.join("lock.mdb");
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = file.at("open", &path)?;
+    let meta = file.metadata().at("stat", &path)?;
+    if meta.blocks() * 512 >= LOCK_FILE {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, LOCK_FILE) {
+        // Nothing is in it yet, so nothing is overwritten.
+        Err(Errno::OPNOTSUPP) if meta.len() == 0 => {
+            file.write_all_at(&[0; LOCK_FILE as usize], 0).at("write", &path)
+        }
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        other => other.at("write", &path),
+    }
+}
+
+/// A disk without room is said to be one: LMDB calls a write that was cut short an I/O error.
+fn explain(error: heed::Error, directory: &Path) -> StoreError {
+    match &error {
+        heed::Error::Io(source) if is_no_room(source, directory) => StoreError::Io {
+            action: "write the index in",
+            path: directory.to_owned(),
+            source: Errno::NOSPC.into(),
+        },
+        _ => StoreError::from(error),
+    }
+}
+
+fn is_no_room(error: &io::Error, path: &Path) -> bool {
+    let full = || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < FULL);
+    let cut_short = error.raw_os_error() == Some(Errno::IO.raw_os_error());
+    error.kind() == io::ErrorKind::StorageFull || (cut_short && full())
 }
 
 pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {

@@ -96,6 +96,8 @@ impl Packs {
         header[12..].copy_from_slice(&pack.to_le_bytes());
         file.write_all_at(&header, 0).at("write", &new)?;
         fs::rename(&new, &path).at("rename", &new)?;
+        // Its number may have been that of a pack that was given up before it was used.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
         Ok(file)
     }
 
@@ -197,46 +199,56 @@ impl Packs {
 
     /// Goes through the intact records of a pack.
     ///
-    /// A header of zeros is the end. Damaged bytes are skipped up to the next intact record, so that one
-    /// flipped bit costs one record.
+    /// A header of zeros behind an intact record of a log is the end. Damaged bytes are skipped up to the
+    /// next intact record, so that one flipped bit costs one record, wherever it is.
     pub(crate) fn scan(
         &self,
         pack: u32,
         mut record: impl FnMut(Location, &Header, &[u8]) -> Result<()>,
-    ) -> Result<Scan> {
+    ) -> Result<Role> {
         let path = self.path(pack);
         let file = File::open(&path).at("open", &path)?;
         let length = file.metadata().at("stat", &path)?.len();
-        let mut head = [0; PACK_HEADER as usize];
-        if file.read_exact_at(&mut head, 0).is_err() || &head[..8] != MAGIC {
-            return Ok(Scan { role: None });
-        }
-        let role = match head[8] {
-            1 => Some(Role::Log),
-            2 => Some(Role::Bulk),
-            _ => None,
-        };
+        let mut role = read_role(&file);
         let mut window = Window::new(&file, length);
         let mut at = PACK_HEADER;
+        let mut in_damage = false;
         while at + HEADER as u64 <= length {
             match window.record(at).at("read", &path)? {
                 Found::Record(header, stored) => {
                     let location = Location { pack, offset: at as u32, len: header.total() as u32 };
                     record(location, &header, stored)?;
                     at += header.total();
+                    in_damage = false;
+                    if matches!(header.kind, Kind::Commit | Kind::Checkpoint) {
+                        role = Some(Role::Log);
+                    }
                 }
-                Found::End => break,
-                Found::Damage => at += 1,
+                Found::End if role == Some(Role::Log) && !in_damage => break,
+                // Zeros may be part of what is damaged; a record never begins with one.
+                Found::End => {
+                    at = window.next_nonzero(at).at("read", &path)?;
+                    in_damage = true;
+                }
+                Found::Damage => {
+                    at += 1;
+                    in_damage = true;
+                }
             }
         }
-        Ok(Scan { role })
+        Ok(role.unwrap_or(Role::Bulk))
     }
 }
 
-/// What a scan of a pack found.
-pub(crate) struct Scan {
-    /// `None` when the file does not even begin like a pack.
-    pub(crate) role: Option<Role>,
+/// What a pack's header says it is for, if that can be read.
+fn read_role(file: &File) -> Option<Role> {
+    let mut head = [0; PACK_HEADER as usize];
+    file.read_exact_at(&mut head, 0).ok()?;
+    match (head.starts_with(MAGIC), head[8]) {
+        (true, 1) => Some(Role::Log),
+        (true, 2) => Some(Role::Bulk),
+        _ => None,
+    }
 }
 
 enum Found<'a> {
@@ -271,6 +283,18 @@ impl<'a> Window<'a> {
         let stored = self.at(at + HEADER as u64, header.stored as usize)?;
         let intact = header.is_intact(&head, stored);
         Ok(if intact { Found::Record(header, stored) } else { Found::Damage })
+    }
+
+    /// The first place at or behind `at` that is not zero, or the end.
+    fn next_nonzero(&mut self, mut at: u64) -> std::io::Result<u64> {
+        while at < self.length {
+            let len = (self.length - at).min(4096) as usize;
+            match self.at(at, len)?.iter().position(|byte| *byte != 0) {
+                Some(zeros) => return Ok(at + zeros as u64),
+                None => at += len as u64,
+            }
+        }
+        Ok(at)
     }
 
     fn at(&mut self, offset: u64, len: usize) -> std::io::Result<&[u8]> {

@@ -1,9 +1,12 @@
 //! Rebuilding the index from the packs, after a crash of the machine or on request.
 //!
-//! The log is replayed from its last complete checkpoint. A commit that was never synced may miss content
-//! that never reached the disk: then it and all after it are as if they had never been made. Everything a
-//! synced commit promised is kept, damaged or not, for `verify` to judge. The rebuild ends with a new log
-//! that begins with a checkpoint, so what was left out stays out.
+//! The log is replayed from its last complete checkpoint. Up to the last synced commit that some record
+//! knows to have reached the disk, everything is kept, damaged or not, for `verify` to judge. Behind that,
+//! what the disk holds may have gaps, and leftovers of killed writers: a commit counts only if it follows
+//! the one before it and all its content is there; the first that does not, and all after it, are as if
+//! they had never been made. If the machine did not crash, nothing acknowledged is missing, and only what
+//! does not follow is looked at so closely. The rebuild ends with a new log that begins with a checkpoint, so what was
+//! left out stays out.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -11,11 +14,11 @@ use std::path::Path;
 
 use heed::RwTxn;
 
-use crate::change::{Change, CheckpointRecord, CommitRecord};
+use crate::change::{Change, CheckpointRecord, CommitRecord, LogEnd};
 use crate::checkpoint;
 use crate::error::{IoContext, Result};
 use crate::index::{Index, LogState};
-use crate::pack::{Location, Packs, Role, sync_directory};
+use crate::pack::{Location, PACK_HEADER, Packs, Role, sync_directory};
 use crate::pin;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
@@ -23,9 +26,13 @@ use crate::store::{boot_id, remove_if_there, replace_file};
 
 /// Rebuilds the index of the store in `path`. The caller holds the store's lock exclusively.
 pub(crate) fn rebuild(path: &Path) -> Result<()> {
-    // Until the end, whoever opens the store must rebuild as well.
+    let crashed = may_have_crashed(path);
+    // Until the end, whoever opens the store must rebuild as well, and from as little.
+    replace_file(
+        &path.join("boot"),
+        if crashed { "rebuilding".to_owned() } else { rebuilding() }.as_bytes(),
+    )?;
     remove_if_there(&path.join("clean"))?;
-    replace_file(&path.join("boot"), b"rebuilding")?;
     sync_directory(path)?;
     let directory = path.join("index");
     if directory.exists() {
@@ -38,12 +45,23 @@ pub(crate) fn rebuild(path: &Path) -> Result<()> {
     {
         let index = Index::open(&directory)?;
         let mut txn = index.write()?;
-        replay(&packs, &found, &index, &mut txn)?;
-        txn.commit()?;
+        replay(&packs, &found, &index, &mut txn, crashed)?;
+        index.commit(txn)?;
         index.env.force_sync()?;
     }
     replace_file(&path.join("boot"), boot_id().as_bytes())?;
     sync_directory(path)
+}
+
+/// Whether the machine may have crashed since the packs were last written.
+fn may_have_crashed(path: &Path) -> bool {
+    let written_in = fs::read_to_string(path.join("boot")).unwrap_or_default();
+    !path.join("clean").exists() && written_in != boot_id() && written_in != rebuilding()
+}
+
+/// The boot mark of a rebuild that no crash came before.
+fn rebuilding() -> String {
+    format!("rebuilding in {}", boot_id())
 }
 
 /// Everything intact in the packs.
@@ -56,8 +74,15 @@ struct Found {
 }
 
 enum LogItem {
-    Commit { id: [u8; 32], record: CommitRecord },
+    Commit(LoggedCommit),
     Checkpoint(CheckpointRecord),
+}
+
+struct LoggedCommit {
+    id: [u8; 32],
+    record: CommitRecord,
+    /// Where its record ends.
+    end: LogEnd,
 }
 
 impl Found {
@@ -66,17 +91,20 @@ impl Found {
         for pack in packs.list()? {
             found.last_pack = found.last_pack.max(pack);
             let mut log = Vec::new();
-            let scan = packs.scan(pack, |location, header, stored| {
+            let role = packs.scan(pack, |location, header, stored| {
                 match header.kind {
                     Kind::Chunk | Kind::Node => {
                         found.objects.insert((header.kind, header.id), location);
                     }
                     // A record that is intact and yet unreadable is not ours to guess at.
                     Kind::Commit => log.extend(
-                        header
-                            .open(stored)
-                            .and_then(|payload| CommitRecord::decode(&payload))
-                            .map(|record| LogItem::Commit { id: header.id, record }),
+                        header.open(stored).and_then(|payload| CommitRecord::decode(&payload)).map(
+                            |record| {
+                                let end = u64::from(location.offset) + u64::from(location.len);
+                                let end = LogEnd { pack, end };
+                                LogItem::Commit(LoggedCommit { id: header.id, record, end })
+                            },
+                        ),
                     ),
                     Kind::Checkpoint => log.extend(
                         header
@@ -87,10 +115,8 @@ impl Found {
                 }
                 Ok(())
             })?;
-            if scan.role.is_some() {
-                found.packs.push(pack);
-            }
-            if scan.role == Some(Role::Log) {
+            found.packs.push(pack);
+            if role == Role::Log {
                 found.log.append(&mut log);
             }
         }
@@ -98,10 +124,10 @@ impl Found {
     }
 
     /// The records after the last complete checkpoint, and that checkpoint.
-    fn tail(&self) -> (Vec<&CheckpointRecord>, Vec<(&[u8; 32], &CommitRecord)>) {
+    fn tail(&self) -> (Vec<&CheckpointRecord>, Vec<&LoggedCommit>) {
         let mut checkpoint: Vec<&CheckpointRecord> = Vec::new();
         let mut open: Vec<&CheckpointRecord> = Vec::new();
-        let mut commits: Vec<(&[u8; 32], &CommitRecord)> = Vec::new();
+        let mut commits: Vec<&LoggedCommit> = Vec::new();
         for item in &self.log {
             match item {
                 LogItem::Checkpoint(part) => {
@@ -111,25 +137,37 @@ impl Found {
                     open.push(part);
                     if part.last && open.first().is_some_and(|part| part.first) {
                         checkpoint = std::mem::take(&mut open);
-                        // One that was written but never taken into use is behind its predecessor's log.
-                        let covered = checkpoint[0].sequence;
-                        commits.retain(|(_, commit)| commit.sequence > covered);
+                        // One that was written but never taken into use is behind its predecessor's log,
+                        // unless a rebuild wrote it: then what it does not cover was given up.
+                        let (covered, cut) = (checkpoint[0].sequence, checkpoint[0].cut);
+                        commits.retain(|commit| !cut && commit.record.sequence > covered);
                     }
                 }
-                LogItem::Commit { id, record } => {
-                    let last = commits.last().map(|(_, last)| last.sequence);
+                LogItem::Commit(commit) => {
+                    let last = commits.last().map(|last| last.record.sequence);
                     let last = last.or_else(|| checkpoint.first().map(|part| part.sequence));
-                    if last.is_none_or(|last| record.sequence > last) {
-                        commits.push((id, record));
+                    if last.is_none_or(|last| commit.record.sequence > last) {
+                        commits.push(commit);
                     }
                 }
             }
         }
         (checkpoint, commits)
     }
+
+    /// How far the log is known to have been on disk. A log is synced before the next one begins.
+    fn durable(&self) -> LogEnd {
+        let of_commit = |item: &LogItem| match item {
+            LogItem::Commit(commit) => {
+                Some(commit.record.durable.max(LogEnd { pack: commit.end.pack, end: PACK_HEADER }))
+            }
+            LogItem::Checkpoint(_) => None,
+        };
+        self.log.iter().filter_map(of_commit).max().unwrap_or_default()
+    }
 }
 
-fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
+fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, crashed: bool) -> Result<()> {
     let (checkpoint, commits) = found.tail();
     let mut state = LogState { next_pack: found.last_pack + 1, epoch: 1, ..LogState::default() };
     for part in &checkpoint {
@@ -139,22 +177,31 @@ fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>) -> R
             index.apply(txn, change)?;
         }
     }
-    let promised = commits.iter().rposition(|(_, commit)| commit.synced).map_or(0, |last| last + 1);
+    let durable = found.durable();
+    let promised = commits.iter().rposition(|commit| commit.record.synced && commit.end <= durable);
+    let promised = promised.map_or(0, |last| last + 1);
     let mut whole = Reach::new(packs, found);
-    for (position, (id, commit)) in commits.iter().enumerate() {
-        if position >= promised && !whole.has_all(&roots(&commit.changes))? {
-            break;
+    for (position, LoggedCommit { id, record, .. }) in commits.into_iter().enumerate() {
+        let follows = record.previous == state.previous;
+        if position >= promised && (crashed || !follows) {
+            let whole = whole.has_all(&roots(&record.changes))?;
+            if !whole || (crashed && !follows) {
+                break;
+            }
         }
-        state.sequence = commit.sequence;
-        state.previous = **id;
-        for change in &commit.changes {
+        state.sequence = record.sequence;
+        state.previous = *id;
+        for change in &record.changes {
             index.apply(txn, change)?;
         }
     }
     index_reachable(packs, found, index, txn)?;
     for pack in &found.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;
+        // The checkpoint promises all of it, and the machine may not have crashed at all.
+        packs.open_for_writing(*pack)?.sync_data().at("sync", &packs.path(*pack))?;
     }
+    packs.sync_directory()?;
     checkpoint::write(packs, index, txn, state, None)?;
     Ok(())
 }

@@ -47,8 +47,9 @@ impl Sessions {
     pub(crate) fn guard(self: &Arc<Self>, epoch: impl Fn() -> Result<u64>) -> Result<Guard> {
         loop {
             let now = epoch()?;
-            self.change(|held| *held.entry(now).or_insert(0) += 1)?;
+            // Made first: if the epoch cannot be published, dropping it takes the entry back.
             let guard = Guard { sessions: Arc::clone(self), epoch: now };
+            self.change(|held| *held.entry(now).or_insert(0) += 1)?;
             if epoch()? == now {
                 return Ok(guard);
             }

@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use heed::MdbError;
 use rustix::fs::{FlockOperation, flock};
+use uuid::Uuid;
 
 use crate::batch::Batch;
 use crate::cache::Cache;
@@ -28,7 +30,7 @@ use crate::commit::Committer;
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::{ChunkId, NodeId};
 use crate::index::Index;
-use crate::pack::{Packs, sync_directory};
+use crate::pack::{PACK_HEADER, Packs, sync_directory};
 use crate::page::Page;
 use crate::record::Kind;
 use crate::recovery;
@@ -166,9 +168,23 @@ impl Inner {
             }
             flock(&lock, FlockOperation::LockShared).at("lock", &path)?;
         }
-        let index = open_index(&path)?;
+        let packs = Packs::new(path.join("packs"));
+        let mut index = open_index(&path);
+        if is_unusable(&index, &packs)? {
+            drop(index);
+            flock(&lock, FlockOperation::Unlock).at("unlock", &path)?;
+            lock_exclusively(&lock, &path)?;
+            index = open_index(&path);
+            if is_unusable(&index, &packs)? {
+                drop(index);
+                recovery::rebuild(&path)?;
+                index = open_index(&path);
+            }
+            flock(&lock, FlockOperation::LockShared).at("lock", &path)?;
+        }
+        let index = index?;
         Ok(Self {
-            packs: Packs::new(path.join("packs")),
+            packs,
             sessions: Arc::new(Sessions::new(path.join("sessions"))),
             committer: Committer::default(),
             pages: Cache::new(PAGE_CACHE),
@@ -224,6 +240,8 @@ impl Inner {
         if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(());
         }
+        // What the index refers to comes first.
+        self.sync_packs()?;
         self.index.env.force_sync()?;
         replace_file(&self.path.join("clean"), b"")?;
         sync_directory(&self.path)
@@ -251,27 +269,38 @@ fn open_index(path: &Path) -> Result<Index> {
     }
 }
 
-/// What a store whose making was interrupted may hold.
-const OWN: [&str; 7] = ["packs", "index", "sessions", "pins", "directories", "lock", "format.new"];
+/// What a store whose making was interrupted, or is going on elsewhere, may hold.
+const OWN: [&str; 7] = ["packs", "index", "sessions", "pins", "directories", "lock", "format"];
 
 fn create(path: &Path) -> Result<()> {
     let mut entries = fs::read_dir(path).at("list", path)?;
     let foreign = entries.any(|entry| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name();
-            !OWN.iter().any(|own| name == *own)
+            !OWN.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.new")
         })
     });
-    if foreign {
+    let format = path.join("format");
+    if foreign && !format.exists() {
         return Err(StoreError::NotAStore { path: path.to_owned() });
+    }
+    // Of several processes that make a store one does, and the others wait for it.
+    let lock = open_lock(path)?;
+    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if format.exists() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if format.exists() {
+        return Ok(());
     }
     for part in ["packs", "index", "sessions", "pins", "directories"] {
         let part = path.join(part);
         fs::create_dir_all(&part).at("create", &part)?;
     }
-    open_lock(path)?;
     // The version comes last: a directory with one is a whole store.
-    replace_file(&path.join("format"), format!("{FORMAT_LINE}{FORMAT}\n").as_bytes())?;
+    replace_file(&format, format!("{FORMAT_LINE}{FORMAT}\n").as_bytes())?;
     sync_directory(path)
 }
 
@@ -307,12 +336,43 @@ fn lock_exclusively(lock: &File, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether the index, though nothing says that it is behind the packs, is not the one over these packs: it
+/// is no index at all, or a new one.
+fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
+    let index = match index {
+        Ok(index) => index,
+        Err(StoreError::Index { source: heed::Error::Mdb(error) }) => {
+            return Ok(matches!(
+                error,
+                MdbError::Invalid | MdbError::Corrupted | MdbError::VersionMismatch | MdbError::PageNotFound
+            ));
+        }
+        Err(_) => return Ok(false),
+    };
+    {
+        let txn = index.read()?;
+        if index.log_state(&txn)?.is_some() {
+            return Ok(false);
+        }
+    }
+    // The first commit ever makes its pack before the index knows of it, and holds this lock meanwhile.
+    let txn = index.write()?;
+    if index.log_state(&txn)?.is_some() {
+        return Ok(false);
+    }
+    let has_records = |pack| fs::metadata(packs.path(pack)).is_ok_and(|meta| meta.len() > PACK_HEADER);
+    Ok(packs.list()?.into_iter().any(has_records))
+}
+
 fn index_is_trustworthy(path: &Path) -> Result<bool> {
+    if !path.join("index/data.mdb").exists() {
+        return Ok(Packs::new(path.join("packs")).list()?.is_empty());
+    }
     if path.join("clean").exists() {
         return Ok(true);
     }
     match fs::read_to_string(path.join("boot")) {
-        Ok(written_in) => Ok(path.join("index/data.mdb").exists() && written_in == boot_id()),
+        Ok(written_in) => Ok(written_in == boot_id()),
         // Never written to.
         Err(_) => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
     }
@@ -326,12 +386,19 @@ pub(crate) fn boot_id() -> String {
         .unwrap_or_else(|_| format!("{:?}", std::process::id()))
 }
 
-/// Replaces a small file in one step, durably once its directory is synced.
+/// Replaces a small file in one step, durably once its directory is synced. Several processes may do so at
+/// once: the last wins.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new).at("create", &new)?;
-    file.write_all(content).and_then(|()| file.sync_all()).at("write", &new)?;
-    fs::rename(&new, path).at("rename", &new)
+    let new = path.with_extension(format!("new-{}", Uuid::now_v7()));
+    let written = File::create(&new)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .at("write", &new)
+        .and_then(|()| fs::rename(&new, path).at("rename", &new));
+    if written.is_err() {
+        // The error that is on its way says more than a failure to clean up would.
+        drop(fs::remove_file(&new));
+    }
+    written
 }
 
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Contents};
 use crate::change::Change;
 use crate::content::{self, ContentWriter};
 use crate::error::{Result as StoreResult, StoreError};
@@ -17,12 +17,16 @@ use crate::node::{
     Extent, FileNode, INLINE_MAX, MODE_BITS, NodeKind, NodeRef, SymlinkNode, Xattrs, is_valid_target,
 };
 use crate::page::{EntryTime, Head};
+use crate::record::Kind;
+use crate::references_of::{ObjectId, references_of};
 use crate::rewrite::{Edit, rewrite_directory};
 use crate::session::Guard;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
 use crate::tree::{Entry, Node, path_names};
 
+/// Levels that fit on any stack.
+const SHALLOW: usize = 100;
 const NEW_DIRECTORY: u16 = 0o755;
 const NEW_FILE: u16 = 0o644;
 
@@ -131,8 +135,15 @@ pub struct VirtualTree {
     guard: Arc<Guard>,
     root: Arc<Directory>,
     base: Option<SnapshotId>,
-    /// Chunks of content that was streamed in, on their way to the store.
-    staging: Option<Arc<Batch>>,
+    staging: Option<Arc<Staging>>,
+    /// How deep changes go.
+    depth: usize,
+}
+
+/// Chunks of content that was streamed in, on their way to the store.
+struct Staging {
+    batch: Batch,
+    turn: Mutex<()>,
 }
 
 /// A directory that was touched: what the store has, and what differs.
@@ -254,6 +265,7 @@ impl Store {
             root: Arc::new(root),
             base: Some(snapshot.id),
             staging: None,
+            depth: 0,
         })
     }
 
@@ -261,7 +273,7 @@ impl Store {
     pub fn empty_tree(&self) -> StoreResult<VirtualTree> {
         let guard = Arc::new(self.guard()?);
         let root = Arc::new(Directory::new(NEW_DIRECTORY, Xattrs::new(), Some(Timestamp::now())));
-        Ok(VirtualTree { store: self.clone(), guard, root, base: None, staging: None })
+        Ok(VirtualTree { store: self.clone(), guard, root, base: None, staging: None, depth: 0 })
     }
 }
 
@@ -352,7 +364,7 @@ impl VirtualTree {
     /// Reads chunks, some of which may still wait to be committed.
     fn content_of(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         match &self.staging {
-            Some(batch) => Ok(batch.read_extents(extents, offset, len)?),
+            Some(staging) => Ok(staging.batch.read_extents(extents, offset, len)?),
             None => Ok(self.store.read_extents(extents, offset, len)?),
         }
     }
@@ -405,6 +417,10 @@ impl VirtualTree {
             parent.take(&store, name)?;
             child
         };
+        if matches!(child, Some(Child::Directory(_))) {
+            // What moves may be as deep as anything so far.
+            self.depth += target.len();
+        }
         match child {
             Some(child) => self.put(to, child),
             None => Err(TreeError::NotFound { path: shown(from) }),
@@ -525,8 +541,8 @@ impl VirtualTree {
         attributes: Attributes,
     ) -> Result<()> {
         let path = path.as_ref();
-        let batch = self.staging()?;
-        let mut writer = ContentWriter::new(&batch);
+        let staging = self.staging()?;
+        let mut writer = ContentWriter::new(&staging.batch);
         let mut buffer = vec![0; 256 << 10];
         loop {
             let len = match content.read(&mut buffer) {
@@ -580,6 +596,7 @@ impl VirtualTree {
     /// Puts an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
     /// directory with all it holds.
     pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
+        self.check_live(path.as_ref(), &entry.node)?;
         let time = match (&entry.node, entry.modified) {
             (Node::Directory(node), _) => node.times.map_or(EntryTime::Unknown, EntryTime::Directory),
             (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
@@ -594,26 +611,85 @@ impl VirtualTree {
         self.put(path.as_ref(), child)
     }
 
+    /// What is live when it becomes part of this tree is kept for it. What a collection has condemned before
+    /// may be gone by the time the tree is committed.
+    fn check_live(&self, path: &[u8], node: &Node) -> StoreResult<()> {
+        let objects: Vec<ObjectId> = match node {
+            Node::Directory(node) => {
+                node.times.iter().chain([&node.id]).map(|id| (Kind::Node, *id.as_bytes())).collect()
+            }
+            Node::File(node) => {
+                let mut objects = Vec::new();
+                references_of(node.encode(), &mut |object| objects.push(object))
+                    .map_err(|source| StoreError::Undecodable { what: "a file".to_owned(), source })?;
+                objects
+            }
+            Node::Symlink(_) => Vec::new(),
+        };
+        let index = &self.store.inner.index;
+        let txn = index.read()?;
+        for (kind, id) in objects {
+            if index.live(&txn, kind, &id)?.is_none() {
+                let what = shown(path);
+                return Err(StoreError::Refused(format!(
+                    "what is to become `{what}` was given up meanwhile"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the tree a snapshot. What changed is written; the tree goes on from there.
     pub fn commit(&mut self, new: NewSnapshot) -> Result<Snapshot> {
-        let batch = match self.staging.take() {
-            Some(batch) => batch,
-            None => Arc::new(Batch::interactive(self.store.clone())?),
-        };
-        let (tree, times) = self.write_directory(&self.root, &batch)?;
+        // Taken before the commit: once it is there, the snapshot may be removed and collected.
+        let guard = Arc::new(self.store.guard()?);
         let parents =
             if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
-        let snapshot = commit_snapshot(&batch, tree.into(), times, parents, new)?;
-        self.guard = Arc::new(self.store.guard()?);
+        let (snapshot, tree, times) = match &self.staging {
+            Some(staging) => {
+                // Clones share what was streamed in: one commits after the other.
+                let _turn = staging.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                self.commit_batch(&staging.batch, true, parents, new)?
+            }
+            None => self.commit_batch(&Batch::interactive(self.store.clone())?, false, parents, new)?,
+        };
+        self.staging = None;
+        self.guard = guard;
         self.root = Arc::new(Directory::stored(tree, times));
         self.base = Some(snapshot.id);
         Ok(snapshot)
     }
 
+    fn commit_batch(
+        &self,
+        batch: &Batch,
+        keep: bool,
+        parents: Vec<SnapshotId>,
+        new: NewSnapshot,
+    ) -> StoreResult<(Snapshot, NodeId, NodeId)> {
+        let (tree, times) = self.write_root(batch)?;
+        let contents = batch.finish()?;
+        // What was streamed in is nowhere else: if the commit fails, the next one needs it.
+        let kept = keep.then(|| contents.clone());
+        let done = commit_snapshot(&self.store, contents, tree.into(), times, parents, new);
+        if let (Err(_), Some(kept)) = (&done, kept) {
+            batch.put_back(kept);
+        }
+        Ok((done?, tree, times))
+    }
+
     /// The id the tree would have if it were committed now. Nothing is kept.
     pub fn tree_id(&self) -> Result<TreeId> {
         let batch = Batch::interactive(self.store.clone())?;
-        Ok(self.write_directory(&self.root, &batch)?.0.into())
+        Ok(self.write_root(&batch)?.0.into())
+    }
+
+    /// Writes what changed. One call per level: a deep tree needs a deeper stack than callers may have.
+    fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
+        if self.depth > SHALLOW {
+            return crate::pool::run(|| self.write_directory(&self.root, batch));
+        }
+        self.write_directory(&self.root, batch)
     }
 
     fn write_directory(&self, directory: &Directory, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
@@ -657,13 +733,13 @@ impl VirtualTree {
         })
     }
 
-    fn staging(&mut self) -> StoreResult<Arc<Batch>> {
-        if let Some(batch) = &self.staging {
-            return Ok(Arc::clone(batch));
+    fn staging(&mut self) -> StoreResult<Arc<Staging>> {
+        if let Some(staging) = &self.staging {
+            return Ok(Arc::clone(staging));
         }
-        let batch = Arc::new(self.store.batch()?);
-        self.staging = Some(Arc::clone(&batch));
-        Ok(batch)
+        let staging = Arc::new(Staging { batch: self.store.batch()?, turn: Mutex::default() });
+        self.staging = Some(Arc::clone(&staging));
+        Ok(staging)
     }
 
     fn put(&mut self, path: &[u8], child: Child) -> Result<()> {
@@ -678,6 +754,7 @@ impl VirtualTree {
 
     /// The directory at `names`, held by this tree alone, made where it is missing.
     fn directory_mut(&mut self, names: &[&[u8]]) -> Result<&mut Directory> {
+        self.depth = self.depth.max(names.len());
         let store = self.store.clone();
         let mut directory = Arc::make_mut(&mut self.root);
         for (depth, name) in names.iter().enumerate() {
@@ -841,7 +918,8 @@ impl VirtualTree {
 
 /// Writes the snapshot's record and what it needs, in one commit.
 pub(crate) fn commit_snapshot(
-    batch: &Batch,
+    store: &Store,
+    contents: Contents,
     tree: TreeId,
     times: NodeId,
     parents: Vec<SnapshotId>,
@@ -861,7 +939,7 @@ pub(crate) fn commit_snapshot(
     for (name, expect) in new.references {
         changes.push(Change::SetReference { name, expect, to: snapshot.id });
     }
-    batch.store().inner.commit(batch.finish()?, changes, new.durability)?;
+    store.inner.commit(contents, changes, new.durability)?;
     Ok(snapshot)
 }
 

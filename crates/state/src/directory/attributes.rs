@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, flistxattr_query, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 
 use crate::node::Xattrs;
@@ -11,7 +11,7 @@ use crate::node::Xattrs;
 pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
     let mut xattrs = Xattrs::new();
     let mut names = Vec::new();
-    let length = match flistxattr(&file, &mut [0u8; 0][..]) {
+    let length = match flistxattr_query(&file) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(xattrs),
         Ok(length) => length,
         Err(error) => return Err(error),

@@ -136,7 +136,7 @@ pub fn snapshot_directory(
         changed: Mutex::default(),
     };
     progress.begin("reading", None);
-    let done = crate::pool::run(|| scan.directory(b"", 0, &Ignores::default()));
+    let done = crate::pool::run(|| scan.directory(b"", 0, &Ignores::default(), None));
     progress.end();
     let done = done?.ok_or_else(|| DirectoryError::Io {
         action: "open",
@@ -144,7 +144,8 @@ pub fn snapshot_directory(
         source: Errno::NOENT.into(),
     })?;
     let parents = options.new.parents.clone();
-    let snapshot = commit_snapshot(&batch, done.node.into(), done.times, parents, options.new)?;
+    let snapshot =
+        commit_snapshot(store, batch.finish()?, done.node.into(), done.times, parents, options.new)?;
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     known.update(&changed)?;
     let mut skipped = std::mem::take(&mut *scan.skipped.lock().unwrap_or_else(PoisonError::into_inner));
@@ -224,7 +225,13 @@ enum Ready {
 
 impl Scan<'_> {
     /// Reads a directory and everything below; nothing if it vanished.
-    fn directory(&self, path: &[u8], depth: usize, ignores: &Ignores) -> Result<Option<Done>> {
+    fn directory(
+        &self,
+        path: &[u8],
+        depth: usize,
+        ignores: &Ignores,
+        known: Option<Looks>,
+    ) -> Result<Option<Done>> {
         if depth > DEPTH_MAX {
             return Err(DirectoryError::TooDeep { path: shown(&self.known.path, path) });
         }
@@ -242,10 +249,20 @@ impl Scan<'_> {
         let own = looks(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (seen, ignores) = self.list(&fd, path, ignores)?;
-        let old = if self.use_index { self.known.record(path)? } else { None };
+        let old = if self.use_index { self.record(path, known)? } else { None };
         let ready = self.entries(&fd, path, depth, &ignores, &seen, old.as_ref())?;
         self.forget_vanished(path, old.as_ref(), &seen)?;
         self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
+    }
+
+    /// The stat record of a directory. One that is not of the tree that the records above it are of was left
+    /// by someone else, and what it names may have been collected: it is not believed.
+    fn record(&self, path: &[u8], known: Option<Looks>) -> Result<Option<StatRecord>> {
+        let record = self.known.record(path)?;
+        Ok(record.filter(|record| {
+            let fits = |known: Looks| known == Looks::of_directory(known.mode, record.node, record.times);
+            path.is_empty() || known.is_some_and(fits)
+        }))
     }
 
     /// The names in a directory that belong into the snapshot, sorted, and the rules that hold in it.
@@ -278,6 +295,10 @@ impl Scan<'_> {
             let stat = match statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
+                Err(Errno::ACCESS | Errno::PERM) => {
+                    self.skip(&join(path, &name), SkipReason::NoPermission);
+                    continue;
+                }
                 Err(error) => return Err(error).on("stat", &shown(&self.known.path, &join(path, &name))),
             };
             let kind = FileType::from_raw_mode(stat.st_mode);
@@ -309,7 +330,8 @@ impl Scan<'_> {
     ) -> Result<Vec<Option<Ready>>> {
         let look = |seen: &Seen| -> Result<Option<Ready>> {
             if seen.kind == FileType::Directory {
-                let below = self.directory(&join(path, &seen.name), depth + 1, ignores)?;
+                let known = old.and_then(|old| old.find(&seen.name)).map(|known| known.looks);
+                let below = self.directory(&join(path, &seen.name), depth + 1, ignores, known)?;
                 if below.is_some() {
                     self.counts.directories.fetch_add(1, Ordering::Relaxed);
                 }

@@ -115,7 +115,7 @@ impl<'s> Known<'s> {
                 None => drop(index.stats.delete(&mut txn, &key)?),
             }
         }
-        Ok(txn.commit()?)
+        index.commit(txn)
     }
 
     /// Forgets all stat records: they belong to a tree that is gone.
@@ -138,6 +138,6 @@ impl<'s> Known<'s> {
         for key in keys {
             index.stats.delete(&mut txn, &key)?;
         }
-        Ok(txn.commit()?)
+        index.commit(txn)
     }
 }

@@ -259,9 +259,7 @@ impl<'a> Switch<'a> {
         if mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::from_raw_mode(u32::from(mode | 0o700))).on("change", &self.shown(path))?;
         }
-        if depth > 0 || from.is_some() {
-            self.remove_leftovers(&fd, path)?;
-        }
+        self.remove_leftovers(&fd, path, &old, &new)?;
         let pairs: Vec<Pair<'_>> = pairs(&old, &new).collect();
         let entries: Vec<Option<StatEntry>> = self.each(&pairs, |(name, (before, after))| {
             self.apply_entry(&fd, path, depth, name, *before, *after, record.as_ref())
@@ -656,10 +654,16 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Files that an interrupted checkout was writing.
-    fn remove_leftovers(&self, fd: &OwnedFd, path: &[u8]) -> Result<()> {
+    /// Files that an interrupted checkout was writing. One that a tree knows is a file like any other.
+    fn remove_leftovers(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        old: &BTreeMap<Vec<u8>, Raw>,
+        new: &BTreeMap<Vec<u8>, Raw>,
+    ) -> Result<()> {
         for name in self.names(fd, path)? {
-            if name.starts_with(TEMPORARY) {
+            if name.starts_with(TEMPORARY) && !old.contains_key(&name) && !new.contains_key(&name) {
                 unlinkat(fd, name.as_slice(), AtFlags::empty())
                     .on("remove", &self.shown(&join(path, &name)))?;
             }

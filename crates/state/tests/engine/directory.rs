@@ -155,6 +155,34 @@ fn holes_and_hard_links_survive() {
 }
 
 #[test]
+fn user_attributes_come_and_go_with_snapshots() {
+    let (home, store) = new_store();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir_all(from.join("sub")).unwrap();
+    fs::write(from.join("file"), "x").unwrap();
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    let get = |path: &Path, name: &str| {
+        let mut value = [0; 64];
+        rustix::fs::getxattr(path, name, &mut value[..]).map(|len| value[..len].to_vec())
+    };
+    set(&from.join("file"), "user.note", b"of the file");
+    set(&from.join("sub"), "user.note", b"of the directory");
+    let first = snapshot(&store, &from).snapshot;
+    rustix::fs::removexattr(from.join("file"), "user.note").unwrap();
+    set(&from.join("sub"), "user.other", b"");
+    let second = snapshot(&store, &from).snapshot;
+    assert_ne!(first.tree, second.tree);
+    check_out(&store, &first, &to).unwrap();
+    assert_eq!(get(&to.join("file"), "user.note").unwrap(), b"of the file");
+    assert_eq!(get(&to.join("sub"), "user.note").unwrap(), b"of the directory");
+    check_out(&store, &second, &to).unwrap();
+    assert!(get(&to.join("file"), "user.note").is_err());
+    assert_eq!(get(&to.join("sub"), "user.other").unwrap(), b"");
+}
+
+#[test]
 fn switching_touches_only_the_difference() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));

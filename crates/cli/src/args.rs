@@ -1,0 +1,154 @@
+//! What was typed. Nothing here looks at a store or a file; what it means is in `commands`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
+
+mod episode;
+mod exchange;
+mod history;
+mod space;
+mod trees;
+
+pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
+pub(crate) use exchange::{Export, Import, ImportGit};
+pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
+pub(crate) use space::{Gc, Verify};
+pub(crate) use trees::{Cat, Checkout, Diff, Ls, Mount, Umount};
+
+const EXIT_CODES: &str = "\
+Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does.
+
+Exit status:
+  0  done
+  1  failed; stderr says why and what to do
+  2  the command line makes no sense
+  3  done with reservations: files were left out because they kept changing, or damage was found
+
+Environment:
+  WORKSPACE_STORE  the store, as with --store
+  XDG_DATA_HOME    the default store is elevo-workspace/store in there, or in ~/.local/share
+
+Examples:
+  workspace snapshot project -m \"first version\" --ref main
+  workspace log --ref main
+  workspace diff main project --patch
+  workspace checkout main copy";
+
+/// Snapshot, fork, diff, restore and check out file trees.
+///
+/// A snapshot records a whole directory: its tree, named by its hash, and who made it, when and why. Snapshots
+/// share all content they have in common. They are kept in a store: one directory, no server, which any number
+/// of processes may use at once.
+#[derive(Debug, Parser)]
+#[command(name = "workspace", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Arguments)]
+pub(crate) struct Global {
+    /// The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) store: Option<PathBuf>,
+    /// Print data as JSON, one object per line (fields: docs/cli.md)
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) json: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Snapshot(SnapshotArgs),
+    Log(Log),
+    Show(Show),
+    Ls(Ls),
+    Cat(Cat),
+    Diff(Diff),
+    Checkout(Checkout),
+    Mount(Mount),
+    Umount(Umount),
+    Rm(Rm),
+    /// List the references and the snapshots they point to
+    #[command(after_help = "Examples:\n  workspace refs\n  workspace --json refs")]
+    Refs,
+    Gc(Gc),
+    Verify(Verify),
+    Export(Export),
+    Import(Import),
+    ImportGit(ImportGit),
+    /// Keep the steps of a search
+    ///
+    /// An episode is one step: the snapshot it led to, the step before it, what was done, and what that was worth.
+    #[command(subcommand, after_help = episode::EXAMPLES)]
+    Episode(EpisodeCommand),
+    Completions(Completions),
+    #[command(hide = true)]
+    Generate(Generate),
+    /// Serve a lazy view; run by `workspace mount`
+    #[command(hide = true)]
+    ServeView(ServeView),
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Arguments)]
+#[command(after_help = "\
+Examples:
+  workspace completions bash > ~/.local/share/bash-completion/completions/workspace
+  workspace completions zsh > ~/.zfunc/_workspace
+  workspace completions fish > ~/.config/fish/completions/workspace.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Write the files that are checked in
+#[derive(Debug, Arguments)]
+pub(crate) struct Generate {
+    pub(crate) what: Generated,
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+}
+
+/// What the library adds to the command that serves a view.
+#[derive(Debug, Arguments)]
+pub(crate) struct ServeView {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<OsString>,
+}
+
+/// What can be generated.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Generated {
+    Man,
+    Completions,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+            command.get_subcommands().filter(|command| !command.is_hide_set()).for_each(check);
+        }
+        check(&Args::command());
+    }
+}

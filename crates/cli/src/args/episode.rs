@@ -1,0 +1,83 @@
+//! The steps of a search.
+
+use clap::{Args, Subcommand};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  root=$(workspace episode add main --action start --reward 0)
+  workspace episode add 0199b --parent \"$root\" --action \"rename the module\" --reward 0.7
+  workspace episode best
+  workspace episode export > episodes.jsonl";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EpisodeCommand {
+    Add(EpisodeAdd),
+    /// Show the leaf with the highest reward
+    #[command(after_help = "\
+Examples:
+  workspace episode best
+  workspace --json episode best 0199c | jq -r .snapshot")]
+    Best(EpisodeRoot),
+    Path(EpisodePath),
+    /// List episodes as a tree, parents before children
+    #[command(after_help = "Examples:\n  workspace episode tree\n  workspace episode tree 0199c")]
+    Tree(EpisodeRoot),
+    /// Print episodes as JSON lines, parents before children
+    #[command(after_help = "Examples:\n  workspace episode export > episodes.jsonl")]
+    Export(EpisodeRoot),
+}
+
+/// Add an episode and print its id
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace episode add main --action start --reward 0
+  workspace episode add 0199b --parent 0199c --action \"inline it\" --reward 0.7 --insight
+  workspace episode add 0199b --action \"inline it\" --reward 0.7 --data '{\"tokens\": 900}'")]
+pub(crate) struct EpisodeAdd {
+    /// The state it led to
+    #[arg(value_name = "SNAPSHOT")]
+    pub(crate) snapshot: String,
+    /// The episode before it; none for the start of a search
+    #[arg(long, value_name = "EPISODE")]
+    pub(crate) parent: Option<String>,
+    /// What was done
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) action: String,
+    /// What it was worth
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) reward: f64,
+    /// How often the search came by
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) visits: u64,
+    /// Whatever else to keep, as JSON
+    #[arg(long, value_name = "JSON", value_parser = json)]
+    pub(crate) data: Option<serde_json::Value>,
+    /// Keep the insight diff against the parent's snapshot
+    #[arg(long, requires = "parent")]
+    pub(crate) insight: bool,
+}
+
+fn json(text: &str) -> Result<serde_json::Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))
+}
+
+/// The episode to start from.
+#[derive(Debug, Args)]
+pub(crate) struct EpisodeRoot {
+    /// Only this episode and what follows it
+    #[arg(value_name = "EPISODE")]
+    pub(crate) root: Option<String>,
+}
+
+/// Show the steps that led to an episode, the first one first
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace episode path 0199c
+  workspace --json episode path 0199c | jq -r .action")]
+pub(crate) struct EpisodePath {
+    /// The episode
+    #[arg(value_name = "EPISODE")]
+    pub(crate) episode: String,
+}

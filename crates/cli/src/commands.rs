@@ -1,0 +1,58 @@
+//! One module per command. Each takes what was typed and says how it ended.
+
+mod cat;
+mod checkout;
+mod completions;
+mod diff;
+mod episode;
+mod export;
+mod gc;
+mod generate;
+mod import;
+mod import_git;
+mod log;
+mod ls;
+mod mount;
+mod record;
+mod refs;
+mod rm;
+mod show;
+mod snapshot;
+mod verify;
+
+use crate::args::{Args, Command};
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+
+/// Runs the command that was typed.
+pub(crate) fn run(args: Args) -> Result<Outcome> {
+    let mut context = Context::new(args.global);
+    let outcome = dispatch(&mut context, args.command)?;
+    context.output.finish()?;
+    Ok(outcome)
+}
+
+fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
+    match command {
+        Command::Snapshot(args) => snapshot::run(context, args),
+        Command::Log(args) => log::run(context, &args),
+        Command::Show(args) => show::run(context, &args),
+        Command::Ls(args) => ls::run(context, &args),
+        Command::Cat(args) => cat::run(context, &args),
+        Command::Diff(args) => diff::run(context, &args),
+        Command::Checkout(args) => checkout::run(context, &args),
+        Command::Mount(args) => mount::mount(context, &args),
+        Command::Umount(args) => mount::umount(&args),
+        Command::Rm(args) => rm::run(context, &args),
+        Command::Refs => refs::run(context),
+        Command::Gc(args) => gc::run(context, &args),
+        Command::Verify(args) => verify::run(context, &args),
+        Command::Export(args) => export::run(context, &args),
+        Command::Import(args) => import::run(context, args),
+        Command::ImportGit(args) => import_git::run(context, &args),
+        Command::Episode(args) => episode::run(context, args),
+        Command::Completions(args) => completions::run(context, &args),
+        Command::Generate(args) => generate::run(&args),
+        Command::ServeView(args) => mount::serve(args),
+    }
+}

@@ -1,0 +1,45 @@
+//! `workspace checkout`
+
+use serde::Serialize;
+use workspace_state::{CheckoutOptions, CheckoutReport, SnapshotId, checkout};
+
+use crate::args::Checkout;
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+use crate::names;
+use crate::text::{counted, print_stderr, shown_bytes};
+
+#[derive(Serialize)]
+struct Report {
+    snapshot: SnapshotId,
+    written: u64,
+    removed: u64,
+    unchanged: u64,
+    bytes: u64,
+    resumed: bool,
+}
+
+pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
+    let store = context.store()?;
+    let snapshot = names::snapshot(&store, &args.snapshot)?;
+    let options = CheckoutOptions { force: args.force, keep_set_id: args.keep_set_id, sync: args.sync };
+    let report = checkout(&store, &snapshot, &args.directory, &options, &context.progress)?;
+    if context.output.json() {
+        let CheckoutReport { written, removed, unchanged, bytes, resumed, .. } = report;
+        let id = snapshot.id;
+        context.output.record(&Report { snapshot: id, written, removed, unchanged, bytes, resumed })?;
+    } else {
+        print_stderr(&summary(&report));
+    }
+    Ok(Outcome::Done)
+}
+
+fn summary(report: &CheckoutReport) -> String {
+    let resumed = if report.resumed { "finished what was interrupted: " } else { "" };
+    format!(
+        "{resumed}wrote {} ({}), removed {}",
+        counted(report.written, "entry", "entries"),
+        shown_bytes(report.bytes),
+        report.removed
+    )
+}

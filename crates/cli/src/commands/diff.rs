@@ -1,0 +1,172 @@
+//! `workspace diff`
+
+mod side;
+mod stat;
+
+use serde::Serialize;
+use workspace_state::{
+    ChangeCode, Difference, DifferenceKind, Entry, InsightDiff, Node, NodeKind, Tree, TreePath, diff,
+    insight, quote_path, unified_diff,
+};
+
+use crate::args::Diff;
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result};
+use crate::fields;
+use crate::output::Output;
+use side::{Name, Side};
+
+/// Lines around a change in a patch, as everyone has them.
+const CONTEXT: usize = 3;
+
+pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
+    let store = context.store()?;
+    // Both names are looked up before a directory is read for nothing.
+    let (a, b) = (Name::resolve(&store, &args.a)?, Name::resolve(&store, &args.b)?);
+    let from = Side::open(&store, a, &context.progress)?;
+    let to = Side::open(&store, b, &context.progress)?;
+    let output = &mut context.output;
+    if args.insight {
+        print_insight(output, &insight(&from.tree, &to.tree)?)?;
+    } else if args.stat {
+        stat::print(output, &insight(&from.tree, &to.tree)?)?;
+    } else if args.patch {
+        print_patch(output, &from.tree, &to.tree)?;
+    } else {
+        for difference in diff(&from.tree, &to.tree)? {
+            print_difference(output, &difference)?;
+        }
+    }
+    Ok(Outcome::with_reservations_if(from.lacks_content || to.lacks_content))
+}
+
+/// What happened, and where.
+#[derive(Serialize)]
+struct DifferenceFields {
+    path: TreePath,
+    change: ChangeCode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    renamed_from: Option<TreePath>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old: Option<SummaryFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new: Option<SummaryFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+}
+
+/// What an entry is.
+#[derive(Serialize)]
+struct SummaryFields {
+    kind: NodeKind,
+    mode: String,
+    size: u64,
+}
+
+impl SummaryFields {
+    fn new(entry: &Entry) -> Self {
+        let size = match &entry.node {
+            Node::Directory(_) => 0,
+            node => node.size(),
+        };
+        Self { kind: entry.node.kind(), mode: fields::mode(entry.node.mode()), size }
+    }
+}
+
+impl DifferenceFields {
+    fn new(difference: &Difference) -> Self {
+        let renamed_from = match &difference.kind {
+            DifferenceKind::Renamed { from } => Some(TreePath(from.clone())),
+            _ => None,
+        };
+        Self {
+            path: TreePath(difference.path.clone()),
+            change: code(&difference.kind),
+            renamed_from,
+            old: difference.old.as_ref().map(SummaryFields::new),
+            new: difference.new.as_ref().map(SummaryFields::new),
+            patch: None,
+        }
+    }
+}
+
+fn code(kind: &DifferenceKind) -> ChangeCode {
+    match kind {
+        DifferenceKind::Added => ChangeCode::Added,
+        DifferenceKind::Removed => ChangeCode::Removed,
+        DifferenceKind::Modified => ChangeCode::Modified,
+        DifferenceKind::TypeChanged => ChangeCode::TypeChanged,
+        DifferenceKind::ModeChanged => ChangeCode::ModeChanged,
+        DifferenceKind::Renamed { .. } => ChangeCode::Renamed,
+    }
+}
+
+/// A change in words that line up.
+fn word(change: ChangeCode) -> &'static str {
+    match change {
+        ChangeCode::Added => "added        ",
+        ChangeCode::Removed => "removed      ",
+        ChangeCode::Modified => "modified     ",
+        ChangeCode::TypeChanged => "type changed ",
+        ChangeCode::ModeChanged => "mode changed ",
+        ChangeCode::Renamed => "renamed      ",
+    }
+}
+
+fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> {
+    if output.json() {
+        return output.record(&DifferenceFields::new(difference));
+    }
+    let word = word(code(&difference.kind));
+    let is_directory = |entry: Option<&Entry>| entry.is_some_and(|it| it.node.kind() == NodeKind::Directory);
+    let path = shown(&difference.path, is_directory(difference.new.as_ref().or(difference.old.as_ref())));
+    match &difference.kind {
+        DifferenceKind::Renamed { from } => {
+            let from = shown(from, is_directory(difference.old.as_ref()));
+            output.line(format_args!("{word}{from} -> {path}"))
+        }
+        DifferenceKind::ModeChanged => output.line(format_args!("{word}{path}{}", modes(difference))),
+        _ => output.line(format_args!("{word}{path}")),
+    }
+}
+
+/// A path; that of the root is empty.
+fn shown(path: &[u8], is_directory: bool) -> String {
+    match path {
+        b"" => "./".to_owned(),
+        path => format!("{}{}", quote_path(path), if is_directory { "/" } else { "" }),
+    }
+}
+
+/// The bits before and after, where they are what changed.
+fn modes(difference: &Difference) -> String {
+    match (&difference.old, &difference.new) {
+        (Some(old), Some(new)) if old.node.mode() != new.node.mode() => {
+            format!(" ({} -> {})", fields::mode(old.node.mode()), fields::mode(new.node.mode()))
+        }
+        _ => " (attributes)".to_owned(),
+    }
+}
+
+fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result<()> {
+    for difference in diff(from, to)? {
+        let patch = unified_diff(from, to, &difference, CONTEXT)?;
+        if output.json() {
+            // A patch of lines that are no text cannot be JSON without loss; `--patch` alone prints it as it is.
+            let text = String::from_utf8_lossy(&patch.to_bytes()).into_owned();
+            let fields = DifferenceFields { patch: Some(text), ..DifferenceFields::new(&difference) };
+            output.record(&fields)?;
+        } else {
+            patch.write_to(&mut output.writer()).map_err(|error| CommandError::output(&error))?;
+        }
+    }
+    Ok(())
+}
+
+fn print_insight(output: &mut Output, insight: &InsightDiff) -> Result<()> {
+    if output.json() {
+        return output.record(insight);
+    }
+    stat::print(output, insight)?;
+    stat::print_notes(output, insight)
+}

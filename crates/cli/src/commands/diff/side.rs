@@ -1,0 +1,63 @@
+//! The two sides of a diff: snapshots, or directories.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use workspace_state::{
+    Durability, NewSnapshot, Progress, Snapshot, SnapshotOptions, Store, Tree, snapshot_directory,
+};
+
+use super::super::snapshot::{lacks_content, warn};
+use crate::error::{CommandError, Result};
+use crate::names;
+
+/// What a side's name means.
+pub(super) enum Name {
+    Snapshot(Snapshot),
+    Directory(PathBuf),
+}
+
+impl Name {
+    /// A snapshot wins over a directory of the same name; `./NAME` can only be a directory.
+    pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<Self> {
+        if let Some(text) = typed.to_str()
+            && let Some(snapshot) = names::find_snapshot(store, text)?
+        {
+            return Ok(Self::Snapshot(snapshot));
+        }
+        let path = Path::new(typed);
+        if path.is_dir() {
+            return Ok(Self::Directory(path.to_owned()));
+        }
+        Err(CommandError::failed(format!("`{}` is neither a snapshot nor a directory", path.display()))
+            .hint("`workspace log` lists the snapshots of this store, `workspace refs` its references"))
+    }
+}
+
+/// One side, ready to be compared.
+pub(super) struct Side {
+    pub(super) tree: Tree,
+    pub(super) lacks_content: bool,
+}
+
+impl Side {
+    pub(super) fn open(store: &Store, name: Name, progress: &dyn Progress) -> Result<Self> {
+        match name {
+            Name::Snapshot(snapshot) => {
+                Ok(Self { tree: Tree::of_snapshot(store, &snapshot)?, lacks_content: false })
+            }
+            Name::Directory(path) => Self::of_directory(store, &path, progress),
+        }
+    }
+
+    /// A directory is compared through a snapshot that is gone before anything is printed. The open tree keeps its
+    /// objects from being collected while they are read, and the next collection takes what nothing else has.
+    fn of_directory(store: &Store, path: &Path, progress: &dyn Progress) -> Result<Self> {
+        let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
+        let report = snapshot_directory(store, path, SnapshotOptions { new, ignore: true }, progress)?;
+        let tree = Tree::of_snapshot(store, &report.snapshot);
+        store.remove_snapshots(&[report.snapshot.id])?;
+        warn(&report);
+        Ok(Self { tree: tree?, lacks_content: lacks_content(&report) })
+    }
+}

@@ -1,0 +1,108 @@
+//! `workspace gc`
+
+use serde::Serialize;
+use workspace_state::{GcOptions, GcReport, Retention, RetentionPlan, SnapshotId, Store};
+
+use crate::args::Gc;
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+use crate::output::Output;
+use crate::text::{counted, first_line, shown_bytes};
+use crate::time;
+
+#[derive(Serialize)]
+struct Report {
+    dry_run: bool,
+    removed_snapshots: Vec<SnapshotId>,
+    live_objects: u64,
+    live_bytes: u64,
+    dead_objects: u64,
+    dead_bytes: u64,
+    condemned_bytes: u64,
+    freed_bytes: u64,
+    packs_removed: u64,
+    packs_rewritten: u64,
+}
+
+pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
+    let store = context.store()?;
+    let plan = plan(&store, args)?;
+    let removed: Vec<SnapshotId> = plan.iter().flat_map(|plan| &plan.remove).map(|it| it.id).collect();
+    if !args.dry_run && !removed.is_empty() {
+        store.remove_snapshots(&removed)?;
+    }
+    let report = store.collect_garbage(&GcOptions { dry_run: args.dry_run }, &context.progress)?;
+    if context.output.json() {
+        context.output.record(&record(args.dry_run, removed, &report))?;
+    } else {
+        print_removed(&mut context.output, plan.as_ref(), args.dry_run)?;
+        print(&mut context.output, &report, args.dry_run)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What the rules leave; nothing when there are none.
+fn plan(store: &Store, args: &Gc) -> Result<Option<RetentionPlan>> {
+    let rules = Retention {
+        keep_last: args.keep_last,
+        keep_since: args.keep_since,
+        keep_labelled: args.keep_labelled,
+    };
+    let given = args.keep_last.is_some() || args.keep_since.is_some() || args.keep_labelled;
+    Ok(if given { Some(store.retention_plan(&rules)?) } else { None })
+}
+
+fn record(dry_run: bool, removed_snapshots: Vec<SnapshotId>, report: &GcReport) -> Report {
+    Report {
+        dry_run,
+        removed_snapshots,
+        live_objects: report.live_objects,
+        live_bytes: report.live_bytes,
+        dead_objects: report.dead_objects,
+        dead_bytes: report.dead_bytes,
+        condemned_bytes: report.condemned_bytes,
+        freed_bytes: report.freed_bytes,
+        packs_removed: report.packs_removed,
+        packs_rewritten: report.packs_rewritten,
+    }
+}
+
+fn print_removed(output: &mut Output, plan: Option<&RetentionPlan>, dry_run: bool) -> Result<()> {
+    let Some(plan) = plan else { return Ok(()) };
+    let verb = if dry_run { "would remove" } else { "removed" };
+    for snapshot in &plan.remove {
+        let (time, message) = (time::shown(snapshot.time), first_line(&snapshot.message));
+        output.line(format!("{verb} snapshot {}  {time}  {message}", snapshot.id).trim_end())?;
+    }
+    if dry_run && !plan.remove.is_empty() {
+        output.line("what only these snapshots hold is not counted below")?;
+    }
+    Ok(())
+}
+
+fn print(output: &mut Output, report: &GcReport, dry_run: bool) -> Result<()> {
+    let objects = |count| counted(count, "object", "objects");
+    output.line(format_args!(
+        "in use    {}, {}",
+        objects(report.live_objects),
+        shown_bytes(report.live_bytes)
+    ))?;
+    output.line(format_args!(
+        "not used  {}, {}",
+        objects(report.dead_objects),
+        shown_bytes(report.dead_bytes)
+    ))?;
+    if report.condemned_bytes > 0 {
+        let waiting = shown_bytes(report.condemned_bytes);
+        output.line(format_args!("waiting   {waiting}, until those who may use it are done"))?;
+    }
+    if dry_run {
+        return output.line("nothing was removed: this was a dry run");
+    }
+    output.line(format_args!(
+        "freed     {}: {} removed, {} rewritten",
+        shown_bytes(report.freed_bytes),
+        counted(report.packs_removed, "pack", "packs"),
+        report.packs_rewritten
+    ))
+}

@@ -1,0 +1,109 @@
+//! `workspace import`
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::path::Path;
+
+use serde::Serialize;
+use workspace_state::{Durability, ImportOptions, ImportReport, Store, TreePath, import_tar, quote_path};
+
+use super::record::new_snapshot;
+use crate::args::Import;
+use crate::context::{Context, References};
+use crate::error::{CommandError, Outcome, Result};
+use crate::fields::SnapshotFields;
+use crate::text::print_stderr;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    snapshot: SnapshotFields<'a>,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    bytes: u64,
+    skipped: Vec<SkippedFields>,
+    replaced: Vec<TreePath>,
+}
+
+#[derive(Serialize)]
+struct SkippedFields {
+    path: TreePath,
+    reason: &'static str,
+}
+
+pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
+    let mut archive = open(args.archive.as_deref())?;
+    let store = context.store_or_create()?;
+    let new = new_snapshot(&store, args.record, Vec::new(), Durability::Synced)?;
+    let options = ImportOptions { keep_set_id: args.keep_set_id };
+    let report = import_tar(&store, &mut archive, new, &options, &context.progress)?;
+    warn(&report);
+    print(context, &store, &report)?;
+    Ok(Outcome::Done)
+}
+
+fn open(path: Option<&Path>) -> Result<Box<dyn Read>> {
+    let named = path.filter(|path| *path != Path::new("-"));
+    let input: Box<dyn Read> = match named {
+        Some(path) => Box::new(File::open(path).map_err(|error| cannot_read(path, &error))?),
+        None if io::stdin().is_terminal() => {
+            return Err(CommandError::usage("an archive does not come from a terminal")
+                .hint("name it, `workspace import x.tar`, or send it in, `workspace import < x.tar`"));
+        }
+        None => Box::new(io::stdin()),
+    };
+    let mut input = BufReader::with_capacity(256 << 10, input);
+    let name = named.unwrap_or(Path::new("x.tar"));
+    let start = input.fill_buf().map_err(|error| cannot_read(name, &error))?;
+    match compression(start) {
+        Some(program) => {
+            let shown = name.display();
+            Err(CommandError::failed(format!("the archive is compressed ({program})"))
+                .hint(format!("decompress it on the way: `{program} -dc {shown} | workspace import`")))
+        }
+        None => Ok(Box::new(input)),
+    }
+}
+
+fn cannot_read(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot read {}: {error}", path.display()))
+}
+
+/// The program that made a compressed file, by how the file begins.
+fn compression(start: &[u8]) -> Option<&'static str> {
+    const BEGINNINGS: [(&[u8], &str); 4] =
+        [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2")];
+    BEGINNINGS.iter().find(|(beginning, _)| start.starts_with(beginning)).map(|(_, program)| *program)
+}
+
+fn warn(report: &ImportReport) {
+    for skipped in &report.skipped {
+        print_stderr(&format!("warning: skipped {}: {}", quote_path(&skipped.path), skipped.reason));
+    }
+    for path in &report.replaced {
+        print_stderr(&format!(
+            "warning: {} is in the archive more than once; the last one counts",
+            quote_path(path)
+        ));
+    }
+}
+
+fn print(context: &mut Context, store: &Store, report: &ImportReport) -> Result<()> {
+    if !context.output.json() {
+        return context.output.line(report.snapshot.id);
+    }
+    let references = References::read(store)?;
+    let skipped = report.skipped.iter();
+    context.output.record(&Report {
+        snapshot: SnapshotFields::new(&report.snapshot, references.of(&report.snapshot.id)),
+        files: report.files,
+        directories: report.directories,
+        symlinks: report.symlinks,
+        bytes: report.bytes,
+        skipped: skipped
+            .map(|skipped| SkippedFields { path: TreePath(skipped.path.clone()), reason: skipped.reason })
+            .collect(),
+        replaced: report.replaced.iter().cloned().map(TreePath).collect(),
+    })
+}

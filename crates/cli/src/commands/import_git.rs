@@ -1,0 +1,113 @@
+//! `workspace import-git`
+
+mod git;
+mod history;
+mod objects;
+
+use serde::Serialize;
+use workspace_state::{Durability, Expect, Progress, SnapshotId, Store, TreePath, quote_path};
+
+use crate::args::ImportGit;
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result};
+use crate::text::print_stderr;
+use git::{CommitLine, Repository};
+use history::{Importer, Skipped};
+
+#[derive(Serialize)]
+struct Report {
+    imported: u64,
+    reused: u64,
+    revisions: Vec<RevisionFields>,
+    skipped: Vec<SkippedFields>,
+}
+
+/// What was asked for and what it became.
+#[derive(Serialize)]
+struct RevisionFields {
+    revision: String,
+    commit: String,
+    snapshot: SnapshotId,
+}
+
+#[derive(Serialize)]
+struct SkippedFields {
+    path: TreePath,
+    reason: String,
+}
+
+pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
+    if args.reference.is_some() && args.revisions.len() > 1 {
+        return Err(CommandError::usage("`--ref` names the snapshot of one REV, and there are several")
+            .hint("import them one by one, or leave `--ref` away"));
+    }
+    let repository = Repository::open(&args.repository)?;
+    let tips: Vec<String> =
+        args.revisions.iter().map(|revision| repository.commit(revision)).collect::<Result<_>>()?;
+    let commits = repository.history(&tips)?;
+    let store = context.store_or_create()?;
+    let reference = args.reference.as_deref().map(|name| Moving::read(&store, name)).transpose()?;
+    let mut importer = Importer::new(&store, repository.objects()?)?;
+    let imported = import(&mut importer, &commits, &context.progress)?;
+    let revisions: Vec<RevisionFields> = args
+        .revisions
+        .iter()
+        .zip(tips)
+        .map(|(revision, commit)| {
+            let snapshot = importer.snapshot(&commit)?;
+            Ok(RevisionFields { revision: revision.clone(), commit, snapshot })
+        })
+        .collect::<Result<_>>()?;
+    match (reference, revisions.first()) {
+        (Some(reference), Some(tip)) => reference.move_to(&store, tip.snapshot)?,
+        // Also what an earlier run that was interrupted left buffered.
+        _ => store.sync()?,
+    }
+    let reused = commits.len() as u64 - imported;
+    report(context, Report { imported, reused, revisions, skipped: Vec::new() }, importer.into_skipped())?;
+    Ok(Outcome::Done)
+}
+
+/// Imports what is not there yet, oldest first, and says how much that was.
+fn import(importer: &mut Importer<'_>, commits: &[CommitLine], progress: &dyn Progress) -> Result<u64> {
+    let new: Vec<&CommitLine> = commits.iter().filter(|commit| !importer.has(&commit.id)).collect();
+    progress.begin("importing commits", Some(new.len() as u64));
+    for commit in &new {
+        // Interrupted, the next run goes on from here.
+        importer.import(commit)?;
+        progress.advance(1);
+    }
+    progress.end();
+    Ok(new.len() as u64)
+}
+
+/// A reference that is to move, and where it was at the start.
+struct Moving<'a> {
+    name: &'a str,
+    from: Option<SnapshotId>,
+}
+
+impl<'a> Moving<'a> {
+    fn read(store: &Store, name: &'a str) -> Result<Self> {
+        Ok(Self { name, from: store.reference(name)? })
+    }
+
+    fn move_to(self, store: &Store, to: SnapshotId) -> Result<()> {
+        let expect = self.from.map_or(Expect::Absent, Expect::At);
+        Ok(store.set_reference(self.name, expect, to, Durability::Synced)?)
+    }
+}
+
+fn report(context: &mut Context, mut report: Report, skipped: Vec<Skipped>) -> Result<()> {
+    for skipped in &skipped {
+        print_stderr(&format!("warning: skipped {}: {}", quote_path(&skipped.path), skipped.reason));
+    }
+    if !context.output.json() {
+        return report.revisions.iter().try_for_each(|revision| context.output.line(revision.snapshot));
+    }
+    report.skipped = skipped
+        .into_iter()
+        .map(|skipped| SkippedFields { path: TreePath(skipped.path), reason: skipped.reason.to_owned() })
+        .collect();
+    context.output.record(&report)
+}

@@ -1,0 +1,189 @@
+//! The user's `git`, as a program: it knows every repository format and the user's settings.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use crate::error::{CommandError, Result};
+
+/// A repository.
+pub(super) struct Repository {
+    path: PathBuf,
+}
+
+/// A commit and its parents, as ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CommitLine {
+    pub(super) id: String,
+    pub(super) parents: Vec<String>,
+}
+
+impl Repository {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let repository = Self { path: path.to_owned() };
+        repository.run(&["rev-parse", "--git-dir"])?;
+        Ok(repository)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        // Replaced objects would make ids that nobody else has.
+        command.arg("--no-replace-objects").arg("-C").arg(&self.path).args(words);
+        command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String> {
+        let output: Output = self.command(words).output().map_err(|error| cannot_run(&error))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(CommandError::failed(format!("git failed: {}", said.trim())))
+    }
+
+    /// The id of the commit that a revision names.
+    pub(super) fn commit(&self, revision: &str) -> Result<String> {
+        let wanted = format!("{revision}^{{commit}}");
+        let found = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted]);
+        match found.as_deref().map(str::trim) {
+            Ok(id) if is_id(id) => Ok(id.to_owned()),
+            _ => {
+                let path = self.path.display();
+                Err(CommandError::failed(format!("there is no commit `{revision}` in {path}"))
+                    .hint("give a branch, a tag or a commit id"))
+            }
+        }
+    }
+
+    /// The commits and everything before them, parents first.
+    pub(super) fn history(&self, tips: &[String]) -> Result<Vec<CommitLine>> {
+        let mut words = vec!["rev-list", "--topo-order", "--reverse", "--parents"];
+        words.extend(tips.iter().map(String::as_str));
+        words.push("--");
+        self.run(&words)?.lines().map(parse_line).collect()
+    }
+
+    /// A process that answers for objects.
+    pub(super) fn objects(&self) -> Result<Answers> {
+        let mut command = self.command(&["cat-file", "--batch"]);
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut process = spawned.map_err(|error| cannot_run(&error))?;
+        match (process.stdin.take(), process.stdout.take()) {
+            (Some(questions), Some(answers)) => {
+                Ok(Answers { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
+            }
+            _ => unreachable!("both were asked for"),
+        }
+    }
+}
+
+fn cannot_run(error: &io::Error) -> CommandError {
+    if error.kind() == io::ErrorKind::NotFound {
+        return CommandError::failed("the program `git` is not installed")
+            .hint("install it, on Debian with `apt-get install git`");
+    }
+    CommandError::failed(format!("cannot run git: {error}"))
+}
+
+fn is_id(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn parse_line(line: &str) -> Result<CommitLine> {
+    let mut ids = line.split(' ').map(str::to_owned);
+    match ids.next() {
+        Some(id) if is_id(&id) => Ok(CommitLine { id, parents: ids.collect() }),
+        _ => Err(CommandError::failed(format!("git listed something that is no commit: `{line}`"))),
+    }
+}
+
+/// `git cat-file --batch`: one question at a time, each answered completely before the next.
+pub(super) struct Answers {
+    process: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+/// What kind of object was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Commit,
+    Tree,
+    Blob,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Tree => "tree",
+            Self::Blob => "blob",
+        }
+    }
+}
+
+impl Answers {
+    /// A whole object.
+    pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
+        self.stream(id, kind, |_, content| {
+            let mut bytes = Vec::new();
+            content.read_to_end(&mut bytes).map_err(|error| broken(&error))?;
+            Ok(bytes)
+        })
+    }
+
+    /// An object's length and content as a stream, which need not be read to its end.
+    pub(super) fn stream<T>(
+        &mut self,
+        id: &str,
+        kind: Kind,
+        take: impl FnOnce(u64, &mut dyn Read) -> Result<T>,
+    ) -> Result<T> {
+        let size = self.ask(id, kind)?;
+        let mut content = (&mut self.answers).take(size);
+        let taken = take(size, &mut content)?;
+        let left = content.limit();
+        // A line end follows the content.
+        let rest = io::copy(&mut (&mut self.answers).take(left + 1), &mut io::sink());
+        match rest {
+            Ok(skipped) if skipped == left + 1 => Ok(taken),
+            Ok(_) => Err(CommandError::failed("git ended in the middle of an object")),
+            Err(error) => Err(broken(&error)),
+        }
+    }
+
+    fn ask(&mut self, id: &str, kind: Kind) -> Result<u64> {
+        writeln!(self.questions, "{id}")
+            .and_then(|()| self.questions.flush())
+            .map_err(|error| broken(&error))?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(|error| broken(&error))?;
+        let mut words = line.trim_end().split(' ').skip(1);
+        match (words.next(), words.next().and_then(|size| size.parse().ok())) {
+            (Some(found), Some(size)) if found == kind.name() => Ok(size),
+            (Some("missing"), _) => {
+                Err(CommandError::failed(format!("{} {id} is missing from the repository", kind.name()))
+                    .hint("`git fsck` says what else is; a partial clone needs its remote"))
+            }
+            _ => Err(CommandError::failed(format!(
+                "git answered `{}` for {} {id}",
+                line.trim_end(),
+                kind.name()
+            ))),
+        }
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        // It would end by itself once its input is closed; nothing it does needs to be finished.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+fn broken(error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot talk to git: {error}"))
+}

@@ -1,0 +1,229 @@
+//! Commits become snapshots.
+//!
+//! Each commit is made from its first parent's snapshot by what differs between their trees in git, so that a history
+//! costs what changed in it. A tree that came before, anywhere in this run, is taken from the snapshot that has it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read;
+
+use workspace_state::{
+    Attributes, Durability, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreeError, VirtualTree,
+};
+
+use super::git::{Answers, CommitLine};
+use super::objects::{EntryKind, GitEntry, Objects};
+use crate::error::{CommandError, Result};
+use crate::names;
+
+/// Where a snapshot says which commit it is.
+const LABEL: &str = "git.commit";
+/// No sane tree is deeper, and this one is walked by recursion.
+const DEPTH_MAX: usize = 1024;
+/// The longest symlink target that Linux takes.
+const TARGET_MAX: u64 = 4095;
+
+/// Something that is not in the snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Skipped {
+    pub(super) path: Vec<u8>,
+    pub(super) reason: &'static str,
+}
+
+/// Turns commits into snapshots.
+pub(super) struct Importer<'s> {
+    store: &'s Store,
+    objects: Objects,
+    /// The snapshots of commits, from this run and earlier ones.
+    snapshots: HashMap<String, SnapshotId>,
+    /// Where a tree of git can be found in the store.
+    trees: HashMap<String, (SnapshotId, Vec<u8>)>,
+    /// Trees of the commit being imported, and their paths.
+    new_trees: Vec<(String, Vec<u8>)>,
+    skipped: BTreeSet<Skipped>,
+}
+
+impl<'s> Importer<'s> {
+    pub(super) fn new(store: &'s Store, answers: Answers) -> Result<Self> {
+        let labelled = store.snapshots()?.into_iter();
+        let snapshots =
+            labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(LABEL)?, snapshot.id)));
+        Ok(Self {
+            store,
+            objects: Objects::new(answers),
+            snapshots: snapshots.collect(),
+            trees: HashMap::new(),
+            new_trees: Vec::new(),
+            skipped: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn has(&self, commit: &str) -> bool {
+        self.snapshots.contains_key(commit)
+    }
+
+    /// The snapshot of a commit that was imported.
+    pub(super) fn snapshot(&self, commit: &str) -> Result<SnapshotId> {
+        let found = self.snapshots.get(commit).copied();
+        found.ok_or_else(|| CommandError::failed(format!("commit {commit} was not imported")))
+    }
+
+    pub(super) fn into_skipped(self) -> Vec<Skipped> {
+        self.skipped.into_iter().collect()
+    }
+
+    /// Makes the snapshot of a commit whose parents have theirs. The caller syncs once, at the end.
+    pub(super) fn import(&mut self, line: &CommitLine) -> Result<()> {
+        let commit = self.objects.commit(&line.id)?;
+        let (mut tree, before) = self.base(line)?;
+        let mut step = Step { importer: self, tree: &mut tree, time: commit.time };
+        step.apply(&[], before.as_deref(), &commit.tree, 0)?;
+        let snapshot = tree.commit(NewSnapshot {
+            parents: line.parents.iter().filter_map(|parent| self.snapshots.get(parent).copied()).collect(),
+            author: commit.author,
+            message: commit.message,
+            time: Some(commit.time),
+            labels: BTreeMap::from([(LABEL.to_owned(), line.id.clone())]),
+            durability: Durability::Buffered,
+            ..NewSnapshot::default()
+        })?;
+        for (id, path) in self.new_trees.drain(..) {
+            self.trees.entry(id).or_insert((snapshot.id, path));
+        }
+        self.snapshots.insert(line.id.clone(), snapshot.id);
+        Ok(())
+    }
+
+    /// What to start from: the first parent that has a snapshot, with the id of its tree in git.
+    fn base(&mut self, line: &CommitLine) -> Result<(VirtualTree, Option<String>)> {
+        let known = line.parents.iter().find_map(|parent| Some((parent, self.snapshots.get(parent)?)));
+        match known {
+            Some((parent, snapshot)) => {
+                Ok((self.store.restore(snapshot)?, Some(self.objects.commit(parent)?.tree)))
+            }
+            None => Ok((self.store.empty_tree()?, None)),
+        }
+    }
+}
+
+/// One commit on its way.
+struct Step<'a, 's> {
+    importer: &'a mut Importer<'s>,
+    tree: &'a mut VirtualTree,
+    time: Timestamp,
+}
+
+impl Step<'_, '_> {
+    /// Makes the directory at `path`, which is what `before` names, into what `after` names.
+    fn apply(&mut self, path: &[u8], before: Option<&str>, after: &str, depth: usize) -> Result<()> {
+        if before == Some(after) {
+            return Ok(());
+        }
+        if depth > DEPTH_MAX {
+            return Err(CommandError::failed("the tree is nested too deeply"));
+        }
+        let old = match before {
+            Some(id) => self.importer.objects.tree(id)?,
+            None => [].into(),
+        };
+        let new = self.importer.objects.tree(after)?;
+        let mut gone: HashMap<&[u8], &GitEntry> = old.iter().map(|entry| (&entry.name[..], entry)).collect();
+        for entry in &*new {
+            let was = gone.remove(&entry.name[..]);
+            if was.is_none_or(|was| (was.mode, &was.id) != (entry.mode, &entry.id)) {
+                self.put(names::join(path, &entry.name), was, entry, depth)?;
+            }
+        }
+        for entry in gone.values().filter(|entry| is_kept(entry)) {
+            self.remove(&names::join(path, &entry.name))?;
+        }
+        self.importer.new_trees.push((after.to_owned(), path.to_vec()));
+        self.touch(path)
+    }
+
+    fn put(&mut self, path: Vec<u8>, was: Option<&GitEntry>, entry: &GitEntry, depth: usize) -> Result<()> {
+        let was_kind = was.map(GitEntry::kind);
+        let kind = entry.kind();
+        if was.is_some_and(is_kept) && (was_kind == Some(EntryKind::Tree)) != (kind == EntryKind::Tree) {
+            self.remove(&path)?;
+        }
+        match kind {
+            EntryKind::Tree => {
+                let before = was.filter(|_| was_kind == Some(EntryKind::Tree)).map(|was| was.id.as_str());
+                if !self.graft(&path, &entry.id)? {
+                    self.tree.mkdir(&path)?;
+                    self.apply(&path, before, &entry.id, depth + 1)?;
+                }
+            }
+            EntryKind::File { mode } => self.put_file(&path, &entry.id, mode)?,
+            EntryKind::Symlink => self.put_symlink(&path, &entry.id)?,
+            EntryKind::Skipped(reason) => {
+                if was.is_some_and(is_kept) && was_kind != Some(EntryKind::Tree) {
+                    self.remove(&path)?;
+                }
+                self.importer.skipped.insert(Skipped { path, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a tree that some snapshot has already.
+    fn graft(&mut self, path: &[u8], id: &str) -> Result<bool> {
+        let Some((snapshot, place)) = self.importer.trees.get(id) else { return Ok(false) };
+        let snapshot = self.importer.store.snapshot(snapshot)?;
+        let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(place)? else {
+            return Ok(false);
+        };
+        self.tree.graft(path, &entry)?;
+        Ok(true)
+    }
+
+    fn put_file(&mut self, path: &[u8], id: &str, mode: u16) -> Result<()> {
+        let attributes = Attributes { mode, modified: Some(self.time), ..Attributes::default() };
+        let tree = &mut *self.tree;
+        self.importer.objects.blob(id, |_, content| Ok(tree.put_file(path, content, attributes)?))
+    }
+
+    fn put_symlink(&mut self, path: &[u8], id: &str) -> Result<()> {
+        let target = self.importer.objects.blob(id, |size, content| read_target(size, content))?;
+        match target {
+            Some(target) => Ok(self.tree.put_symlink(path, target, Some(self.time))?),
+            None => {
+                // An older version of it must not stay.
+                self.remove(path)?;
+                let reason = "a symlink that points nowhere possible";
+                self.importer.skipped.insert(Skipped { path: path.to_vec(), reason });
+                Ok(())
+            }
+        }
+    }
+
+    fn remove(&mut self, path: &[u8]) -> Result<()> {
+        match self.tree.remove(path) {
+            // Skipped when it came.
+            Err(TreeError::NotFound { .. }) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Directories are as old as the last change in them too, so that importing again gives the same times.
+    fn touch(&mut self, path: &[u8]) -> Result<()> {
+        let attributes = Attributes { mode: 0o755, modified: Some(self.time), ..Attributes::default() };
+        Ok(self.tree.put_directory(path, attributes)?)
+    }
+}
+
+fn is_kept(entry: &GitEntry) -> bool {
+    !matches!(entry.kind(), EntryKind::Skipped(_))
+}
+
+/// Where a symlink points, if one can point there.
+fn read_target(size: u64, content: &mut dyn Read) -> Result<Option<Vec<u8>>> {
+    if size == 0 || size > TARGET_MAX {
+        return Ok(None);
+    }
+    let mut target = Vec::new();
+    content
+        .read_to_end(&mut target)
+        .map_err(|error| CommandError::failed(format!("cannot talk to git: {error}")))?;
+    Ok(Some(target).filter(|target| !target.contains(&0)))
+}

@@ -1,0 +1,41 @@
+//! `workspace mount` and `workspace umount`
+
+use std::env;
+use std::process::Command;
+
+use workspace_mount::{View, ViewOptions, daemon_main, detach, spawn_daemon, unmount};
+
+use crate::args::{Mount, ServeView, Umount};
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result};
+
+/// The hidden command that ends up in [`serve`].
+const SERVE: &str = "serve-view";
+
+pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
+    // Opened here already: what is wrong with the store is then said as every command says it.
+    let store = context.store()?;
+    let options = ViewOptions::default();
+    if args.foreground {
+        View::mount(store.path(), &args.directory, &options)?.serve_until_stopped()?;
+    } else {
+        let program = env::current_exe()
+            .map_err(|error| CommandError::failed(format!("cannot find this program: {error}")))?;
+        let mut command = Command::new(program);
+        command.arg(SERVE);
+        spawn_daemon(command, store.path(), &args.directory, &options)?;
+    }
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn umount(args: &Umount) -> Result<Outcome> {
+    let taken = if args.lazy { detach(&args.directory) } else { unmount(&args.directory) };
+    taken?;
+    Ok(Outcome::Done)
+}
+
+/// The process that serves a view.
+pub(crate) fn serve(args: ServeView) -> Result<Outcome> {
+    daemon_main(args.words)?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,38 @@
+//! What is said about a new snapshot, shared by the commands that make one.
+
+use std::env;
+
+use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store};
+
+use crate::args::Record;
+use crate::error::Result;
+
+/// Fills in the defaults: the author is the user, the parent is what the reference points to now. The reference
+/// moves only if it is still there when the snapshot is committed.
+pub(super) fn new_snapshot(
+    store: &Store,
+    record: Record,
+    parents: Vec<SnapshotId>,
+    durability: Durability,
+) -> Result<NewSnapshot> {
+    let mut new = NewSnapshot {
+        parents,
+        author: record.author.unwrap_or_else(user),
+        message: record.message,
+        labels: record.labels.into_iter().collect(),
+        durability,
+        ..NewSnapshot::default()
+    };
+    if let Some(name) = record.reference {
+        let current = store.reference(&name)?;
+        if new.parents.is_empty() {
+            new.parents.extend(current);
+        }
+        new.references.push((name, current.map_or(Expect::Absent, Expect::At)));
+    }
+    Ok(new)
+}
+
+fn user() -> String {
+    ["USER", "LOGNAME"].iter().find_map(|variable| env::var(variable).ok()).unwrap_or_default()
+}

@@ -1,0 +1,61 @@
+//! `workspace rm`
+
+use serde::Serialize;
+use workspace_state::{Expect, SnapshotId, Store};
+
+use crate::args::Rm;
+use crate::context::{Context, References};
+use crate::error::{CommandError, Outcome, Result};
+use crate::names;
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    snapshots: &'a [SnapshotId],
+    references: &'a [String],
+}
+
+pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
+    let store = context.store()?;
+    // Everything is looked up before anything is removed.
+    let mut ids = Vec::with_capacity(args.snapshots.len());
+    for text in &args.snapshots {
+        let id = names::snapshot(&store, text)?.id;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    let targets: Vec<SnapshotId> =
+        args.references.iter().map(|name| target(&store, name)).collect::<Result<_>>()?;
+    check_unreferenced(&store, &ids, &args.references)?;
+    for (name, target) in args.references.iter().zip(&targets) {
+        store.remove_reference(name, Expect::At(*target))?;
+    }
+    if !ids.is_empty() {
+        store.remove_snapshots(&ids)?;
+    }
+    if context.output.json() {
+        context.output.record(&Removed { snapshots: &ids, references: &args.references })?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn target(store: &Store, name: &str) -> Result<SnapshotId> {
+    store.reference(name)?.ok_or_else(|| {
+        CommandError::failed(format!("there is no reference `{name}`"))
+            .hint("`workspace refs` lists the references")
+    })
+}
+
+/// The store refuses this too; here the person learns what to type instead.
+fn check_unreferenced(store: &Store, ids: &[SnapshotId], going: &[String]) -> Result<()> {
+    let references = References::read(store)?;
+    for id in ids {
+        let left = references.of(id).into_iter().find(|name| !going.iter().any(|other| other == name));
+        if let Some(name) = left {
+            return Err(CommandError::failed(format!("snapshot {id} is what reference `{name}` points to"))
+                .hint(format!("remove both with `workspace rm --ref {name} {id}`"))
+                .hint(format!("or the reference alone with `workspace rm --ref {name}`")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! What every command works with: the store, the output, the progress.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+
+use workspace_state::{SnapshotId, Store};
+
+use crate::args::Global;
+use crate::error::{CommandError, Result};
+use crate::output::Output;
+use crate::progress::Bars;
+
+/// Where the store is when nobody says, below the XDG data directory.
+const DEFAULT_STORE: &str = "elevo-workspace/store";
+
+/// The surroundings of a command.
+pub(crate) struct Context {
+    store: Option<PathBuf>,
+    pub(crate) output: Output,
+    pub(crate) progress: Bars,
+}
+
+impl Context {
+    pub(crate) fn new(global: Global) -> Self {
+        Self { store: global.store, output: Output::new(global.json), progress: Bars::new() }
+    }
+
+    /// The store, which must be there.
+    pub(crate) fn store(&self) -> Result<Store> {
+        Ok(Store::open(self.existing_path()?)?)
+    }
+
+    /// The store, its index built anew.
+    pub(crate) fn repaired_store(&self) -> Result<Store> {
+        Ok(Store::rebuild_index(self.existing_path()?)?)
+    }
+
+    /// The store, made if it is not there.
+    pub(crate) fn store_or_create(&self) -> Result<Store> {
+        Ok(Store::open_or_create(self.path()?)?)
+    }
+
+    fn existing_path(&self) -> Result<PathBuf> {
+        let path = self.path()?;
+        if path.exists() {
+            return Ok(path);
+        }
+        Err(CommandError::failed(format!("there is no store at {}", path.display()))
+            .hint("`workspace snapshot DIR` makes it with its first snapshot")
+            .hint("`--store DIR` or WORKSPACE_STORE choose another store"))
+    }
+
+    fn path(&self) -> Result<PathBuf> {
+        let from_environment = || env::var_os("WORKSPACE_STORE").filter(|path| !path.is_empty());
+        match self.store.clone().or_else(|| from_environment().map(PathBuf::from)) {
+            Some(path) => Ok(path),
+            None => default_store(),
+        }
+    }
+}
+
+fn default_store() -> Result<PathBuf> {
+    let absolute =
+        |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    // The XDG base directory specification: a relative path is to be ignored.
+    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+    data.map(|data| data.join(DEFAULT_STORE)).ok_or_else(|| {
+        CommandError::failed("no place for the store: neither XDG_DATA_HOME nor HOME is an absolute path")
+            .hint("choose a store with `--store DIR` or WORKSPACE_STORE")
+    })
+}
+
+/// The names that point to each snapshot.
+pub(crate) struct References(BTreeMap<SnapshotId, Vec<String>>);
+
+impl References {
+    pub(crate) fn read(store: &Store) -> Result<Self> {
+        let mut names: BTreeMap<SnapshotId, Vec<String>> = BTreeMap::new();
+        for (name, target) in store.references()? {
+            names.entry(target).or_default().push(name);
+        }
+        Ok(Self(names))
+    }
+
+    pub(crate) fn of(&self, snapshot: &SnapshotId) -> Vec<&str> {
+        self.0.get(snapshot).map(|names| names.iter().map(String::as_str).collect()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,32 @@
+//! The command `workspace`: the state engine from a shell.
+//!
+//! `args` is what was typed, `commands` has a module per command, each of which calls the library and
+//! prints through [`output::Output`]. Data goes to stdout, everything else to stderr.
+
+mod args;
+mod commands;
+mod context;
+mod error;
+mod fields;
+mod limits;
+mod names;
+mod output;
+mod progress;
+mod text;
+mod time;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Args;
+
+fn main() -> ExitCode {
+    match Args::try_parse() {
+        Ok(args) => {
+            limits::raise_open_files();
+            error::exit_code(commands::run(args))
+        }
+        Err(usage) => error::print_usage(&usage),
+    }
+}

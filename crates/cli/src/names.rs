@@ -1,0 +1,113 @@
+//! From what was typed to what it names.
+
+use workspace_state::{Entry, Episode, EpisodeId, Resolved, Snapshot, Store, Tree, quote_path};
+
+use crate::error::{CommandError, Result};
+
+/// Digits of an id that are enough to look for it.
+const SHORTEST: usize = 4;
+/// Candidates listed for an ambiguous id.
+const LISTED: usize = 8;
+
+/// The snapshot that `text` names: a reference, an id, or the start of one.
+pub(crate) fn snapshot(store: &Store, text: &str) -> Result<Snapshot> {
+    find_snapshot(store, text)?.ok_or_else(|| unknown_snapshot(store, text))
+}
+
+/// The same, or nothing when nothing has that name.
+pub(crate) fn find_snapshot(store: &Store, text: &str) -> Result<Option<Snapshot>> {
+    match store.resolve(text)? {
+        Resolved::One(id) => Ok(Some(store.snapshot(&id)?)),
+        Resolved::None => Ok(None),
+        Resolved::Ambiguous(ids) => Err(ambiguous("snapshot", text, ids.iter())),
+    }
+}
+
+fn unknown_snapshot(store: &Store, text: &str) -> CommandError {
+    let error =
+        CommandError::failed(format!("snapshot `{text}` not found in store {}", store.path().display()));
+    if is_too_short(text) {
+        return error.hint(format!("the start of an id needs at least {SHORTEST} digits"));
+    }
+    error.hint("`workspace log` lists the snapshots of this store, `workspace refs` its references")
+}
+
+/// The episode that `text` names: an id, or the start of one.
+pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
+    if let Ok(id) = text.parse::<EpisodeId>() {
+        return store.episode(&id)?.ok_or_else(|| unknown_episode(text));
+    }
+    let digits = digits(text);
+    if digits.len() < SHORTEST || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(unknown_episode(text));
+    }
+    let mut found = store.episode_subtree(None)?;
+    found.retain(|episode| self::digits(&episode.id.to_string()).starts_with(&digits));
+    match found.len() {
+        0 => Err(unknown_episode(text)),
+        1 => Ok(found.remove(0)),
+        _ => Err(ambiguous("episode", text, found.iter().map(|episode| &episode.id))),
+    }
+}
+
+fn unknown_episode(text: &str) -> CommandError {
+    let error = CommandError::failed(format!("episode `{text}` not found"));
+    if is_too_short(text) {
+        return error.hint(format!("the start of an id needs at least {SHORTEST} digits"));
+    }
+    error.hint("`workspace episode tree` lists the episodes of this store")
+}
+
+fn digits(text: &str) -> String {
+    text.chars().filter(|character| *character != '-').collect::<String>().to_ascii_lowercase()
+}
+
+fn is_too_short(text: &str) -> bool {
+    let digits = digits(text);
+    digits.len() < SHORTEST && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn ambiguous<'a, T: std::fmt::Display + 'a>(
+    what: &str,
+    text: &str,
+    candidates: impl Iterator<Item = &'a T>,
+) -> CommandError {
+    let mut candidates: Vec<String> = candidates.take(LISTED + 1).map(ToString::to_string).collect();
+    if candidates.len() > LISTED {
+        candidates[LISTED] = "and more".to_owned();
+    }
+    CommandError::failed(format!("`{text}` is the start of more than one {what} id"))
+        .hint(format!("give more digits of one of:\n  {}", candidates.join("\n  ")))
+}
+
+/// The entry at a path inside a snapshot.
+pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
+    tree.entry(path)?.ok_or_else(|| {
+        CommandError::failed(format!("`{}` is not in snapshot `{snapshot}`", quote_path(path)))
+            .hint(format!("`workspace ls -R {snapshot}` lists what is"))
+    })
+}
+
+/// A path inside a tree in its one form: no slashes around it, none doubled, no `.`.
+pub(crate) fn trimmed(path: &[u8]) -> Vec<u8> {
+    let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    names.collect::<Vec<_>>().join(&b'/')
+}
+
+/// A path and a name below it.
+pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_one_form() {
+        assert_eq!(trimmed(b"/a//b/./c/"), b"a/b/c");
+        assert_eq!(trimmed(b"/"), b"");
+        assert_eq!(join(b"", b"a"), b"a");
+        assert_eq!(join(b"a", b"b"), b"a/b");
+    }
+}

@@ -1,0 +1,58 @@
+//! The command's data: lines of text, or with `--json` one JSON object per line.
+
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde::Serialize;
+
+use crate::error::{CommandError, Result};
+
+/// Stdout. Written through one buffer, which [`Output::finish`] empties.
+pub(crate) struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+    json: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { out: BufWriter::with_capacity(64 << 10, io::stdout().lock()), json }
+    }
+
+    /// Whether the data is to be JSON.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether the data goes to a person.
+    pub(crate) fn is_terminal() -> bool {
+        io::stdout().is_terminal()
+    }
+
+    /// One line of text.
+    pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<()> {
+        writeln!(self.out, "{line}").map_err(|error| CommandError::output(&error))
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(|error| CommandError::output(&error))
+    }
+
+    /// One JSON object on a line of its own.
+    pub(crate) fn record(&mut self, record: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(record)
+            .map_err(|error| CommandError::failed(format!("cannot write JSON: {error}")))?;
+        line.push(b'\n');
+        self.bytes(&line)
+    }
+
+    /// For what writes by itself.
+    pub(crate) fn writer(&mut self) -> &mut dyn Write {
+        &mut self.out
+    }
+
+    /// Writes out what is left.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.out.flush().map_err(|error| CommandError::output(&error))
+    }
+}

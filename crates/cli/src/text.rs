@@ -1,0 +1,96 @@
+//! Text that is safe to put on a terminal.
+//!
+//! Names and messages come from whoever made a snapshot and may hold anything, control sequences included. Paths go
+//! through `quote_path` of the engine, everything else through here.
+
+use std::borrow::Cow;
+use std::io::{self, Write as _};
+
+/// Running text as it is shown: control characters other than line ends become escapes.
+pub(crate) fn shown_text(text: &str) -> Cow<'_, str> {
+    let harmful = |character: char| character.is_control() && character != '\n' && character != '\t';
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        if harmful(character) { out.extend(character.escape_default()) } else { out.push(character) }
+    }
+    Cow::Owned(out)
+}
+
+/// The first line of a message.
+pub(crate) fn first_line(message: &str) -> Cow<'_, str> {
+    shown_text(message.lines().next().unwrap_or_default())
+}
+
+/// One line on stderr.
+pub(crate) fn print_stderr(line: &str) {
+    // A stderr that cannot be written leaves nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "{}", shown_text(line));
+}
+
+/// A number of bytes for people.
+pub(crate) fn shown_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// A number and what it counts, in singular or plural.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// Permission bits as `ls -l` shows them.
+pub(crate) fn shown_mode(kind: char, mode: u16) -> String {
+    let mut out = String::from(kind);
+    for (shift, special, lower, upper) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => lower,
+            (true, false) => upper,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_drive_the_terminal() {
+        assert_eq!(shown_text("one\n\ttwo"), "one\n\ttwo");
+        assert_eq!(shown_text("\u{1b}]0;x\u{7}"), "\\u{1b}]0;x\\u{7}");
+    }
+
+    #[test]
+    fn modes_look_like_those_of_ls() {
+        assert_eq!(shown_mode('-', 0o644), "-rw-r--r--");
+        assert_eq!(shown_mode('d', 0o1777), "drwxrwxrwt");
+        assert_eq!(shown_mode('-', 0o6750), "-rwsr-s---");
+        assert_eq!(shown_mode('-', 0o4644), "-rwSr--r--");
+    }
+
+    #[test]
+    fn bytes_have_the_unit_that_fits() {
+        assert_eq!(shown_bytes(1023), "1023 B");
+        assert_eq!(shown_bytes(1536), "1.5 KiB");
+        assert_eq!(shown_bytes(u64::MAX), "16.0 EiB");
+    }
+}

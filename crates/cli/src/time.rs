@@ -1,0 +1,112 @@
+//! Times, as they are typed and as they are shown.
+
+use std::sync::LazyLock;
+use std::{env, fs};
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp as Instant, Zoned};
+use workspace_state::Timestamp;
+
+/// What a time may look like, for messages.
+pub(crate) const FORMS: &str =
+    "a date `2026-07-01`, a time `2026-07-01T12:00`, or an age such as `90m`, `36h`, `7d` or `2w`";
+
+/// Where the machine keeps its time zone.
+const LOCAL: &str = "/etc/localtime";
+
+/// The time zone of the user, or of the machine. Asking for it by name, which `TZ` needs, looks through the whole
+/// directory of zones; the file of the machine is read by itself.
+static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
+    if env::var_os("TZ").is_some() {
+        return TimeZone::system();
+    }
+    let local = fs::read(LOCAL).ok().and_then(|rules| TimeZone::tzif("local", &rules).ok());
+    local.unwrap_or(TimeZone::UTC)
+});
+
+/// In the time zone of the user, to the second.
+pub(crate) fn shown(time: Timestamp) -> String {
+    match Instant::from_nanosecond(i128::from(time.0)) {
+        Ok(instant) => instant.to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
+        Err(_) => format!("{} ns", time.0),
+    }
+}
+
+/// In RFC 3339 and UTC, to the nanosecond: lossless, and sorts as text.
+pub(crate) fn rfc3339(time: Timestamp) -> String {
+    match Instant::from_nanosecond(i128::from(time.0)) {
+        Ok(instant) => format!("{instant:.9}"),
+        Err(_) => format!("{} ns", time.0),
+    }
+}
+
+/// Reads a time as it was typed. Ages count back from `now`.
+pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
+    let instant = parse_age(text, now).or_else(|| parse_instant(text, now))?;
+    i64::try_from(instant.as_nanosecond()).ok().map(Timestamp)
+}
+
+fn parse_age(text: &str, now: &Zoned) -> Option<Instant> {
+    let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let amount: i64 = number.parse().ok().filter(|amount| *amount >= 0)?;
+    let seconds = match &text[number.len()..] {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return None,
+    };
+    let back = jiff::SignedDuration::from_secs(amount.checked_mul(seconds)?);
+    now.timestamp().checked_sub(back).ok()
+}
+
+fn parse_instant(text: &str, now: &Zoned) -> Option<Instant> {
+    if let Ok(instant) = text.parse::<Instant>() {
+        return Some(instant);
+    }
+    let civil = match text.parse::<DateTime>() {
+        Ok(time) => time,
+        Err(_) => text.parse::<Date>().ok()?.to_datetime(jiff::civil::Time::midnight()),
+    };
+    Some(civil.to_zoned(now.time_zone().clone()).ok()?.timestamp())
+}
+
+/// The present, in the time zone of the user.
+pub(crate) fn now() -> Zoned {
+    Instant::now().to_zoned(ZONE.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Option<String> {
+        let now: Zoned = "2026-07-10T12:00:00[UTC]".parse().unwrap();
+        parse(text, &now).map(rfc3339)
+    }
+
+    #[test]
+    fn dates_times_and_ages_are_read() {
+        for (text, time) in [
+            ("2026-07-01", "2026-07-01T00:00:00.000000000Z"),
+            ("2026-07-01T12:30", "2026-07-01T12:30:00.000000000Z"),
+            ("2026-07-01 12:30:01", "2026-07-01T12:30:01.000000000Z"),
+            ("2026-07-01T12:30:00+02:00", "2026-07-01T10:30:00.000000000Z"),
+            ("7d", "2026-07-03T12:00:00.000000000Z"),
+            ("2w", "2026-06-26T12:00:00.000000000Z"),
+            ("90m", "2026-07-10T10:30:00.000000000Z"),
+        ] {
+            assert_eq!(parsed(text).as_deref(), Some(time), "{text}");
+        }
+        for text in ["", "yesterday", "7", "-7d", "7y", "2026-13-01", "99999999999999999d"] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_before_the_epoch_is_shown_too() {
+        assert_eq!(rfc3339(Timestamp(-1)), "1969-12-31T23:59:59.999999999Z");
+    }
+}

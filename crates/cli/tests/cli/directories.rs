@@ -1,0 +1,60 @@
+//! checkout.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::Place;
+
+#[test]
+fn a_directory_goes_from_snapshot_to_snapshot() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "first"]);
+    place.write("project/src/main.rs", "fn main() {}\n");
+    std::fs::remove_file(place.path("project/README.md")).unwrap();
+    place.ok(&["snapshot", "project", "--ref", "second"]);
+    insta::assert_snapshot!(place.transcript(&[
+        &["checkout", "first", "copy"],
+        &["checkout", "second", "copy"],
+        &["checkout", "second", "copy"],
+    ]));
+    assert_eq!(place.read("copy/src/main.rs"), "fn main() {}\n");
+    assert_eq!(place.read("copy/main"), "fn main() {}\n");
+    assert!(!place.path("copy/README.md").exists());
+    let mode = place.path("copy/build.sh").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
+}
+
+#[test]
+fn local_edits_are_refused_unless_forced() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "first"]);
+    place.write("project/src/main.rs", "fn main() {}\n");
+    place.ok(&["snapshot", "project", "--ref", "second"]);
+    place.ok(&["checkout", "first", "copy"]);
+    place.write("copy/src/main.rs", "edited\n");
+    let refused = place.transcript(&[&["checkout", "second", "copy"]]);
+    assert_eq!(place.read("copy/src/main.rs"), "edited\n");
+    insta::assert_snapshot!(refused);
+    place.ok(&["checkout", "second", "copy", "--force"]);
+    assert_eq!(place.read("copy/src/main.rs"), "fn main() {}\n");
+}
+
+#[test]
+fn a_directory_with_something_else_in_it_is_refused() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.write("other/file", "mine");
+    insta::assert_snapshot!(place.transcript(&[&["checkout", "main", "other"]]));
+    assert_eq!(place.read("other/file"), "mine");
+}
+
+#[test]
+fn set_id_bits_are_dropped_unless_kept() {
+    let place = Place::with_project();
+    place.chmod("project/build.sh", 0o6755);
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.ok(&["checkout", "main", "safe"]);
+    place.ok(&["checkout", "main", "kept", "--keep-set-id", "--sync"]);
+    let mode = |path: &str| place.path(path).metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode("safe/build.sh"), 0o755);
+    assert_eq!(mode("kept/build.sh"), 0o6755);
+}

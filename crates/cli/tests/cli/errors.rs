@@ -1,0 +1,102 @@
+//! What went wrong, what to do, and the status.
+
+use std::process::Stdio;
+
+use crate::support::{Place, Ran};
+
+#[test]
+fn messages_have_hints() {
+    let place = Place::with_project();
+    let without_store = place.transcript(&[&["log"], &["show", "main"], &["verify", "--repair"]]);
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    let with_store = place.transcript(&[
+        &["show", "nothing"],
+        &["show", "deadbeef"],
+        &["show", "12"],
+        &["log", "--ref", "other"],
+        &["snapshot", "missing"],
+        &["snapshot", "project/README.md"],
+        &["snapshot", "project", "--ref", "bad name"],
+        &["snapshot", "project", "--parent", "nothing"],
+        &["snapshot", "project", "--label", "nokey"],
+        &["checkout", "nothing", "copy"],
+        &["import", "missing.tar"],
+        &["import-git", "project"],
+        &["frobnicate"],
+    ]);
+    insta::assert_snapshot!(format!("{without_store}{with_store}"));
+}
+
+#[test]
+fn a_directory_that_is_no_store_is_left_alone() {
+    let place = Place::with_project();
+    let ran = place.run(&["--store", "project", "snapshot", "project"]);
+    assert_eq!(ran.status, 1);
+    insta::assert_snapshot!(place.redacted(&ran.stderr));
+    assert!(!place.path("project/format").exists());
+}
+
+#[test]
+fn a_newer_store_is_refused() {
+    let place = Place::with_project();
+    place.snapshot("project");
+    place.write("store/format", "elevo-workspace store 999\n");
+    insta::assert_snapshot!(place.transcript(&[&["log"]]));
+}
+
+#[test]
+fn the_store_has_a_default_place() {
+    let place = Place::with_project();
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = place.workspace(&["snapshot", "project"]);
+        command.env_remove("WORKSPACE_STORE");
+        for (name, value) in variables {
+            command.env(name, value);
+        }
+        Ran::of(&command.output().unwrap())
+    };
+    assert_eq!(run(&[]).status, 0);
+    assert!(place.path("home/.local/share/elevo-workspace/store/format").exists());
+    let data = place.path("data");
+    assert_eq!(run(&[("XDG_DATA_HOME", data.to_str().unwrap())]).status, 0);
+    assert!(place.path("data/elevo-workspace/store/format").exists());
+    // The specification of these directories wants a relative path to be ignored.
+    assert_eq!(run(&[("XDG_DATA_HOME", "relative")]).status, 0);
+    assert!(!place.path("relative").exists());
+    let nowhere = run(&[("HOME", "")]);
+    assert_eq!(nowhere.status, 1);
+    assert!(nowhere.stderr.contains("hint: choose a store"), "{}", nowhere.stderr);
+}
+
+#[test]
+fn the_option_wins_over_the_variable() {
+    let place = Place::with_project();
+    place.ok(&["--store", "other", "snapshot", "project"]);
+    assert!(place.path("other/format").exists() && !place.path("store").exists());
+    assert_eq!(place.json(&["log", "--store", "other"]).len(), 1);
+}
+
+#[test]
+fn two_who_move_a_reference_do_not_undo_each_other() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    let run = || {
+        let mut command = place.workspace(&["snapshot", "project", "--ref", "main"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut all = [run(), run(), run(), run()];
+    let won =
+        all.iter_mut().filter_map(|child| child.wait().unwrap().code()).filter(|code| *code == 0).count();
+    // Everyone who was told to have won is in the history.
+    assert_eq!(place.json(&["log", "--ref", "main"]).len(), won + 1);
+}
+
+#[test]
+fn help_and_version_are_data() {
+    let place = Place::new();
+    for words in [&["--help"][..], &["help", "snapshot"], &["episode", "add", "--help"], &["--version"]] {
+        let ran = place.run(words);
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{words:?}");
+    }
+    assert_eq!(place.run(&[]).status, 2);
+}

@@ -1,0 +1,64 @@
+//! Completions, manual pages, help.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::Place;
+
+#[test]
+fn completion_scripts_are_printed() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.ok(&["completions", shell]);
+        assert!(script.contains("import-git"), "{shell}");
+    }
+    assert_eq!(place.run(&["completions", "tcsh"]).status, 2);
+}
+
+#[test]
+fn the_bash_script_completes_commands() {
+    let place = Place::new();
+    place.write("complete", place.ok(&["completions", "bash"]));
+    let line = "source ./complete; COMP_WORDS=(workspace che); COMP_CWORD=1; \
+                _workspace workspace che workspace; echo \"${COMPREPLY[@]}\"";
+    let output = place.program("bash").args(["-c", line]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "checkout\n");
+}
+
+#[test]
+fn the_files_that_are_checked_in_are_those_that_are_generated() {
+    let place = Place::new();
+    for kind in ["man", "completions"] {
+        fs::create_dir(place.path(kind)).unwrap();
+        place.ok(&["generate", kind, kind]);
+        let kept = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).join(kind);
+        assert_eq!(listing(&place.path(kind)), listing(&kept), "run `make generate`");
+    }
+    let pages = listing(&place.path("man"));
+    let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&"workspace.1") && names.contains(&"workspace-episode-add.1"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("generate") || name.contains("serve-view")), "{names:?}");
+}
+
+fn listing(directory: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let mut files: Vec<_> = entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn help() {
+    let place = Place::new();
+    let commands: [&[&str]; 6] = [
+        &["--help"],
+        &["snapshot", "--help"],
+        &["diff", "-h"],
+        &["gc", "-h"],
+        &["episode", "-h"],
+        &["import-git", "--help"],
+    ];
+    insta::assert_snapshot!(place.transcript(&commands));
+}

@@ -1,0 +1,20 @@
+//! The command from outside: a real process, a real store, real directories.
+//!
+//! What people read is kept in `snapshots/`, with ids, times and places replaced; `INSTA_UPDATE=always cargo test -p
+//! workspace-cli` writes them anew.
+
+mod diffs;
+mod directories;
+mod episodes;
+mod errors;
+mod generated;
+mod git;
+mod history;
+mod json;
+mod pipes;
+mod redact;
+mod space;
+mod support;
+mod tar;
+mod trees;
+mod views;

@@ -1,0 +1,159 @@
+//! A place with a store, and the command run in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::redact::Redactor;
+
+/// A temporary directory with a store in it; commands run there.
+pub(crate) struct Place {
+    directory: tempfile::TempDir,
+}
+
+/// How a command ended.
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// A place where `project` is a directory with a bit of everything.
+    pub(crate) fn with_project() -> Self {
+        let place = Self::new();
+        place.write("project/README.md", "# A project\n");
+        place.write("project/src/main.rs", "fn main() {\n    println!(\"hello\");\n}\n");
+        place.write("project/build.sh", "#!/bin/sh\ncargo build\n");
+        place.chmod("project/build.sh", 0o755);
+        std::os::unix::fs::symlink("src/main.rs", place.path("project/main")).unwrap();
+        place
+    }
+
+    pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.directory.path().join(below)
+    }
+
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    pub(crate) fn chmod(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    /// Any program, in this place, with nothing of the tester's surroundings but the path.
+    pub(crate) fn program(&self, name: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(name);
+        command.current_dir(self.directory.path()).env_clear().stdin(Stdio::null());
+        for variable in ["PATH", "LLVM_PROFILE_FILE"] {
+            command.envs(std::env::var_os(variable).map(|value| (variable, value)));
+        }
+        command.env("HOME", self.path("home")).env("USER", "tester").env("TZ", "UTC");
+        command
+    }
+
+    pub(crate) fn workspace(&self, words: &[&str]) -> Command {
+        let mut command = self.program(env!("CARGO_BIN_EXE_workspace"));
+        command.env("WORKSPACE_STORE", "store").args(words);
+        command
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        Ran::of(&self.workspace(words).output().unwrap())
+    }
+
+    /// Stdout of a command that must succeed without a word on stderr that begins with `error` or `warning`.
+    pub(crate) fn ok(&self, words: &[&str]) -> String {
+        let ran = self.run(words);
+        assert_eq!(ran.status, 0, "{words:?}: {}", ran.stderr);
+        ran.stdout
+    }
+
+    /// The one line that a command prints.
+    pub(crate) fn id(&self, words: &[&str]) -> String {
+        let out = self.ok(words);
+        let id = out.strip_suffix('\n').unwrap();
+        assert!(!id.contains('\n'), "{out}");
+        id.to_owned()
+    }
+
+    /// The records that a command prints with `--json`.
+    pub(crate) fn json(&self, words: &[&str]) -> Vec<Value> {
+        let out = self.ok(&[&["--json"], words].concat());
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The one record that a command prints with `--json`.
+    pub(crate) fn record(&self, words: &[&str]) -> Value {
+        let mut records = self.json(words);
+        assert_eq!(records.len(), 1, "{records:?}");
+        records.remove(0)
+    }
+
+    /// What a person sees who types these commands one after the other.
+    pub(crate) fn transcript(&self, commands: &[&[&str]]) -> String {
+        let mut text = String::new();
+        for words in commands {
+            let ran = self.run(words);
+            text.push_str(&format!("$ workspace {}\n{}", shown(words), ran.stdout));
+            for line in ran.stderr.lines() {
+                text.push_str(&format!("! {line}\n"));
+            }
+            if ran.status != 0 {
+                text.push_str(&format!("= {}\n", ran.status));
+            }
+            text.push('\n');
+        }
+        self.redacted(&text)
+    }
+
+    /// A text without what differs from run to run.
+    pub(crate) fn redacted(&self, text: &str) -> String {
+        Redactor::default().redact(&text.replace(self.directory.path().to_str().unwrap(), "[place]"))
+    }
+
+    /// A snapshot of a directory, as an id.
+    pub(crate) fn snapshot(&self, directory: &str) -> String {
+        self.id(&["snapshot", directory, "--buffered"])
+    }
+}
+
+impl Ran {
+    pub(crate) fn of(output: &Output) -> Self {
+        Self {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+fn shown(words: &[&str]) -> String {
+    let quoted = words.iter().map(|word| match word {
+        word if word.contains(' ') || word.is_empty() => format!("'{word}'"),
+        word => (*word).to_owned(),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a program that must succeed.
+pub(crate) fn succeed(command: &mut Command) -> Ran {
+    let ran = Ran::of(&command.output().unwrap());
+    assert_eq!(ran.status, 0, "{command:?}: {}", ran.stderr);
+    ran
+}

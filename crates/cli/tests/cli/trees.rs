@@ -1,0 +1,61 @@
+//! ls, cat.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::support::Place;
+
+#[test]
+fn listings() {
+    let place = Place::with_project();
+    place.write("project/src/deep/er.rs", "");
+    place.write("project/line\nline", "odd");
+    fs::File::open(place.path("project/README.md"))
+        .unwrap()
+        .set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000))
+        .unwrap();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    insta::assert_snapshot!(place.transcript(&[
+        &["ls", "main"],
+        &["ls", "main", "src/"],
+        &["ls", "main", "-R"],
+        &["ls", "main", "/src", "-R"],
+        &["ls", "main", "README.md"],
+        &["ls", "-l", "main"],
+        &["ls", "main", "missing"],
+        &["ls", "main", "../escape"],
+    ]));
+    assert!(place.ok(&["ls", "-l", "main", "README.md"]).contains("2001-09-09 01:46:40 +00:00"));
+}
+
+#[test]
+fn names_that_are_no_text_survive() {
+    let place = Place::new();
+    fs::create_dir(place.path("project")).unwrap();
+    fs::write(place.path("project").join(OsStr::from_bytes(b"caf\xe9")), "latin").unwrap();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    assert_eq!(place.ok(&["ls", "main"]), "\"caf\\351\"\n");
+    assert_eq!(place.record(&["ls", "main"])["path"], "\"caf\\351\"");
+    let out = place.workspace(&["cat", "main"]).arg(OsStr::from_bytes(b"caf\xe9")).output().unwrap();
+    assert_eq!(out.stdout, b"latin");
+}
+
+#[test]
+fn files_are_printed_as_they_are() {
+    let place = Place::with_project();
+    let binary: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    place.write("project/binary", &binary);
+    let file = fs::File::create(place.path("project/sparse")).unwrap();
+    file.set_len(3 << 20).unwrap();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    assert_eq!(place.workspace(&["cat", "main", "binary"]).output().unwrap().stdout, binary);
+    assert_eq!(place.workspace(&["cat", "main", "sparse"]).output().unwrap().stdout, vec![0; 3 << 20]);
+    insta::assert_snapshot!(place.transcript(&[
+        &["cat", "main", "src/main.rs"],
+        &["cat", "main", "main"],
+        &["cat", "main", "src"],
+        &["cat", "main", "nothing"],
+    ]));
+}

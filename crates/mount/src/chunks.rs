@@ -1,0 +1,201 @@
+//! Content of files, by way of a small cache of chunks and a worker that reads ahead of sequential readers.
+//!
+//! The kernel keeps what it has read, so this cache only has to bridge the gap between chunks and the
+//! kernel's reads: a chunk that two reads share is read once, and the next one is there when asked for.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, Range};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use workspace_state::{ChunkId, DecodeError, Result, Store, StoreError};
+
+use crate::content::{Content, Placed};
+
+/// Bytes of chunks kept.
+const CACHE_BYTES: usize = 32 << 20;
+/// How far ahead of a sequential reader chunks are fetched.
+const READ_AHEAD: u64 = 2 << 20;
+/// Chunks that may wait for the worker; more are not fetched ahead.
+const QUEUE: usize = 64;
+
+/// Bytes of a file: part of a cached chunk, or put together.
+pub(crate) enum Bytes {
+    Shared(Arc<Vec<u8>>, Range<usize>),
+    Own(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Shared(chunk, range) => &chunk[range.clone()],
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+/// Reads content, ahead of who asks where it pays.
+pub(crate) struct Reader {
+    cache: Arc<Cache>,
+    /// Taken when the reader ends, which ends the worker.
+    ahead: Option<SyncSender<ChunkId>>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    pub(crate) fn new(store: Store) -> std::io::Result<Self> {
+        let cache = Arc::new(Cache { store, state: Mutex::default(), loaded: Condvar::new() });
+        let (ahead, queue) = sync_channel(QUEUE);
+        let worker = {
+            let cache = Arc::clone(&cache);
+            std::thread::Builder::new()
+                .name("read-ahead".to_owned())
+                .spawn(move || cache.fetch_ahead(&queue))?
+        };
+        Ok(Self { cache, ahead: Some(ahead), worker: Some(worker) })
+    }
+
+    /// Up to `len` bytes from `offset`; fewer only at the end of the file.
+    pub(crate) fn read(&self, content: &Content, offset: u64, len: u64) -> Result<Bytes> {
+        let end = offset.saturating_add(len).min(content.size());
+        if offset >= end {
+            return Ok(Bytes::Own(Vec::new()));
+        }
+        let sequential = content.note_read(offset, end);
+        let bytes = self.read_pieces(content, offset..end)?;
+        if sequential {
+            self.fetch_after(content, end);
+        }
+        Ok(bytes)
+    }
+
+    fn read_pieces(&self, content: &Content, wanted: Range<u64>) -> Result<Bytes> {
+        let mut out = Vec::new();
+        for piece in content.from(wanted.start).take_while(|piece| piece.range.start < wanted.end) {
+            let from = wanted.start.max(piece.range.start) - piece.range.start;
+            let to = wanted.end.min(piece.range.end) - piece.range.start;
+            let range = from as usize..to as usize;
+            let Some(id) = piece.chunk else {
+                out.resize(out.len() + range.len(), 0);
+                continue;
+            };
+            let chunk = self.chunk_of(id, &piece, range.len())?;
+            if range.len() as u64 == wanted.end - wanted.start {
+                return Ok(Bytes::Shared(chunk, range));
+            }
+            out.reserve_exact((wanted.end - wanted.start) as usize - out.len());
+            out.extend_from_slice(&chunk[range]);
+        }
+        Ok(Bytes::Own(out))
+    }
+
+    /// A chunk, checked to be as long as the file says.
+    fn chunk_of(&self, id: ChunkId, piece: &Placed, wanted: usize) -> Result<Arc<Vec<u8>>> {
+        let len = piece.range.end - piece.range.start;
+        // Whoever wants all of a chunk will find it in the kernel's cache the next time.
+        let chunk = if wanted as u64 == len { self.cache.take(id)? } else { self.cache.get(id)? };
+        if chunk.len() as u64 != len {
+            let source = DecodeError("its length differs from the file's");
+            return Err(StoreError::Undecodable { what: format!("chunk {id}"), source });
+        }
+        Ok(chunk)
+    }
+
+    fn fetch_after(&self, content: &Content, end: u64) {
+        let Some(ahead) = &self.ahead else { return };
+        let near = content.from(end).take_while(|piece| piece.range.start < end + READ_AHEAD);
+        for id in near.filter_map(|piece| piece.chunk).filter(|id| !self.cache.has(id)) {
+            if ahead.try_send(id).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        drop(self.ahead.take());
+        if let Some(worker) = self.worker.take() {
+            // A panic of the worker has been told already, and only cost speed.
+            drop(worker.join());
+        }
+    }
+}
+
+struct Cache {
+    store: Store,
+    state: Mutex<State>,
+    loaded: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` while someone reads it.
+    chunks: HashMap<ChunkId, Option<Arc<Vec<u8>>>>,
+    /// Oldest first.
+    order: VecDeque<ChunkId>,
+    bytes: usize,
+}
+
+impl Cache {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, id: &ChunkId) -> bool {
+        self.lock().chunks.contains_key(id)
+    }
+
+    /// A chunk which is kept for the next reader.
+    fn get(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
+        let mut state = self.lock();
+        loop {
+            match state.chunks.get(&id) {
+                Some(Some(chunk)) => return Ok(Arc::clone(chunk)),
+                Some(None) => state = self.loaded.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => break,
+            }
+        }
+        state.chunks.insert(id, None);
+        drop(state);
+        let read = self.store.read_chunk(&id).map(Arc::new);
+        let mut state = self.lock();
+        match &read {
+            Ok(chunk) => state.keep(id, Arc::clone(chunk)),
+            // Whoever waits tries for themselves.
+            Err(_) => drop(state.chunks.remove(&id)),
+        }
+        drop(state);
+        self.loaded.notify_all();
+        read
+    }
+
+    /// A chunk which nobody is expected to ask for again.
+    fn take(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
+        if self.has(&id) { self.get(id) } else { self.store.read_chunk(&id).map(Arc::new) }
+    }
+
+    fn fetch_ahead(&self, queue: &Receiver<ChunkId>) {
+        for id in queue {
+            // Who needs the chunk reads it again and reports what is wrong with it.
+            drop(self.get(id));
+        }
+    }
+}
+
+impl State {
+    fn keep(&mut self, id: ChunkId, chunk: Arc<Vec<u8>>) {
+        self.bytes += chunk.len();
+        self.chunks.insert(id, Some(chunk));
+        self.order.push_back(id);
+        while self.bytes > CACHE_BYTES {
+            let Some(oldest) = self.order.pop_front() else { return };
+            if let Some(Some(chunk)) = self.chunks.remove(&oldest) {
+                self.bytes -= chunk.len();
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A file's content as the view needs it: where each piece ends, so that any offset is found at once.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use workspace_state::{ChunkId, Extent};
+
+/// Reads this far apart still count as one sequential read: the kernel's own read-ahead reorders.
+const SEQUENTIAL_GAP: u64 = 1 << 20;
+
+/// Nearly every file is one chunk, so that one needs no allocation.
+pub(crate) enum Content {
+    Empty,
+    One(Piece),
+    Many(Box<Many>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    /// Offset in the file at which it ends.
+    end: u64,
+    /// Its bytes; zeros when there is none.
+    pub(crate) chunk: Option<ChunkId>,
+}
+
+pub(crate) struct Many {
+    pieces: Box<[Piece]>,
+    /// Bytes that are not in holes.
+    data: u64,
+    /// Where the last read ended.
+    read_to: AtomicU64,
+}
+
+/// A piece and where in the file it lies.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) range: Range<u64>,
+    pub(crate) chunk: Option<ChunkId>,
+}
+
+impl Content {
+    pub(crate) fn new(extents: &[Extent]) -> Self {
+        let mut end = 0;
+        let mut pieces = extents.iter().map(|extent| {
+            end += extent.len();
+            match extent {
+                Extent::Data { chunk, .. } => Piece { end, chunk: Some(*chunk) },
+                Extent::Hole { .. } => Piece { end, chunk: None },
+            }
+        });
+        match extents.len() {
+            0 => Self::Empty,
+            1 => pieces.next().map_or(Self::Empty, Self::One),
+            _ => Self::Many(Box::new(Many {
+                pieces: pieces.collect(),
+                data: extents
+                    .iter()
+                    .filter(|extent| matches!(extent, Extent::Data { .. }))
+                    .map(Extent::len)
+                    .sum(),
+                read_to: AtomicU64::new(0),
+            })),
+        }
+    }
+
+    fn pieces(&self) -> &[Piece] {
+        match self {
+            Self::Empty => &[],
+            Self::One(piece) => std::slice::from_ref(piece),
+            Self::Many(many) => &many.pieces,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.pieces().last().map_or(0, |piece| piece.end)
+    }
+
+    /// Bytes that are not in holes.
+    pub(crate) fn data_size(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::One(piece) => piece.chunk.map_or(0, |_| piece.end),
+            Self::Many(many) => many.data,
+        }
+    }
+
+    /// The pieces from the one that holds `offset` to the end.
+    pub(crate) fn from(&self, offset: u64) -> impl Iterator<Item = Placed> {
+        let pieces = self.pieces();
+        let first = pieces.partition_point(|piece| piece.end <= offset);
+        (first..pieces.len()).map(move |at| Placed {
+            range: at.checked_sub(1).map_or(0, |before| pieces[before].end)..pieces[at].end,
+            chunk: pieces[at].chunk,
+        })
+    }
+
+    /// Where data next begins, from `offset` on.
+    pub(crate) fn seek_data(&self, offset: u64) -> Option<u64> {
+        let found = self.from(offset).find(|piece| piece.chunk.is_some())?;
+        Some(found.range.start.max(offset))
+    }
+
+    /// Where a hole next begins, from `offset` on; the end of the file counts as one.
+    pub(crate) fn seek_hole(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size() {
+            return None;
+        }
+        let found = self.from(offset).find(|piece| piece.chunk.is_none());
+        Some(found.map_or(self.size(), |hole| hole.range.start.max(offset)))
+    }
+
+    /// Notes a read; says whether it goes on where the last one ended, so that more is likely to follow.
+    pub(crate) fn note_read(&self, offset: u64, end: u64) -> bool {
+        match self {
+            Self::Many(many) => {
+                let last = many.read_to.swap(end, Ordering::Relaxed);
+                offset == 0 || offset.abs_diff(last) <= SEQUENTIAL_GAP
+            }
+            Self::Empty | Self::One(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(lens: &[(u64, bool)]) -> Content {
+        let chunk = ChunkId::of(b"");
+        let extents: Vec<Extent> = lens
+            .iter()
+            .map(|(len, data)| match data {
+                true => Extent::Data { len: *len, chunk },
+                false => Extent::Hole { len: *len },
+            })
+            .collect();
+        Content::new(&extents)
+    }
+
+    #[test]
+    fn holes_and_data_are_found_from_anywhere() {
+        let sparse = content(&[(10, true), (10, true), (100, false), (5, true)]);
+        assert_eq!((sparse.size(), sparse.data_size()), (125, 25));
+        assert_eq!([0, 9, 19].map(|at| sparse.seek_hole(at)), [Some(20); 3]);
+        assert_eq!([20, 77].map(|at| sparse.seek_hole(at)), [Some(20), Some(77)]);
+        assert_eq!(
+            [0, 20, 77, 122].map(|at| sparse.seek_data(at)),
+            [Some(0), Some(120), Some(120), Some(122)]
+        );
+        assert_eq!([125, 999].map(|at| (sparse.seek_data(at), sparse.seek_hole(at))), [(None, None); 2]);
+        let hole = content(&[(8, false)]);
+        assert_eq!((hole.seek_data(0), hole.seek_hole(3)), (None, Some(3)));
+        let empty = content(&[]);
+        assert_eq!((empty.size(), empty.seek_data(0), empty.seek_hole(0)), (0, None, None));
+    }
+
+    #[test]
+    fn pieces_are_found_by_offset() {
+        let many = content(&[(10, true), (10, true), (10, true)]);
+        let from = |offset| many.from(offset).map(|piece| piece.range).collect::<Vec<_>>();
+        assert_eq!(from(0), [0..10, 10..20, 20..30]);
+        assert_eq!(from(10), [10..20, 20..30]);
+        assert_eq!(from(29), vec![20..30; 1]);
+        assert!(from(30).is_empty());
+    }
+}

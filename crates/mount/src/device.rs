@@ -1,0 +1,157 @@
+//! Making a mount: by the system call where that is allowed (root, or root of a user namespace of one's
+//! own), else by the set-user-id helper `fusermount3`, else an error that says what is missing.
+
+use std::ffi::{CString, OsString};
+use std::io::{IoSliceMut, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::error::MountError;
+use crate::inode::Owner;
+use crate::mountpoint::{FILESYSTEM, escape_option};
+
+const DEVICE: &str = "/dev/fuse";
+const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
+/// Where helpers are even if `PATH` does not say so.
+const HELPER_PLACES: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
+
+/// What to mount where.
+pub(crate) struct Mounting<'a> {
+    pub(crate) store: &'a Path,
+    pub(crate) mountpoint: &'a Path,
+    /// Let other users see it too.
+    pub(crate) allow_other: bool,
+}
+
+impl Mounting<'_> {
+    /// Mounts, and gives the connection to the kernel.
+    pub(crate) fn mount(&self) -> Result<OwnedFd, MountError> {
+        // The helper opens the device in the name of who calls it, so without access it is of no use either.
+        let device = open_device().map_err(|errno| match errno {
+            Errno::NOENT | Errno::NXIO | Errno::NODEV => MountError::NoDevice,
+            Errno::ACCESS | Errno::PERM => MountError::DeviceDenied,
+            _ => MountError::io("open /dev/fuse", errno),
+        })?;
+        match self.mount_directly(&device) {
+            Ok(()) => Ok(device),
+            Err(Errno::PERM | Errno::ACCESS) => {
+                self.mount_by_helper(&helper().ok_or(MountError::NoPrivilege)?)
+            }
+            Err(errno) => Err(MountError::io("mount", errno)),
+        }
+    }
+
+    fn mount_directly(&self, device: &OwnedFd) -> Result<(), Errno> {
+        let owner = Owner::of_process();
+        let mut options = format!(
+            "fd={},rootmode=40755,user_id={},group_id={},default_permissions",
+            device.as_raw_fd(),
+            owner.user,
+            owner.group
+        );
+        if self.allow_other {
+            options.push_str(",allow_other");
+        }
+        let options = CString::new(options).map_err(|_| Errno::INVAL)?;
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::mount::mount(self.store, self.mountpoint, FILESYSTEM, flags, options.as_c_str())
+    }
+
+    fn mount_by_helper(&self, helper: &Path) -> Result<OwnedFd, MountError> {
+        let failed = |error| MountError::io("run fusermount3", error);
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let mut child = Command::new(helper)
+            .arg("-o")
+            .arg(self.helper_options())
+            .arg("--")
+            .arg(self.mountpoint)
+            // The helper sends the connection over the descriptor that this names: its standard input.
+            .env("_FUSE_COMMFD", "0")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let received = receive_descriptor(&ours);
+        let mut message = String::new();
+        if let Some(stderr) = &mut child.stderr {
+            stderr.read_to_string(&mut message).map_err(failed)?;
+        }
+        let status = child.wait().map_err(failed)?;
+        match received {
+            Ok(Some(device)) if status.success() => Ok(device),
+            Err(errno) => Err(MountError::io("receive the mount from fusermount3", errno)),
+            Ok(_) => {
+                Err(MountError::Helper { helper: helper.to_owned(), message: message.trim().to_owned() })
+            }
+        }
+    }
+
+    fn helper_options(&self) -> OsString {
+        let mut options = OsString::from("ro,nosuid,nodev,default_permissions,subtype=workspace,fsname=");
+        options.push(escape_option(self.store));
+        if self.allow_other {
+            options.push(",allow_other");
+        }
+        options
+    }
+}
+
+fn open_device() -> Result<OwnedFd, Errno> {
+    rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Whether more connections to the kernel can be opened beside the first.
+pub(crate) fn can_clone() -> bool {
+    open_device().is_ok()
+}
+
+/// The program that may mount for ordinary users.
+pub(crate) fn helper() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = std::env::split_paths(&path)
+        .chain(HELPER_PLACES.map(PathBuf::from))
+        .filter(|p| p.is_absolute())
+        .collect();
+    let candidates = HELPERS.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
+    candidates.into_iter().find(|candidate| candidate.is_file())
+}
+
+/// The descriptor in the next message; nothing when the other side closed without sending one.
+fn receive_descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
+    let mut byte = [0];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        let mut buffers = [IoSliceMut::new(&mut byte)];
+        match recvmsg(socket, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+            Ok(_) => break,
+        }
+    }
+    Ok(control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn options_for_the_helper_survive_commas() {
+        let mounting = Mounting { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
+        let options = mounting.helper_options();
+        assert!(options.as_bytes().ends_with(br"fsname=/a\,b,allow_other"), "{options:?}");
+    }
+}

@@ -1,0 +1,319 @@
+//! What the kernel asks, in its own words; the answers are made in `serving.rs`.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use workspace_state::Timestamp;
+
+use crate::inode::plain_attributes;
+use crate::serving::{ASK_AGAIN, Answer, FOREVER, Listed, NAME_MAX, ROOT, Serving};
+
+const GENERATION: Generation = Generation(0);
+/// Largest request the kernel may make; it lowers this to its own limit.
+const REQUEST_MAX: u32 = 1 << 20;
+
+/// Wanted where the kernel has it. `AUTO_INVAL_DATA` makes the kernel compare the root's time before it uses
+/// its cached listing; for everything else the time never changes.
+const WANTED: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
+    .union(InitFlags::FUSE_PARALLEL_DIROPS)
+    .union(InitFlags::FUSE_CACHE_SYMLINKS)
+    .union(InitFlags::FUSE_AUTO_INVAL_DATA)
+    .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
+    .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+
+fn send_xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match answer {
+        Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        Ok(value) if value.len() <= size as usize => reply.data(&value),
+        Ok(_) => reply.error(Errno::ERANGE),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+impl Filesystem for Serving {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let offered = config.capabilities();
+        let refused = |_| io::Error::other("the kernel takes back what it offered");
+        config.add_capabilities(offered & WANTED).map_err(refused)?;
+        self.opens_files = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.opens_directories = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        // The largest read-ahead that the kernel offers is the default; requests get room for more.
+        config.set_max_write(REQUEST_MAX).map_err(|_| io::Error::other("no room for large requests"))?;
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.find(parent, name.as_bytes()) {
+            Ok((attributes, keep)) => reply.entry_with_ttls(&FOREVER, &keep, &attributes, GENERATION),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn forget(&self, _request: &Request, number: INodeNo, count: u64) {
+        self.forgotten(number, count);
+    }
+
+    fn getattr(&self, _request: &Request, number: INodeNo, _file: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(number) {
+            Ok((attributes, keep)) => reply.attr(&keep, &attributes),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        match self.target(number) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.requests.add();
+        if self.opens_files {
+            reply.error(Errno::ENOSYS);
+        } else {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        }
+    }
+
+    fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.requests.add();
+        if self.opens_directories {
+            reply.error(Errno::ENOSYS);
+        } else {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR);
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _file: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.read_file(number, offset, size) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _file: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let done = self.for_each_entry(number, offset, |next, name, listed| {
+            let name = OsStr::from_bytes(name);
+            match listed {
+                Listed::Dots(number) => reply.add(INodeNo(number), next, FileType::Directory, name),
+                Listed::Inode(inode) => {
+                    let attributes = inode.attributes(inode.identity.inode_number(), self.owner);
+                    reply.add(attributes.ino, next, attributes.kind, name)
+                }
+            }
+        });
+        match done {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _file: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        // At the root, only a look-up makes a name last: it pins the snapshot, and references move.
+        let keep = if number.0 == ROOT { ASK_AGAIN } else { FOREVER };
+        let done = self.for_each_entry(number, offset, |next, name, listed| {
+            let name = OsStr::from_bytes(name);
+            match listed {
+                Listed::Dots(number) => {
+                    let attributes =
+                        plain_attributes(number, FileType::Directory, 0o755, Timestamp(0), self.owner);
+                    reply.add(attributes.ino, next, name, &ASK_AGAIN, &attributes, GENERATION)
+                }
+                Listed::Inode(inode) => {
+                    let attributes = self.tell(inode);
+                    let full = reply.add(attributes.ino, next, name, &keep, &attributes, GENERATION);
+                    if full {
+                        self.table.forget(attributes.ino.0, 1);
+                    }
+                    full
+                }
+            }
+        });
+        match done {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        self.requests.add();
+        // The space is that of the store, and none of it is free for files in the view.
+        match rustix::fs::statvfs(self.store.path()) {
+            Ok(stat) => {
+                let block = u32::try_from(stat.f_frsize).unwrap_or(512);
+                reply.statfs(stat.f_blocks, 0, 0, stat.f_files, 0, block, NAME_MAX as u32, block);
+            }
+            Err(errno) => reply.error(Errno::from_i32(errno.raw_os_error())),
+        }
+    }
+
+    fn getxattr(&self, _request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        send_xattr(self.xattr(number, name.as_bytes()), size, reply);
+    }
+
+    fn listxattr(&self, _request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        send_xattr(self.xattr_names(number), size, reply);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _file: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        match self.seek(number, offset, whence) {
+            Ok(offset) => reply.offset(offset),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    // Nothing is ever written, so there is nothing to flush. After this answer the kernel stops asking.
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.requests.add();
+        reply.error(Errno::ENOSYS);
+    }
+
+    // The mount is read-only, so the kernel refuses these itself; whoever remounts it gets the same answer.
+
+    fn setattr(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mkdir(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rmdir(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn symlink(&self, _: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: INodeNo,
+        _: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn create(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+}

@@ -1,0 +1,133 @@
+//! What makes two names the same file, and the inode numbers that follow from it.
+//!
+//! An identity is a hash of where a file is: the snapshot and the path below it, or for a file with several
+//! names the snapshot and the label that they share. Inode numbers are taken from it, so they are the same
+//! after a remount, and for tools that compare them a file in the view stays the same file.
+
+use workspace_state::{Entry, Extent, Node, SnapshotId};
+
+/// Inode numbers leave the upper byte free: overlays put the number of a layer there (`xino`).
+const INODE_BITS: u32 = 56;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity([u8; 16]);
+
+impl Identity {
+    pub(crate) fn of_snapshot(id: &SnapshotId) -> Self {
+        Self::hash(b"snapshot", &[id.as_bytes()])
+    }
+
+    /// A symlink at the root; a reference that moves becomes another symlink.
+    pub(crate) fn of_alias(name: &[u8], target: &SnapshotId) -> Self {
+        Self::hash(b"alias", &[target.as_bytes(), name])
+    }
+
+    /// The entry of a directory. `snapshot` is the identity of the tree that it belongs to.
+    pub(crate) fn of_entry(directory: Self, snapshot: Self, entry: &Entry) -> Self {
+        match (entry.link, &entry.node) {
+            (Some(link), Node::File(_) | Node::Symlink(_)) => {
+                Self::hash(b"link", &[&snapshot.0, &link.to_le_bytes(), &content_of(entry)])
+            }
+            _ => Self::hash(b"entry", &[&directory.0, &entry.name]),
+        }
+    }
+
+    /// The inode number it should have unless something else has it.
+    pub(crate) fn inode_number(self) -> u64 {
+        let [a, b, c, d, e, f, g, ..] = self.0;
+        let number = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
+        // 0 means nothing and 1 the root.
+        number.max(2)
+    }
+
+    /// The number to try after one that is taken.
+    pub(crate) fn next_number(number: u64) -> u64 {
+        ((number + 1) & ((1 << INODE_BITS) - 1)).max(2)
+    }
+
+    /// Every part but the last has a length that its place implies, so no two lists look alike.
+    fn hash(kind: &[u8], parts: &[&[u8]]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(kind);
+        for part in parts {
+            hasher.update(part);
+        }
+        let mut identity = [0; 16];
+        hasher.finalize_xof().fill(&mut identity);
+        Self(identity)
+    }
+}
+
+/// Names with one label must hold one content. Should a snapshot say otherwise, each content gets an inode
+/// of its own rather than one name showing the other's bytes.
+fn content_of(entry: &Entry) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&entry.node.mode().to_le_bytes());
+    hasher.update(&entry.modified.map_or(i64::MIN, |time| time.0).to_le_bytes());
+    match &entry.node {
+        Node::File(file) => {
+            hasher.update(b"file");
+            hash_xattrs(&mut hasher, &file.xattrs);
+            for extent in &file.extents {
+                hasher.update(&extent.len().to_le_bytes());
+                match extent {
+                    Extent::Data { chunk, .. } => hasher.update(chunk.as_bytes()),
+                    Extent::Hole { .. } => hasher.update(&[0; 32]),
+                };
+            }
+        }
+        Node::Symlink(link) => {
+            hasher.update(b"symlink").update(&link.target);
+        }
+        Node::Directory(directory) => {
+            hasher.update(b"directory").update(directory.id.as_bytes());
+        }
+    }
+    *hasher.finalize().as_bytes()
+}
+
+fn hash_xattrs(hasher: &mut blake3::Hasher, xattrs: &workspace_state::Xattrs) {
+    hasher.update(&(xattrs.len() as u64).to_le_bytes());
+    for (name, value) in xattrs {
+        for part in [name, value] {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workspace_state::{ChunkId, FileNode};
+
+    fn file(name: &str, content: &[u8], link: Option<u64>) -> Entry {
+        let chunk = ChunkId::of(content);
+        let extents = vec![Extent::Data { len: content.len() as u64, chunk }];
+        let node = Node::File(FileNode { mode: 0o644, extents, ..FileNode::default() });
+        Entry { name: name.as_bytes().to_vec(), node, modified: None, link }
+    }
+
+    #[test]
+    fn names_of_one_file_share_an_identity_within_their_snapshot() {
+        let (here, there) =
+            (Identity::of_snapshot(&SnapshotId::generate()), Identity::of_snapshot(&SnapshotId::generate()));
+        let (a, b) = (file("a", b"x", Some(1)), file("b", b"x", Some(1)));
+        let one = Identity::of_entry(here, here, &a);
+        assert_eq!(one, Identity::of_entry(there, here, &b));
+        assert_ne!(one, Identity::of_entry(there, there, &a));
+        assert_ne!(one, Identity::of_entry(here, here, &file("c", b"other", Some(1))));
+        assert_ne!(
+            Identity::of_entry(here, here, &file("a", b"x", None)),
+            Identity::of_entry(here, here, &file("b", b"x", None))
+        );
+    }
+
+    #[test]
+    fn inode_numbers_stay_below_what_overlays_use() {
+        for _ in 0..1000 {
+            let number = Identity::of_snapshot(&SnapshotId::generate()).inode_number();
+            assert!(number >= 2 && number >> INODE_BITS == 0);
+        }
+        assert_eq!(Identity::next_number((1 << INODE_BITS) - 1), 2);
+    }
+}

@@ -1,0 +1,157 @@
+//! What the view knows about one file: enough to answer for it, and no more, because there is one of these
+//! for everything that the kernel remembers.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, INodeNo};
+use workspace_state::{DirectoryNode, Entry, Node, NodeId, Snapshot, SnapshotId, Timestamp, Xattrs};
+
+use crate::content::Content;
+use crate::identity::Identity;
+use crate::usage::InUse;
+
+const BLOCK_SIZE: u32 = 4096;
+/// Set-id bits are dropped, the sticky bit stays.
+const MODE_BITS: u16 = 0o1777;
+
+pub(crate) struct Inode {
+    pub(crate) identity: Identity,
+    pub(crate) body: Body,
+    mode: u16,
+    /// Has more than one name.
+    linked: bool,
+    modified: Timestamp,
+    xattrs: Option<Box<Xattrs>>,
+}
+
+pub(crate) enum Body {
+    Directory(Box<Directory>),
+    File {
+        content: Content,
+        _snapshot: Arc<InUse>,
+    },
+    Symlink(Box<[u8]>),
+    /// A snapshot that the kernel has seen in a listing and not used yet, so that nothing is pinned for it.
+    Listed,
+}
+
+pub(crate) struct Directory {
+    pub(crate) id: NodeId,
+    pub(crate) times: Option<NodeId>,
+    pub(crate) snapshot: Arc<InUse>,
+    entries: u64,
+}
+
+/// Whom everything in the view belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+impl Owner {
+    pub(crate) fn of_process() -> Self {
+        Self { user: rustix::process::getuid().as_raw(), group: rustix::process::getgid().as_raw() }
+    }
+}
+
+impl Inode {
+    /// The file that an entry of a tree stands for.
+    pub(crate) fn of_entry(identity: Identity, snapshot: &Arc<InUse>, entry: Entry) -> Self {
+        let modified = entry.modified.unwrap_or(snapshot.time);
+        let mode = entry.node.mode() & MODE_BITS;
+        let linked = entry.link.is_some() && !matches!(entry.node, Node::Directory(_));
+        let (body, xattrs) = match entry.node {
+            Node::Directory(node) => Self::directory(node, Arc::clone(snapshot)),
+            Node::File(file) => {
+                let content = Content::new(&file.extents);
+                (Body::File { content, _snapshot: Arc::clone(snapshot) }, file.xattrs)
+            }
+            Node::Symlink(link) => (Body::Symlink(link.target.into()), Xattrs::new()),
+        };
+        let xattrs = (!xattrs.is_empty()).then(|| Box::new(xattrs));
+        Self { identity, body, mode, linked, modified, xattrs }
+    }
+
+    fn directory(node: DirectoryNode, snapshot: Arc<InUse>) -> (Body, Xattrs) {
+        let directory = Directory { id: node.id, times: node.times, snapshot, entries: node.entries };
+        (Body::Directory(Box::new(directory)), node.xattrs)
+    }
+
+    /// A snapshot in the listing of the root.
+    pub(crate) fn listed(snapshot: &Snapshot) -> Self {
+        Self {
+            identity: Identity::of_snapshot(&snapshot.id),
+            body: Body::Listed,
+            mode: 0o755,
+            linked: false,
+            modified: snapshot.time,
+            xattrs: None,
+        }
+    }
+
+    /// A name at the root that leads to a snapshot.
+    pub(crate) fn alias(name: &[u8], target: &SnapshotId) -> Self {
+        Self {
+            identity: Identity::of_alias(name, target),
+            body: Body::Symlink(target.to_string().into_bytes().into()),
+            mode: 0o777,
+            linked: false,
+            modified: Timestamp(0),
+            xattrs: None,
+        }
+    }
+
+    pub(crate) fn xattrs(&self) -> Option<&Xattrs> {
+        self.xattrs.as_deref()
+    }
+
+    pub(crate) fn attributes(&self, number: u64, owner: Owner) -> FileAttr {
+        let (kind, size, stored) = match &self.body {
+            Body::Directory(directory) => (FileType::Directory, directory.entries, 0),
+            Body::Listed => (FileType::Directory, 0, 0),
+            Body::File { content, .. } => (FileType::RegularFile, content.size(), content.data_size()),
+            Body::Symlink(target) => (FileType::Symlink, target.len() as u64, 0),
+        };
+        FileAttr {
+            blocks: stored.div_ceil(512),
+            nlink: if self.linked { 2 } else { 1 },
+            size,
+            ..plain_attributes(number, kind, self.mode, self.modified, owner)
+        }
+    }
+}
+
+/// Attributes of something without content.
+pub(crate) fn plain_attributes(
+    number: u64,
+    kind: FileType,
+    mode: u16,
+    modified: Timestamp,
+    owner: Owner,
+) -> FileAttr {
+    let time = system_time(modified);
+    FileAttr {
+        ino: INodeNo(number),
+        size: 0,
+        blocks: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind,
+        perm: mode,
+        nlink: 1,
+        uid: owner.user,
+        gid: owner.group,
+        rdev: 0,
+        blksize: BLOCK_SIZE,
+        flags: 0,
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let distance = Duration::from_nanos(time.0.unsigned_abs());
+    if time.0 < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+}

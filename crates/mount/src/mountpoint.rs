@@ -1,0 +1,235 @@
+//! The place of a mount: what is there, whether it can be mounted on, and how it is taken away.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::device;
+use crate::error::MountError;
+
+/// What the kernel calls a view in its list of mounts.
+pub(crate) const FILESYSTEM: &str = "fuse.workspace";
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// What is mounted somewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountState {
+    /// No view.
+    NotMounted,
+    /// A view that answers.
+    Alive {
+        /// The store that it shows.
+        store: PathBuf,
+    },
+    /// A view whose process has died. What the kernel remembers of it may still be readable; anything else
+    /// answers "transport endpoint is not connected". [`unmount`] cleans it up, and so does mounting anew.
+    Dead {
+        /// The store that it showed.
+        store: PathBuf,
+    },
+}
+
+/// Whether a view is mounted on `mountpoint`, and whether it answers.
+pub fn mount_state(mountpoint: &Path) -> Result<MountState, MountError> {
+    let path = resolve(mountpoint)?;
+    let Some(store) = mounts()?.into_iter().rev().find(|mount| mount.path == path).and_then(Mount::store)
+    else {
+        return Ok(MountState::NotMounted);
+    };
+    // The one question that the kernel never answers from memory.
+    match rustix::fs::statfs(&path) {
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(MountState::Dead { store }),
+        // Another user's view may not be looked at, but the kernel says so only while it lives.
+        Ok(_) | Err(Errno::ACCESS) => Ok(MountState::Alive { store }),
+        Err(errno) => Err(MountError::Mountpoint { path, source: errno.into() }),
+    }
+}
+
+/// Takes a view away; its process then ends. Refused while someone uses it, unless its process has died.
+pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
+    match mount_state(mountpoint)? {
+        MountState::NotMounted => Err(MountError::NotMounted { path: mountpoint.to_owned() }),
+        MountState::Alive { .. } => take_away(&resolve(mountpoint)?, UnmountFlags::NOFOLLOW),
+        MountState::Dead { .. } => detach(mountpoint),
+    }
+}
+
+/// Takes a view out of sight even while it is used. Who uses it can go on; its process ends when the last
+/// one is done.
+pub fn detach(mountpoint: &Path) -> Result<(), MountError> {
+    match mount_state(mountpoint)? {
+        MountState::NotMounted => Err(MountError::NotMounted { path: mountpoint.to_owned() }),
+        MountState::Alive { .. } | MountState::Dead { .. } => {
+            take_away(&resolve(mountpoint)?, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
+        }
+    }
+}
+
+/// Makes sure that `mountpoint` can be mounted on, cleaning up a view whose process died.
+pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountError> {
+    // More than one dead view may lie on top of each other.
+    loop {
+        match mount_state(mountpoint)? {
+            MountState::Dead { .. } => detach(mountpoint)?,
+            MountState::Alive { store } => {
+                return Err(MountError::AlreadyMounted { path: mountpoint.to_owned(), store });
+            }
+            MountState::NotMounted => break,
+        }
+    }
+    let path = resolve(mountpoint)?;
+    let failed = |source| MountError::Mountpoint { path: path.clone(), source };
+    if !fs::metadata(&path).map_err(failed)?.is_dir() {
+        return Err(MountError::NotADirectory { path });
+    }
+    if fs::read_dir(&path).map_err(failed)?.next().is_some() {
+        return Err(MountError::NotEmpty { path });
+    }
+    Ok(path)
+}
+
+fn take_away(path: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+    match rustix::mount::unmount(path, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(MountError::Busy { path: path.to_owned() }),
+        Err(Errno::PERM) => take_away_by_helper(path, flags.contains(UnmountFlags::DETACH)),
+        Err(errno) => Err(MountError::io("unmount", errno)),
+    }
+}
+
+fn take_away_by_helper(path: &Path, lazily: bool) -> Result<(), MountError> {
+    let helper = device::helper().ok_or(MountError::NoPrivilege)?;
+    let mut command = Command::new(&helper);
+    command.arg("-u");
+    if lazily {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(path).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| MountError::io("run fusermount3", error))?;
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match output.status.success() {
+        true => Ok(()),
+        false if message.contains("busy") => Err(MountError::Busy { path: path.to_owned() }),
+        false => Err(MountError::Helper { helper, message }),
+    }
+}
+
+/// The absolute path of a mountpoint, without asking what is mounted there: a dead mount does not answer.
+fn resolve(mountpoint: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source| MountError::Mountpoint { path: mountpoint.to_owned(), source };
+    match fs::canonicalize(mountpoint) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
+            let absolute = std::path::absolute(mountpoint).map_err(failed)?;
+            match (absolute.parent(), absolute.file_name()) {
+                (Some(parent), Some(name)) => Ok(fs::canonicalize(parent).map_err(failed)?.join(name)),
+                _ => Err(failed(error)),
+            }
+        }
+        other => other.map_err(failed),
+    }
+}
+
+/// One line of the kernel's list of mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    path: PathBuf,
+    filesystem: String,
+    source: PathBuf,
+}
+
+impl Mount {
+    /// `id parent major:minor root path options [tags…] - filesystem source options`
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let path = unescape(fields.nth(4)?);
+        fields.find(|field| *field == b"-")?;
+        let filesystem = String::from_utf8(fields.next()?.to_vec()).ok()?;
+        Some(Self { path, filesystem, source: unescape(fields.next()?) })
+    }
+
+    /// The store shown, if it is a view.
+    fn store(self) -> Option<PathBuf> {
+        (self.filesystem == FILESYSTEM).then_some(self.source)
+    }
+}
+
+/// Mounts that this process sees; of several on one path the last is on top.
+fn mounts() -> Result<Vec<Mount>, MountError> {
+    let text = fs::read(MOUNTS).map_err(|error| MountError::io("read /proc/self/mountinfo", error))?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect())
+}
+
+/// Blanks, tabs, line ends and backslashes are written as `\` and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        match after.first_chunk::<3>().filter(|_| first == b'\\').and_then(octal) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+fn octal(digits: &[u8; 3]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+/// A path as a mount option for the helper, where a comma would begin the next one.
+pub(crate) fn escape_option(path: &Path) -> OsString {
+    let bytes = path.as_os_str().as_bytes();
+    let escaped = bytes.iter().flat_map(|byte| match byte {
+        b',' | b'\\' => vec![b'\\', *byte],
+        _ => vec![*byte],
+    });
+    OsString::from_vec(escaped.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_list_of_mounts_are_understood() {
+        let line =
+            br"36 35 0:42 / /mnt/a\040b rw,nosuid shared:1 master:2 - fuse.workspace /s\134\054 ro,user_id=0";
+        let mount = Mount::parse(line).unwrap();
+        assert_eq!(mount.path.to_str(), Some("/mnt/a b"));
+        assert_eq!(mount.store(), Some(PathBuf::from(r"/s\,")));
+        let plain = Mount::parse(b"1 0 8:1 / / rw - ext4 /dev/sda1 rw").unwrap();
+        assert_eq!(plain.path.to_str(), Some("/"));
+        assert_eq!(plain.store(), None);
+        assert_eq!(Mount::parse(b""), None);
+    }
+
+    #[test]
+    fn what_is_no_escape_stays() {
+        assert_eq!(unescape(br"a\9b\"), PathBuf::from(r"a\9b\"));
+        assert_eq!(escape_option(Path::new(r"/a,b\c")), OsString::from(r"/a\,b\\c"));
+    }
+
+    #[test]
+    fn an_ordinary_directory_has_no_view() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(mount_state(directory.path()).unwrap(), MountState::NotMounted);
+        assert!(matches!(unmount(directory.path()), Err(MountError::NotMounted { .. })));
+        assert!(prepare(directory.path()).is_ok());
+        fs::write(directory.path().join("x"), b"").unwrap();
+        assert!(matches!(prepare(directory.path()), Err(MountError::NotEmpty { .. })));
+        assert!(matches!(prepare(&directory.path().join("x")), Err(MountError::NotADirectory { .. })));
+        let missing = prepare(&directory.path().join("y")).unwrap_err();
+        assert_eq!(missing.hint().as_deref(), Some("make the directory first"));
+    }
+}

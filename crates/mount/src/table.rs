@@ -1,0 +1,112 @@
+//! The inodes that the kernel references, each for as long as it does.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::identity::Identity;
+use crate::inode::{Body, Inode};
+
+#[derive(Default)]
+pub(crate) struct Table {
+    slots: Mutex<HashMap<u64, Slot>>,
+}
+
+struct Slot {
+    inode: Arc<Inode>,
+    /// How often the kernel was told of it and has not said to forget it.
+    lookups: u64,
+}
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<Inode>> {
+        self.lock().get(&number).map(|slot| Arc::clone(&slot.inode))
+    }
+
+    /// The root of a snapshot that is in use.
+    pub(crate) fn in_use(&self, snapshot: Identity) -> Option<Arc<Inode>> {
+        let slots = self.lock();
+        let slot = slots.get(&number_of(&slots, snapshot))?;
+        matches!(slot.inode.body, Body::Directory(_)).then(|| Arc::clone(&slot.inode))
+    }
+
+    /// Counts that the kernel is told of an inode; gives the number it goes by.
+    pub(crate) fn remember(&self, inode: &Arc<Inode>) -> u64 {
+        let mut slots = self.lock();
+        let number = number_of(&slots, inode.identity);
+        let slot = slots.entry(number).or_insert_with(|| Slot { inode: Arc::clone(inode), lookups: 0 });
+        slot.lookups += 1;
+        // First use of a snapshot that was only listed so far.
+        if matches!(slot.inode.body, Body::Listed) {
+            slot.inode = Arc::clone(inode);
+        }
+        number
+    }
+
+    /// Takes back `count` lookups; true when the kernel no longer references the inode.
+    pub(crate) fn forget(&self, number: u64, count: u64) -> bool {
+        let mut slots = self.lock();
+        let Some(slot) = slots.get_mut(&number) else { return false };
+        slot.lookups = slot.lookups.saturating_sub(count);
+        if slot.lookups > 0 {
+            return false;
+        }
+        let gone = slots.remove(&number);
+        drop(slots);
+        // May be the last of its snapshot, which then is unpinned: not while others wait for the table.
+        drop(gone);
+        true
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+/// The number of an inode, or the one it should get: the first from its own on that no other inode has.
+fn number_of(slots: &HashMap<u64, Slot>, identity: Identity) -> u64 {
+    let mut number = identity.inode_number();
+    while slots.get(&number).is_some_and(|slot| slot.inode.identity != identity) {
+        number = Identity::next_number(number);
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workspace_state::SnapshotId;
+
+    fn inode(name: &str) -> Arc<Inode> {
+        Arc::new(Inode::alias(name.as_bytes(), &SnapshotId::from_bytes([7; 16])))
+    }
+
+    #[test]
+    fn an_inode_keeps_its_number_until_it_is_forgotten() {
+        let table = Table::default();
+        let number = table.remember(&inode("a"));
+        assert_eq!(table.remember(&inode("a")), number);
+        assert_ne!(table.remember(&inode("b")), number);
+        assert!(!table.forget(number, 1));
+        assert!(table.get(number).is_some());
+        assert!(table.forget(number, 1));
+        assert!(table.get(number).is_none());
+        assert_eq!(table.remember(&inode("a")), number, "the number follows from what it is");
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn another_inode_with_the_same_number_gets_the_next_one() {
+        let table = Table::default();
+        let (a, b) = (inode("a"), inode("b"));
+        let taken = b.identity.inode_number();
+        table.lock().insert(taken, Slot { inode: a, lookups: 1 });
+        let number = table.remember(&b);
+        assert_eq!(number, taken + 1);
+        assert_eq!(table.remember(&b), number);
+    }
+}

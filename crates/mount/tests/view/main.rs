@@ -1,0 +1,12 @@
+//! The view from outside: through the kernel, as root, as an ordinary user and in a user namespace.
+
+mod caching;
+mod content;
+mod daemon;
+mod damage;
+mod overlay;
+mod places;
+mod roles;
+mod root;
+mod support;
+mod users;

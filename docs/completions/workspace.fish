@@ -1,0 +1,201 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_workspace_global_optspecs
+    string join \n store= json h/help V/version
+end
+
+function __fish_workspace_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_workspace_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_workspace_using_subcommand
+    set -l cmd (__fish_workspace_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c workspace -n "__fish_workspace_needs_command" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_needs_command" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_needs_command" -s V -l version -d 'Print version'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "snapshot" -d 'Take a snapshot of a directory and print its id'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "log" -d 'List snapshots, newest first'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "show" -d 'Show everything about a snapshot'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "ls" -d 'List a directory of a snapshot'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "cat" -d 'Print a file of a snapshot'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "diff" -d 'Show what differs between two snapshots or directories'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "checkout" -d 'Make a directory what a snapshot holds'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "mount" -d 'Mount the lazy view: every snapshot as a read-only directory DIR/ID'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "umount" -d 'Unmount the lazy view, also one whose process has died'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "rm" -d 'Remove snapshots and references'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "refs" -d 'List the references and the snapshots they point to'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "gc" -d 'Remove what nothing refers to'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "verify" -d 'Read everything in the store and check it'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "export" -d 'Write a snapshot as a tar archive to stdout'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "import" -d 'Make a snapshot from a tar archive and print its id'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "import-git" -d 'Make snapshots from the history of a git repository'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "episode" -d 'Keep the steps of a search'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "generate" -d 'Write the files that are checked in'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "serve-view" -d 'Serve a lazy view; run by `workspace mount`'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -s m -l message -d 'Why it was made' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l author -d 'Who made it [default: the name of the user]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l label -d 'A label; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l parent -d 'What it was made from, instead of what NAME points to; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l buffered -d 'Do not wait for the disk: survives a killed process, not a crash of the machine'
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l no-ignore -d 'Take everything, whatever .workspaceignore files say'
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand log" -l ref -d 'Only what NAME points to and all before it; an id works too' -r
+complete -c workspace -n "__fish_workspace_using_subcommand log" -s n -l limit -d 'At most N' -r
+complete -c workspace -n "__fish_workspace_using_subcommand log" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand log" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand log" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand show" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand show" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand show" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand ls" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand ls" -s l -l long -d 'Also mode, size, time and where symlinks point'
+complete -c workspace -n "__fish_workspace_using_subcommand ls" -s R -l recursive -d 'Everything below too, by path'
+complete -c workspace -n "__fish_workspace_using_subcommand ls" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand ls" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand cat" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand cat" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand cat" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand diff" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand diff" -s p -l patch -d 'The lines that differ, as a patch'
+complete -c workspace -n "__fish_workspace_using_subcommand diff" -l stat -d 'Lines added and removed in each file'
+complete -c workspace -n "__fish_workspace_using_subcommand diff" -l insight -d 'The insight diff: sizes, lines and risks of each change'
+complete -c workspace -n "__fish_workspace_using_subcommand diff" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l force -d 'Overwrite local edits, and what else is in the directory'
+complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l keep-set-id -d 'Keep set-uid and set-gid bits, which are dropped otherwise'
+complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l sync -d 'Return only when everything is on disk'
+complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand checkout" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand mount" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand mount" -l foreground -d 'Serve it from this process, until it is unmounted'
+complete -c workspace -n "__fish_workspace_using_subcommand mount" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand umount" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand umount" -l lazy -d 'Take it out of sight even while it is used; who uses it can go on'
+complete -c workspace -n "__fish_workspace_using_subcommand umount" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand umount" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand rm" -l ref -d 'Remove this reference; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand rm" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand rm" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand rm" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand refs" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand refs" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand refs" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand gc" -l keep-last -d 'Keep the N newest snapshots' -r
+complete -c workspace -n "__fish_workspace_using_subcommand gc" -l keep-since -d 'Keep snapshots made at or after TIME: a date, a time, or an age such as 36h, 7d or 2w' -r
+complete -c workspace -n "__fish_workspace_using_subcommand gc" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand gc" -l dry-run -d 'Only say what would be done'
+complete -c workspace -n "__fish_workspace_using_subcommand gc" -l keep-labelled -d 'Keep snapshots that have labels'
+complete -c workspace -n "__fish_workspace_using_subcommand gc" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand gc" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand verify" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand verify" -l repair -d 'First build the index anew from the packs; nothing else may use the store meanwhile'
+complete -c workspace -n "__fish_workspace_using_subcommand verify" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand verify" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand export" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand export" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand import" -s m -l message -d 'Why it was made' -r
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l author -d 'Who made it [default: the name of the user]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l label -d 'A label; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l keep-set-id -d 'Keep set-uid and set-gid bits, which are dropped otherwise'
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand import-git" -l ref -d 'Move this reference to the snapshot of REV, of which there is one then' -r
+complete -c workspace -n "__fish_workspace_using_subcommand import-git" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand import-git" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand import-git" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -f -a "add" -d 'Add an episode and print its id'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -f -a "best" -d 'Show the leaf with the highest reward'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -f -a "path" -d 'Show the steps that led to an episode, the first one first'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -f -a "tree" -d 'List episodes as a tree, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add best path tree export help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l parent -d 'The episode before it; none for the start of a search' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l action -d 'What was done' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l reward -d 'What it was worth' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l visits -d 'How often the search came by' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l data -d 'Whatever else to keep, as JSON' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l insight -d 'Keep the insight diff against the parent\'s snapshot'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from best" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from best" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from best" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from path" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from path" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from path" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from tree" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from tree" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from tree" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from export" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from export" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add an episode and print its id'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "best" -d 'Show the leaf with the highest reward'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "path" -d 'Show the steps that led to an episode, the first one first'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "tree" -d 'List episodes as a tree, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand completions" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand completions" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand generate" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand generate" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand generate" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand serve-view" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand serve-view" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand serve-view" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "snapshot" -d 'Take a snapshot of a directory and print its id'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "log" -d 'List snapshots, newest first'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "show" -d 'Show everything about a snapshot'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "ls" -d 'List a directory of a snapshot'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "cat" -d 'Print a file of a snapshot'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "diff" -d 'Show what differs between two snapshots or directories'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "checkout" -d 'Make a directory what a snapshot holds'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "mount" -d 'Mount the lazy view: every snapshot as a read-only directory DIR/ID'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "umount" -d 'Unmount the lazy view, also one whose process has died'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "rm" -d 'Remove snapshots and references'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "refs" -d 'List the references and the snapshots they point to'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "gc" -d 'Remove what nothing refers to'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "verify" -d 'Read everything in the store and check it'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "export" -d 'Write a snapshot as a tar archive to stdout'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "import" -d 'Make a snapshot from a tar archive and print its id'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "import-git" -d 'Make snapshots from the history of a git repository'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "episode" -d 'Keep the steps of a search'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "generate" -d 'Write the files that are checked in'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "serve-view" -d 'Serve a lazy view; run by `workspace mount`'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode completions generate serve-view help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "add" -d 'Add an episode and print its id'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "best" -d 'Show the leaf with the highest reward'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "path" -d 'Show the steps that led to an episode, the first one first'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "tree" -d 'List episodes as a tree, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
