@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target for FUZZ_SECONDS (60).
+# Runs every fuzz target for FUZZ_SECONDS (60), beginning with the inputs that the tests replay.
 
 . "$(dirname "$0")/lib.sh"
 
@@ -8,6 +8,8 @@ rustup toolchain list 2>/dev/null | grep -q '^nightly' ||
     die "fuzzing needs a nightly toolchain" "rustup toolchain install nightly"
 
 for target in $(cargo +nightly fuzz list); do
-    step "fuzzing $target" cargo +nightly fuzz run "$target" -- \
+    mkdir -p "fuzz/corpus/$target"
+    step "fuzzing $target" cargo +nightly fuzz run "$target" \
+        "fuzz/corpus/$target" "crates/state/tests/corpus/$target" -- \
         -max_total_time="${FUZZ_SECONDS:-60}"
 done

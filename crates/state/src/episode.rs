@@ -60,7 +60,7 @@ impl Episode {
     }
 }
 
-fn decode(record: &[u8]) -> Decoded<Episode> {
+pub(crate) fn decode(record: &[u8]) -> Decoded<Episode> {
     serde_json::from_slice(record).map_err(|_| DecodeError("not an episode"))
 }
 

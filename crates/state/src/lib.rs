@@ -81,6 +81,9 @@ mod rewrite;
 mod session;
 mod snapshot;
 mod store;
+#[cfg(feature = "failpoints")]
+#[doc(hidden)]
+pub mod testing;
 mod tree;
 mod verify;
 mod virtual_tree;

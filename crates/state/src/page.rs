@@ -122,7 +122,7 @@ impl Head {
         matches!(self, Self::Directory { .. } | Self::Page)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
             Self::Directory { mode, xattrs } => {

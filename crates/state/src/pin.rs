@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::change::{Change, Durability};
-use crate::codec::{Decoded, Reader, Write};
+use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::error::{IoContext, Result};
 use crate::id::{NodeId, PinId, SnapshotId, TreeId};
 use crate::record::Kind;
@@ -35,7 +35,7 @@ pub struct Pin {
 }
 
 impl Pin {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(112 + self.owner.len());
         out.extend_from_slice(self.snapshot.as_bytes());
         out.extend_from_slice(self.tree.as_bytes());
@@ -45,14 +45,18 @@ impl Pin {
         out
     }
 
-    fn decode(id: PinId, bytes: &[u8]) -> Decoded<Self> {
+    pub(crate) fn decode(id: PinId, bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
         let pin = Self {
             id,
             snapshot: SnapshotId::from_bytes(reader.array()?),
             tree: TreeId::from_bytes(reader.array()?),
             times: NodeId::from_bytes(reader.array()?),
-            of_process: reader.u8()? == 1,
+            of_process: match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(DecodeError("neither of a process nor without one")),
+            },
             owner: reader.text()?,
         };
         reader.end()?;

@@ -385,7 +385,11 @@ pub(crate) fn read_extents(
     let end = offset.saturating_add(len);
     let size: u64 = extents.iter().map(Extent::len).sum();
     let wanted = end.min(size).saturating_sub(offset);
-    let mut out = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
+    let mut out = Vec::new();
+    // A sparse file may be larger than any memory.
+    usize::try_from(wanted).ok().and_then(|wanted| out.try_reserve_exact(wanted).ok()).ok_or_else(|| {
+        StoreError::Refused(format!("{wanted} bytes do not fit into memory: read them in parts"))
+    })?;
     let mut at = 0;
     for extent in extents {
         let next = at + extent.len();

@@ -310,6 +310,12 @@ impl VirtualTree {
             Some(Found::Virtual(Child::File(file))) => Arc::clone(file),
             Some(found) => Arc::new(self.file_for_appending(path, found)?),
         };
+        if file.tail.is_empty() && !file.kept.is_empty() {
+            // All of it is in the store: the last chunk was cut by an end that is no end any more.
+            let (kept, from) = content::stable_part(&file.kept);
+            let tail = self.content_of(&file.kept, from, u64::MAX)?;
+            file = Arc::new(File { kept, tail, ..File::clone(&file) });
+        }
         let edited = Arc::make_mut(&mut file);
         edited.tail.extend_from_slice(content);
         edited.modified = Some(Timestamp::now());

@@ -17,3 +17,31 @@ mod switch;
 pub use checkout::{CheckoutOptions, CheckoutReport, checkout};
 pub use error::DirectoryError;
 pub use scan::{SkipReason, Skipped, SnapshotOptions, SnapshotReport, snapshot_directory};
+
+/// The stat index's format, for [`crate::testing`].
+#[cfg(feature = "failpoints")]
+pub(crate) mod stat_record {
+    use super::stat_index::{Looks, StatEntry, StatRecord};
+    use crate::id::NodeId;
+
+    pub(crate) fn reencode(bytes: &[u8]) -> Option<Vec<u8>> {
+        Some(StatRecord::decode(bytes).ok()?.encode())
+    }
+
+    pub(crate) fn samples() -> Vec<Vec<u8>> {
+        let (node, times) = (NodeId::of(b"node"), NodeId::of(b"times"));
+        let own = Looks { mode: 0o040_755, size: 4096, mtime: 5, ctime: i64::MAX, inode: u64::MAX };
+        let file = Looks { mode: 0o100_644, size: 3, mtime: -1, ctime: 9, inode: 12 };
+        let entries = vec![
+            StatEntry { name: b"a".to_vec(), looks: file, trusted: true },
+            StatEntry {
+                name: b"b".to_vec(),
+                looks: Looks::of_directory(0o040_700, node, times),
+                trusted: false,
+            },
+        ];
+        let small = StatRecord { node, times, own, own_trusted: false, entries: Vec::new() };
+        let large = StatRecord { entries, own_trusted: true, ..small.clone() };
+        vec![small.encode(), large.encode()]
+    }
+}

@@ -1,11 +1,13 @@
 //! Opening things beneath a directory without ever leaving it.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{
+    Access, AtFlags, FileType, Mode, OFlags, ResolveFlags, accessat, chmod, fstat, openat, openat2,
+};
 use rustix::io::Errno;
 
 /// Longest path handed to the kernel in one piece.
@@ -52,6 +54,55 @@ fn open_piece(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Er
 /// Opens a directory beneath `root` for listing and for working relative to it.
 pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// The same for a directory whose own mode keeps even its owner out: it is given the bits that are missing
+/// for `need`. Returns the mode it had, if that was changed.
+pub(super) fn open_as_owner(
+    root: impl AsFd,
+    path: &[u8],
+    need: Access,
+) -> Result<(OwnedFd, Option<Mode>), Errno> {
+    let opened = open_directory(&root, path);
+    let kept_out = match &opened {
+        Ok(fd) => accessat(fd, ".", need, AtFlags::EACCESS) == Err(Errno::ACCESS),
+        Err(error) => *error == Errno::ACCESS,
+    };
+    if !kept_out {
+        return opened.map(|fd| (fd, None));
+    }
+    let handle = open_beneath(&root, path, OFlags::PATH | OFlags::DIRECTORY)?;
+    let mode = Mode::from_raw_mode(fstat(&handle)?.st_mode & 0o7777);
+    if chmod(itself(&handle), mode | Mode::RWXU).is_err() {
+        // Somebody else's.
+        return opened.map(|fd| (fd, None));
+    }
+    Ok((open_directory(&root, path)?, Some(mode)))
+}
+
+/// Opens a file for reading whose own mode keeps even its owner out.
+pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let reading = flags | OFlags::RDONLY | OFlags::NONBLOCK;
+    match openat(&directory, name, reading, Mode::empty()) {
+        Err(Errno::ACCESS) => {}
+        other => return other,
+    }
+    let handle = openat(&directory, name, flags | OFlags::PATH, Mode::empty())?;
+    let stat = fstat(&handle)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Errno::ACCESS);
+    }
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+    chmod(itself(&handle), mode | Mode::RUSR).map_err(|_| Errno::ACCESS)?;
+    let opened = openat(&directory, name, reading, Mode::empty());
+    chmod(itself(&handle), mode)?;
+    opened
+}
+
+/// A path to what is open, for calls that take no handle.
+fn itself(handle: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
 /// For people: the path of something beneath `root`.

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, Timespec, Timestamps, fchmod, fstat, ftruncate, futimens,
-    linkat, mkdirat, openat, readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
+    Access, AtFlags, FileType, Mode, OFlags, RawDir, Timespec, Timestamps, fchmod, fstat, ftruncate,
+    futimens, linkat, mkdirat, openat, readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -27,12 +27,15 @@ use crate::tree::{DEPTH_MAX, DirectoryNode, Entry, Node, join};
 use super::attributes;
 use super::checkout::{CheckoutOptions, CheckoutReport, Ids};
 use super::error::{Context, DirectoryError, Result};
-use super::path::{open_directory, relative, shown};
+use super::path::{open_as_owner, open_directory, open_file_as_owner, relative, shown};
 use super::read::{is_settled, looks, now};
 use super::stat_index::{Looks, StatEntry, StatRecord};
 use super::state::Known;
 
 const SET_ID: u16 = 0o6000;
+/// What is needed to look into a directory, and to change it.
+const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
+const WRITE: Access = READ.union(Access::WRITE_OK);
 /// How files that are being written begin, where the filesystem cannot keep them nameless.
 const TEMPORARY: &[u8] = b".workspace-new-";
 
@@ -51,7 +54,7 @@ pub(super) struct Switch<'a> {
     edits: Mutex<Vec<PathBuf>>,
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
     /// Where the first name of each linked file was put, and names that wait for it.
-    links: Mutex<HashMap<u64, Vec<u8>>>,
+    links: Mutex<HashMap<u64, (Vec<u8>, FileNode)>>,
     linked: Mutex<Vec<(u64, Vec<u8>, Entry)>>,
     temporary: AtomicU64,
     written: AtomicU64,
@@ -106,8 +109,8 @@ impl<'a> Switch<'a> {
         if from == to {
             return Ok(());
         }
-        let fd = match open_directory(self.root, path) {
-            Ok(fd) => fd,
+        let (fd, lent) = match open_as_owner(self.root, path, READ) {
+            Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 locked(&self.edits).push(relative(path).to_owned());
@@ -115,6 +118,19 @@ impl<'a> Switch<'a> {
             }
             Err(error) => return Err(error).on("open", &self.shown(path)),
         };
+        let checked = self.check_entries(&fd, path, depth, from, to);
+        self.give_back(&fd, path, lent)?;
+        checked
+    }
+
+    fn check_entries(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        depth: usize,
+        from: Option<Ids>,
+        to: Option<Ids>,
+    ) -> Result<()> {
         let old = self.raw(from)?;
         let new = self.raw(to)?;
         let record = self.known.record(path)?;
@@ -122,10 +138,15 @@ impl<'a> Switch<'a> {
             if same(before, after) {
                 continue;
             }
-            self.check_entry(&fd, path, depth, name, before, after, record.as_ref())?;
+            self.check_entry(fd, path, depth, name, before, after, record.as_ref())?;
         }
         // A directory that goes away takes nothing along that the tree does not know: see `remove`.
         Ok(())
+    }
+
+    /// Puts back the mode of a directory that was opened by its owner against it.
+    fn give_back(&self, fd: &OwnedFd, path: &[u8], lent: Option<Mode>) -> Result<()> {
+        lent.map_or(Ok(()), |mode| fchmod(fd, mode)).on("change", &self.shown(path))
     }
 
     #[expect(clippy::too_many_arguments, reason = "what is known about one name, used once")]
@@ -176,9 +197,11 @@ impl<'a> Switch<'a> {
 
     /// Whether the directory on disk holds something its tree does not.
     fn has_unknown(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
-        let fd = open_directory(self.root, path).on("open", &self.shown(path))?;
+        let (fd, lent) = open_as_owner(self.root, path, READ).on("open", &self.shown(path))?;
         let known = self.raw(ids(tree))?;
-        Ok(self.names(&fd, path)?.iter().any(|name| !known.contains_key(name)))
+        let names = self.names(&fd, path);
+        self.give_back(&fd, path, lent)?;
+        Ok(names?.iter().any(|name| !known.contains_key(name)))
     }
 
     /// Whether what is on disk is what the tree says, times aside.
@@ -192,8 +215,7 @@ impl<'a> Switch<'a> {
                 Err(error) => Err(error).on("read", &at()),
             },
             Some(Node::File(node)) => {
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let file = match openat(fd, name, flags, Mode::empty()) {
+                let file = match open_file_as_owner(fd, name) {
                     Ok(file) => file,
                     Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(false),
                     Err(error) => return Err(error).on("open", &at()),
@@ -250,7 +272,7 @@ impl<'a> Switch<'a> {
         modified: Option<Timestamp>,
     ) -> Result<()> {
         self.limit(path, depth)?;
-        let fd = open_directory(self.root, path).on("open", &self.shown(path))?;
+        let (fd, _) = open_as_owner(self.root, path, WRITE).on("open", &self.shown(path))?;
         let to_ids = ids(Some(to));
         let old = self.raw(from)?;
         let new = self.raw(to_ids)?;
@@ -426,10 +448,10 @@ impl<'a> Switch<'a> {
             return self.stat_entry(fd, here, name);
         }
         self.written.fetch_add(1, Ordering::Relaxed);
-        if let (Some(link), Node::File(_)) = (new.link, &new.node) {
-            // Whoever comes first writes the file; the others become names of it at the end.
-            let first = insert_first(&mut locked(&self.links), link, here);
-            if !first {
+        if let (Some(link), Node::File(node)) = (new.link, &new.node) {
+            // Whoever comes first writes the file; the others become names of it at the end, if they are
+            // the same file at all.
+            if is_further_name(&mut locked(&self.links), link, here, node) {
                 locked(&self.linked).push((link, here.to_vec(), new.clone()));
                 return Ok(StatEntry { name: name.to_vec(), looks: Looks::default(), trusted: false });
             }
@@ -585,9 +607,9 @@ impl<'a> Switch<'a> {
     fn place_links(&self) -> Result<()> {
         let linked = std::mem::take(&mut *locked(&self.linked));
         for (label, path, entry) in linked {
-            let first = locked(&self.links).get(&label).cloned();
+            let first = locked(&self.links).get(&label).map(|(path, _)| path.clone());
             let (parent, name) = split(&path);
-            let fd = open_directory(self.root, parent).on("open", &self.shown(parent))?;
+            let (fd, lent) = open_as_owner(self.root, parent, WRITE).on("open", &self.shown(parent))?;
             let modified = Timestamp(looks(&fstat(&fd).on("stat", &self.shown(parent))?).mtime);
             let done = match &first {
                 Some(first) => self.link(first, &fd, name),
@@ -599,6 +621,7 @@ impl<'a> Switch<'a> {
                 self.place_file(&fd, &path, name, node, entry.modified, true)?;
             }
             futimens(&fd, &times(modified)).on("set the times of", &self.shown(parent))?;
+            self.give_back(&fd, parent, lent)?;
         }
         Ok(())
     }
@@ -629,7 +652,7 @@ impl<'a> Switch<'a> {
             self.removed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        let below = open_directory(fd, name).on("open", &self.shown(here))?;
+        let (below, _) = open_as_owner(fd, name, WRITE).on("open", &self.shown(here))?;
         if stat.st_mode & 0o700 != 0o700 {
             fchmod(&below, Mode::RWXU).on("change", &self.shown(here))?;
         }
@@ -796,12 +819,20 @@ fn ids(directory: Option<&DirectoryNode>) -> Option<Ids> {
     directory.and_then(|node| node.times.map(|times| (node.id, times)))
 }
 
-fn insert_first(links: &mut HashMap<u64, Vec<u8>>, link: u64, path: &[u8]) -> bool {
-    let first = !links.contains_key(&link);
-    if first {
-        links.insert(link, path.to_vec());
+/// Whether another name of this file was met before. The first is remembered.
+fn is_further_name(
+    links: &mut HashMap<u64, (Vec<u8>, FileNode)>,
+    link: u64,
+    path: &[u8],
+    node: &FileNode,
+) -> bool {
+    match links.get(&link) {
+        Some((_, first)) => first == node,
+        None => {
+            links.insert(link, (path.to_vec(), node.clone()));
+            false
+        }
     }
-    first
 }
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {

@@ -1,5 +1,16 @@
 //! Tests of the engine as its users see it, on real stores and directories.
 
+mod child;
+mod crash;
+mod crash_machine;
+mod damage;
 mod directory;
+mod disk_full;
+mod episode;
+mod format;
+mod gc;
+mod history;
+mod hostile;
+mod race;
 mod support;
 mod virtual_tree;

@@ -1,7 +1,11 @@
 //! What the tests share.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tempfile::TempDir;
-use workspace_state::{NewSnapshot, Store};
+use workspace_state::{Durability, GcOptions, GcReport, NewSnapshot, Quiet, Snapshot, Store, VirtualTree};
 
 /// A store of its own, gone with the test.
 pub(crate) fn new_store() -> (TempDir, Store) {
@@ -12,4 +16,156 @@ pub(crate) fn new_store() -> (TempDir, Store) {
 
 pub(crate) fn message(text: &str) -> NewSnapshot {
     NewSnapshot::with_message(text)
+}
+
+pub(crate) fn buffered(text: &str) -> NewSnapshot {
+    NewSnapshot { durability: Durability::Buffered, ..message(text) }
+}
+
+/// Whether the long variants were asked for.
+pub(crate) fn is_full_run() -> bool {
+    std::env::var_os("WORKSPACE_TEST_FULL").is_some()
+}
+
+/// Small and fast, and different in every run.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        Self::with_seed(now ^ u64::from(std::process::id()) << 32)
+    }
+
+    pub(crate) fn with_seed(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    pub(crate) fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+}
+
+/// Content that does not compress and is told by its seed.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut content = vec![0; len];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut content);
+    content
+}
+
+/// Nothing is damaged.
+#[track_caller]
+pub(crate) fn assert_sound(store: &Store) {
+    let report = store.verify(&Quiet).unwrap();
+    assert!(report.damage.is_empty(), "{:#?}", report.damage);
+}
+
+pub(crate) fn collect(store: &Store) -> GcReport {
+    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap()
+}
+
+/// A commit that must work on any sound store.
+#[track_caller]
+pub(crate) fn assert_usable(store: &Store) {
+    let content = noise(Random::new().next(), 2000);
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("proof/of/life", content.clone()).unwrap();
+    let snapshot = tree.commit(message("usable")).unwrap();
+    assert_eq!(store.restore(&snapshot.id).unwrap().read("proof/of/life").unwrap(), content);
+    store.remove_snapshots(&[snapshot.id]).unwrap();
+}
+
+/// A snapshot of one file.
+pub(crate) fn commit_file(store: &Store, path: &str, content: impl Into<Vec<u8>>) -> Snapshot {
+    let mut tree = store.empty_tree().unwrap();
+    tree.write(path, content).unwrap();
+    tree.commit(message(path)).unwrap()
+}
+
+/// Everything below `path`, files with their content.
+pub(crate) fn all_files(tree: &VirtualTree) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut open = vec![Vec::new()];
+    while let Some(directory) = open.pop() {
+        for entry in tree.list(&directory).unwrap() {
+            let path =
+                if directory.is_empty() { entry.name } else { [&directory[..], b"/", &entry.name].concat() };
+            match entry.kind {
+                workspace_state::NodeKind::Directory => open.push(path),
+                workspace_state::NodeKind::File => {
+                    let content = tree.read(&path).unwrap();
+                    files.push((path, content));
+                }
+                workspace_state::NodeKind::Symlink => {}
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The packs of a store, in order.
+pub(crate) fn packs(store: &Path) -> Vec<PathBuf> {
+    let mut packs: Vec<PathBuf> = fs::read_dir(store.join("packs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "pack"))
+        .collect();
+    packs.sort();
+    packs
+}
+
+/// What the packs take.
+pub(crate) fn pack_bytes(store: &Path) -> u64 {
+    packs(store).iter().map(|pack| fs::metadata(pack).unwrap().len()).sum()
+}
+
+/// Copies a store that nobody has open.
+pub(crate) fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// A record in a pack, as `record.rs` describes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PackRecord {
+    pub(crate) kind: u8,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// The kinds of [`PackRecord`].
+pub(crate) const CHUNK: u8 = 1;
+pub(crate) const NODE: u8 = 2;
+pub(crate) const COMMIT: u8 = 3;
+
+/// The records of an undamaged pack.
+pub(crate) fn pack_records(pack: &[u8]) -> Vec<PackRecord> {
+    let mut records = Vec::new();
+    let mut start = 16;
+    while start + 48 <= pack.len() && pack[start] != 0 {
+        let stored = u32::from_le_bytes(pack[start + 4..start + 8].try_into().unwrap()) as usize;
+        let end = start + 48 + stored;
+        records.push(PackRecord { kind: pack[start], start, end });
+        start = end;
+    }
+    records
 }

@@ -329,3 +329,28 @@ fn appending_cuts_where_writing_at_once_cuts() {
         assert_eq!(once.tree_id().unwrap(), steps.tree_id().unwrap(), "split at {split}");
     }
 }
+
+/// A file whose mode was changed, or that was streamed in, is all in the store; appending to it once cut it
+/// where it had ended.
+#[test]
+fn appending_to_a_stored_file_cuts_where_writing_at_once_cuts() {
+    let (_directory, store) = new_store();
+    let noise = crate::support::noise(5, 2_000_000);
+    for split in [1, 65_536, 65_537, 1_000_000] {
+        let mut once = store.empty_tree().unwrap();
+        once.write("f", noise.clone()).unwrap();
+        once.chmod("f", 0o600).unwrap();
+        let mut changed = store.empty_tree().unwrap();
+        changed.write("f", &noise[..split]).unwrap();
+        changed.commit(message("part")).unwrap();
+        changed.chmod("f", 0o600).unwrap();
+        changed.append("f", &noise[split..]).unwrap();
+        assert_eq!(once.tree_id().unwrap(), changed.tree_id().unwrap(), "mode changed, split at {split}");
+        let mut streamed = store.empty_tree().unwrap();
+        let attributes = workspace_state::Attributes { mode: 0o600, ..Default::default() };
+        streamed.put_file("f", &mut std::io::Cursor::new(&noise[..split]), attributes).unwrap();
+        streamed.append("f", &noise[split..]).unwrap();
+        assert_eq!(streamed.read("f").unwrap(), noise);
+        assert_eq!(once.tree_id().unwrap(), streamed.tree_id().unwrap(), "streamed, split at {split}");
+    }
+}

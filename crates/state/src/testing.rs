@@ -1,0 +1,354 @@
+//! What tests and fuzz targets need and nobody else may have: trees that no API would make, and the decoders
+//! of the stored formats. Only there with the feature `failpoints`.
+
+use std::collections::BTreeMap;
+
+use crate::change::{Change, CheckpointRecord, CommitRecord, Expect, LogEnd};
+use crate::codec::{Decoded, Write};
+use crate::directory::stat_record;
+use crate::episode;
+use crate::error::Result;
+use crate::id::{ChunkId, EpisodeId, NodeId, PinId, SnapshotId, TreeId};
+use crate::index::LogState;
+use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
+use crate::page::{EntryTime, Head, NodeSink, Page};
+use crate::pin::Pin;
+use crate::record::{self, Effort, Kind};
+use crate::references_of::references_of;
+use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
+use crate::store::Store;
+use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
+
+/// An entry of a [`RawTree`].
+#[derive(Debug, Clone)]
+pub enum RawEntry {
+    /// A file with this content.
+    File(Vec<u8>),
+    /// A symlink to this.
+    Symlink(Vec<u8>),
+}
+
+/// A tree of one directory whose names nobody checks.
+#[derive(Debug, Clone, Default)]
+pub struct RawTree {
+    entries: Vec<(Vec<u8>, RawEntry)>,
+}
+
+impl RawTree {
+    /// One without entries.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an entry behind the others.
+    #[must_use]
+    pub fn with(mut self, name: &[u8], entry: RawEntry) -> Self {
+        self.entries.push((name.to_vec(), entry));
+        self
+    }
+
+    /// Makes it a snapshot.
+    pub fn commit(&self, store: &Store) -> Result<Snapshot> {
+        let batch = store.batch()?;
+        let mut directory = vec![TAG_DIRECTORY, 0];
+        directory.extend_from_slice(&0o755u16.to_le_bytes());
+        let mut times = vec![TAG_TIMES, 0];
+        for list in [&mut directory, &mut times] {
+            list.push(0);
+            list.varint(self.entries.len() as u64);
+        }
+        for (name, entry) in &self.entries {
+            let reference = match entry {
+                RawEntry::File(content) => {
+                    let chunk = batch.put_chunk(content)?;
+                    let extents = vec![Extent::Data { len: content.len() as u64, chunk }];
+                    let node = FileNode { mode: 0o644, xattrs: Xattrs::new(), extents };
+                    file_reference(&node.encode(), |node| batch.put_node(node))?
+                }
+                RawEntry::Symlink(target) => {
+                    let node = SymlinkNode { target: target.clone() };
+                    symlink_reference(&node.encode(), |node| batch.put_node(node))?
+                }
+            };
+            directory.blob(name);
+            directory.extend_from_slice(&reference);
+            times.extend_from_slice(&EntryTime::Unknown.encode());
+        }
+        let (tree, times) = (batch.put_node(&directory)?, batch.put_node(&times)?);
+        let new = NewSnapshot::with_message("raw");
+        commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
+    }
+}
+
+/// Decodes and encodes again; nothing when the bytes are not what they should be.
+pub type Reencode = fn(&[u8]) -> Option<Vec<u8>>;
+
+/// Every stored format by name. What decodes must encode to the same bytes, or the bytes of a hash would have
+/// two meanings.
+pub const FORMATS: &[(&str, Reencode)] = &[
+    ("record", reencode_record),
+    ("page", reencode_page),
+    ("file_node", |bytes| Some(FileNode::decode(bytes).ok()?.encode())),
+    ("symlink_node", |bytes| Some(SymlinkNode::decode(bytes).ok()?.encode())),
+    ("commit_record", |bytes| Some(CommitRecord::decode(bytes).ok()?.encode())),
+    ("checkpoint_record", |bytes| Some(CheckpointRecord::decode(bytes).ok()?.encode())),
+    ("snapshot_record", |bytes| Some(Snapshot::decode(bytes).ok()?.encode())),
+    ("stat_record", stat_record::reencode),
+    ("pin", |bytes| Some(Pin::decode(PinId::from_bytes([0; 16]), bytes).ok()?.encode())),
+    ("log_state", |bytes| Some(LogState::decode(bytes).ok()?.encode())),
+    ("episode", reencode_episode),
+];
+
+/// The format of this name.
+pub fn format(name: &str) -> Reencode {
+    let (_, reencode) = FORMATS.iter().find(|(other, _)| *other == name).expect("a known format");
+    *reencode
+}
+
+/// A compressed record has many forms; one that is stored as it is has one.
+fn reencode_record(bytes: &[u8]) -> Option<Vec<u8>> {
+    let raw = record::open(bytes).ok()?;
+    if bytes[1] != 0 {
+        return Some(bytes.to_vec());
+    }
+    let kind = [Kind::Chunk, Kind::Node, Kind::Commit, Kind::Checkpoint][usize::from(bytes[0]) - 1];
+    let mut out = Vec::new();
+    record::append(&mut out, kind, blake3::hash(&raw).as_bytes(), &raw, Effort::None).ok()?;
+    Some(out)
+}
+
+fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
+    let page = Page::decode(bytes.to_vec()).ok()?;
+    let named = matches!(page.head, Head::Directory { .. } | Head::Page);
+    let checked = "checked when the page was decoded";
+    let mut out = page.head.encode();
+    out.push(page.level);
+    out.varint(page.len() as u64);
+    for at in 0..page.len() {
+        if named {
+            out.blob(page.name(at));
+        }
+        if page.level > 0 {
+            let child = page.child(at).expect(checked);
+            out.varint(child.entries);
+            out.extend_from_slice(child.page.as_bytes());
+        } else if named {
+            out.extend_from_slice(&page.node_ref(at).expect(checked).encode());
+        } else {
+            out.extend_from_slice(&page.time(at).expect(checked).encode());
+        }
+    }
+    // Nodes inside of it are only looked at here; wrong ones are an error, never more.
+    drop(references_of(bytes.to_vec(), &mut |_| {}));
+    Some(out)
+}
+
+/// JSON has many forms: what is read must be the same when it is written and read again.
+fn reencode_episode(bytes: &[u8]) -> Option<Vec<u8>> {
+    let episode = episode::decode(bytes).ok()?;
+    let written = serde_json::to_vec(&episode).ok()?;
+    let again: Decoded<episode::Episode> = episode::decode(&written);
+    assert_eq!(again.as_ref(), Ok(&episode), "an episode changes when it is stored");
+    Some(bytes.to_vec())
+}
+
+/// Examples of a format, encoded.
+pub fn samples(format: &str) -> Vec<Vec<u8>> {
+    match format {
+        "record" => records(),
+        "page" => pages(),
+        "file_node" => files().iter().map(FileNode::encode).collect(),
+        "symlink_node" => [&b"/"[..], b"../up", &[b'x'; 4095]]
+            .map(|target| SymlinkNode { target: target.to_vec() }.encode())
+            .into(),
+        "commit_record" => vec![commit(Vec::new()).encode(), commit(changes()).encode()],
+        "checkpoint_record" => checkpoints().iter().map(CheckpointRecord::encode).collect(),
+        "snapshot_record" => snapshots().iter().map(Snapshot::encode).collect(),
+        "stat_record" => stat_record::samples(),
+        "pin" => [true, false].map(|of_process| pin(of_process).encode()).into(),
+        "log_state" => {
+            vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
+        }
+        "episode" => episodes(),
+        other => panic!("there is no format `{other}`"),
+    }
+}
+
+fn records() -> Vec<Vec<u8>> {
+    let text = b"the same words again and again, ".repeat(20);
+    let mut all = Vec::new();
+    for (kind, raw, effort) in [
+        (Kind::Chunk, &b""[..], Effort::None),
+        (Kind::Chunk, &text, Effort::Thorough),
+        (Kind::Node, &b"node"[..], Effort::None),
+        (Kind::Commit, &b"commit"[..], Effort::None),
+        (Kind::Checkpoint, &b"checkpoint"[..], Effort::Fast),
+    ] {
+        let mut out = Vec::new();
+        record::append(&mut out, kind, blake3::hash(raw).as_bytes(), raw, effort).expect("small enough");
+        all.push(out);
+    }
+    all
+}
+
+fn chunk() -> ChunkId {
+    ChunkId::of(b"chunk")
+}
+
+fn files() -> Vec<FileNode> {
+    let data = Extent::Data { len: 300, chunk: chunk() };
+    let xattrs = Xattrs::from([(b"user.a".to_vec(), Vec::new()), (b"user.b".to_vec(), vec![0, 255])]);
+    vec![
+        FileNode::default(),
+        FileNode { mode: 0o644, xattrs: Xattrs::new(), extents: vec![data] },
+        FileNode { mode: 0o4755, xattrs, extents: vec![data, Extent::Hole { len: 1 << 40 }, data, data] },
+    ]
+}
+
+fn pages() -> Vec<Vec<u8>> {
+    let id = NodeId::of(b"node");
+    let inline = files()[1].encode();
+    let link = SymlinkNode { target: b"target".to_vec() }.encode();
+    let list = |head: &Head, level: u8, items: &[Vec<u8>]| {
+        let mut out = head.encode();
+        out.push(level);
+        out.varint(items.len() as u64);
+        out.extend(items.concat());
+        out
+    };
+    let entry = |name: &[u8], reference: NodeRef<'_>| {
+        let mut out = Vec::new();
+        out.blob(name);
+        out.extend(reference.encode());
+        out
+    };
+    let child = |name: Option<&[u8]>| {
+        let mut out = Vec::new();
+        if let Some(name) = name {
+            out.blob(name);
+        }
+        out.varint(200);
+        out.extend_from_slice(id.as_bytes());
+        out
+    };
+    let entries = [
+        entry(b"a", NodeRef::Directory(id)),
+        entry(b"b", NodeRef::File(id)),
+        entry(b"c", NodeRef::Symlink(id)),
+        entry(b"d", NodeRef::InlineFile(&inline)),
+        entry(b"e\xff", NodeRef::InlineSymlink(&link)),
+    ];
+    let time = Timestamp(-1_500_000_000);
+    let times = [
+        EntryTime::Unknown.encode(),
+        EntryTime::Directory(id).encode(),
+        EntryTime::Modified { time, link: None }.encode(),
+        EntryTime::Modified { time: Timestamp(i64::MAX), link: Some(7) }.encode(),
+    ];
+    let xattrs = Xattrs::from([(b"user.x".to_vec(), b"y".to_vec())]);
+    vec![
+        list(&Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0, &[]),
+        list(&Head::Directory { mode: 0o2770, xattrs }, 0, &entries),
+        list(&Head::Page, 0, &entries),
+        list(&Head::Page, 1, &[child(Some(b"m")), child(Some(b"z"))]),
+        list(&Head::Times(Some(time)), 0, &times),
+        list(&Head::Times(None), 2, &[child(None)]),
+        list(&Head::TimesPage, 0, &times),
+    ]
+}
+
+fn snapshots() -> Vec<Snapshot> {
+    let id = SnapshotId::from_bytes([7; 16]);
+    let small = Snapshot {
+        id,
+        tree: TreeId::of(b"tree"),
+        times: NodeId::of(b"times"),
+        parents: Vec::new(),
+        author: String::new(),
+        message: String::new(),
+        time: Timestamp(0),
+        labels: BTreeMap::new(),
+    };
+    let labels = BTreeMap::from([("a".to_owned(), String::new()), ("ü".to_owned(), "1".to_owned())]);
+    let large = Snapshot {
+        parents: vec![id, id],
+        author: "ada".to_owned(),
+        message: "line\nline".to_owned(),
+        time: Timestamp(i64::MIN),
+        labels,
+        ..small.clone()
+    };
+    vec![small, large]
+}
+
+fn pin(of_process: bool) -> Pin {
+    Pin {
+        id: PinId::from_bytes([0; 16]),
+        snapshot: SnapshotId::from_bytes([7; 16]),
+        tree: TreeId::of(b"tree"),
+        times: NodeId::of(b"times"),
+        owner: "a mount".to_owned(),
+        of_process,
+    }
+}
+
+fn changes() -> Vec<Change> {
+    let (snapshot, episode) = (SnapshotId::from_bytes([7; 16]), EpisodeId::from_bytes([8; 16]));
+    let (name, expect) = ("main".to_owned(), Expect::Anything);
+    let mut changes: Vec<Change> = snapshots().into_iter().map(Change::PutSnapshot).collect();
+    changes.extend([
+        Change::RemoveSnapshot(snapshot),
+        Change::SetReference { name: name.clone(), expect, to: snapshot },
+        Change::RemoveReference { name, expect },
+        Change::PutEpisode { id: episode, parent: None, record: b"{}".to_vec() },
+        Change::RemoveEpisode { id: episode, parent: Some(episode) },
+        Change::PutPin { id: PinId::from_bytes([9; 16]), record: pin(true).encode() },
+        Change::RemovePin(PinId::from_bytes([9; 16])),
+    ]);
+    changes
+}
+
+fn commit(changes: Vec<Change>) -> CommitRecord {
+    let durable = LogEnd { pack: 3, end: 4096 };
+    CommitRecord { sequence: 12, previous: [5; 32], synced: true, durable, packs: vec![4, 5], changes }
+}
+
+fn checkpoints() -> Vec<CheckpointRecord> {
+    let whole = CheckpointRecord {
+        sequence: 3,
+        previous: [5; 32],
+        first: true,
+        last: true,
+        cut: true,
+        changes: changes(),
+    };
+    vec![
+        CheckpointRecord { first: false, last: false, cut: false, changes: Vec::new(), ..whole.clone() },
+        whole,
+    ]
+}
+
+fn log_state() -> LogState {
+    LogState { sequence: 1, previous: [5; 32], pack: 1, end: 4096, next_pack: 3, epoch: 2 }
+}
+
+fn episodes() -> Vec<Vec<u8>> {
+    let small = episode::Episode {
+        id: EpisodeId::from_bytes([8; 16]),
+        snapshot: SnapshotId::from_bytes([7; 16]),
+        parent: None,
+        action: "start".to_owned(),
+        reward: 0.25,
+        visits: 1,
+        insight: None,
+        data: serde_json::Value::Null,
+        time: Timestamp(5),
+    };
+    let large = episode::Episode {
+        parent: Some(small.id),
+        insight: Some(serde_json::json!({"files": [1, 2.5, null, "x"]})),
+        data: serde_json::json!([[[{}]], "\u{0}", -1e300]),
+        ..small.clone()
+    };
+    [small, large].iter().map(|episode| serde_json::to_vec(episode).expect("plain data")).collect()
+}

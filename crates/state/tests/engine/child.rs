@@ -1,0 +1,177 @@
+//! Processes that tests start to kill them.
+//!
+//! A child is this test binary again, told by the environment to play a role. What it says goes to the
+//! parent line by line through a pipe; a line that arrived whole was said before the child died.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+const ROLE: &str = "WORKSPACE_TEST_CHILD";
+const ARGUMENTS: &str = "WORKSPACE_TEST_ARGUMENTS";
+const SAYS: &str = "@";
+
+/// Plays the role that the environment gives; nothing to do when it gives none.
+#[test]
+fn plays_its_role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let arguments = std::env::var(ARGUMENTS).unwrap_or_default();
+    let arguments: Vec<&str> = arguments.split('\n').collect();
+    match role.as_str() {
+        "commit-loop" => crate::crash::commit_loop(&arguments),
+        "exercise" => crate::crash::exercise(&arguments),
+        "check-out" => crate::crash::check_out_once(&arguments),
+        "collect-loop" => crate::crash::collect_loop(&arguments),
+        "history-of-commits" => crate::crash_machine::write_history(&arguments),
+        "open" => crate::crash_machine::open_and_list(&arguments),
+        "hold-tree" => crate::gc::hold_tree(&arguments),
+        "hold-pin" => crate::gc::hold_pin(&arguments),
+        "snapshot-directory" => crate::gc::take_snapshot(&arguments),
+        "move-reference" => crate::race::move_reference(&arguments),
+        "create-and-commit" => crate::race::create_and_commit(&arguments),
+        "commit-forever" => crate::race::commit_forever(&arguments),
+        "fill-disk" => crate::disk_full::fill_disk(&arguments),
+        "fail-once" => crate::disk_full::fail_once(&arguments),
+        "open-full" => crate::disk_full::open_full(&arguments),
+        "check-out-full" => crate::disk_full::check_out_full(&arguments),
+        "unreadable" => crate::hostile::snapshot_unreadable(&arguments),
+        other => panic!("there is no role `{other}`"),
+    }
+}
+
+/// Says a line to the parent.
+pub(crate) fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // One write: lines of several threads never mix, and a line is either there or not.
+    out.write_all(format!("{SAYS}{line}\n").as_bytes()).unwrap();
+    out.flush().unwrap();
+}
+
+/// Waits for a line from the parent.
+pub(crate) fn wait_for_parent() {
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// A child that plays a role.
+pub(crate) struct Player {
+    process: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// The command that plays a role.
+pub(crate) fn command(role: &str, arguments: &[&str]) -> Command {
+    as_role(Command::new(std::env::current_exe().unwrap()), role, arguments)
+}
+
+/// Lets `command`, which must end up running this test binary, play a role.
+pub(crate) fn as_role(mut command: Command, role: &str, arguments: &[&str]) -> Command {
+    command
+        .args(["child::plays_its_role", "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(ARGUMENTS, arguments.join("\n"));
+    command
+}
+
+impl Player {
+    pub(crate) fn start(role: &str, arguments: &[&str]) -> Self {
+        Self::run(command(role, arguments))
+    }
+
+    /// Starts a child with one failpoint set, as `name=action[@n]`.
+    pub(crate) fn start_failing(role: &str, arguments: &[&str], failpoint: &str) -> Self {
+        let mut command = command(role, arguments);
+        command.env("WORKSPACE_FAILPOINT", failpoint);
+        Self::run(command)
+    }
+
+    pub(crate) fn run(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            for line in out.split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                // The harness prints the test's name without a line break first.
+                if let Some(at) = line.find(SAYS) {
+                    drop(sender.send(line[at + SAYS.len()..].to_owned()));
+                }
+            }
+        });
+        Self { process, lines, reader: Some(reader) }
+    }
+
+    /// The next line; none when the child ended.
+    pub(crate) fn next_line(&self) -> Option<String> {
+        self.lines.recv().ok()
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_line(&mut self, expected: &str) {
+        let line = self.next_line();
+        assert_eq!(line.as_deref(), Some(expected), "{}", self.complaint());
+    }
+
+    /// Lets a child that waits for its parent go on.
+    pub(crate) fn let_go(&mut self) {
+        self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+    }
+
+    /// Waits for the end; everything it said.
+    pub(crate) fn finish(mut self) -> Ended {
+        drop(self.process.stdin.take());
+        let complaint = self.complaint();
+        let status = self.process.wait().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        Ended { status, lines: self.lines.try_iter().collect(), complaint }
+    }
+
+    fn complaint(&mut self) -> String {
+        let mut complaint = String::new();
+        if let Some(mut stderr) = self.process.stderr.take() {
+            drop(std::io::Read::read_to_string(&mut stderr, &mut complaint));
+        }
+        complaint
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// How a child ended.
+pub(crate) struct Ended {
+    status: ExitStatus,
+    pub(crate) lines: Vec<String>,
+    pub(crate) complaint: String,
+}
+
+impl Ended {
+    pub(crate) fn was_killed(&self) -> bool {
+        self.status.signal() == Some(9)
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_success(&self) {
+        assert!(self.status.success(), "{}: {}", self.status, self.complaint);
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_killed(&self) {
+        assert!(self.was_killed(), "{}: {}", self.status, self.complaint);
+    }
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

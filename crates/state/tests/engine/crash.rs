@@ -1,0 +1,565 @@
+//! Killed processes: every acknowledged commit is there, whole, and the store goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use workspace_state::{
+    CheckoutOptions, Durability, Expect, GcOptions, NewSnapshot, Quiet, Snapshot, SnapshotId,
+    SnapshotOptions, Store, StoreError, checkout, snapshot_directory,
+};
+
+use crate::child::{Player, say, text};
+use crate::directory::{check_out, describe, snapshot};
+use crate::support::{
+    Random, all_files, assert_sound, assert_usable, buffered, collect, is_full_run, message, new_store, noise,
+};
+
+/// Every failpoint in the source, with what visits it in [`exercise`].
+const FAILPOINTS: &[&str] = &[
+    "bulk-write",
+    "before-commit",
+    "log-write",
+    "before-index",
+    "after-index",
+    "log-sync",
+    "after-sync",
+    "next-log",
+    "checkpoint-write",
+    "checkout-started",
+    "checkout-file",
+    "checkout-applied",
+    "gc-marked",
+    "gc-condemned",
+    "gc-deleted",
+    "gc-rewritten",
+    "gc-before-remove",
+];
+
+pub(crate) fn failpoints() -> &'static [&'static str] {
+    FAILPOINTS
+}
+
+#[test]
+fn every_failpoint_of_the_source_is_tested() {
+    let mut found = BTreeSet::new();
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let source = fs::read_to_string(&path).unwrap();
+        for part in source.split("failpoint::hit(\"").skip(1) {
+            found.insert(part.split('"').next().unwrap().to_owned());
+        }
+    }
+    let listed: BTreeSet<String> = FAILPOINTS.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(found, listed, "the list of failpoints and the source differ");
+}
+
+/// Files by seed and length. Every snapshot of these tests holds one of these and a file that describes
+/// it, so that whoever finds a snapshot can tell whether it is whole.
+#[derive(Default, Clone)]
+struct Manifest(BTreeMap<String, (u64, usize)>);
+
+impl Manifest {
+    fn text(&self) -> String {
+        self.0.iter().map(|(path, (seed, len))| format!("{path} {seed} {len}\n")).collect()
+    }
+
+    fn parse(text: &str) -> Self {
+        let parse = |line: &str| {
+            let mut words = line.split(' ');
+            let path = words.next().unwrap().to_owned();
+            let seed = words.next().unwrap().parse().unwrap();
+            (path, (seed, words.next().unwrap().parse().unwrap()))
+        };
+        Self(text.lines().map(parse).collect())
+    }
+
+    /// Changes or adds one file.
+    fn step(&mut self, random: &mut Random) -> (String, Vec<u8>) {
+        let len = match random.below(60) {
+            0 => 4_500_000,
+            1..8 => 100_000,
+            _ => 3_000,
+        };
+        let path = format!("d{}/f{}", random.below(3), random.below(3));
+        let (seed, len) = (random.next(), random.below(len) as usize);
+        self.0.insert(path.clone(), (seed, len));
+        (path, noise(seed, len))
+    }
+}
+
+/// Reads all of a snapshot and compares it with what its own manifest promises.
+#[track_caller]
+fn assert_whole(store: &Store, id: &SnapshotId) {
+    let tree = store.restore(id).unwrap_or_else(|error| panic!("an acknowledged commit is lost: {error}"));
+    let manifest = String::from_utf8(tree.read("manifest").unwrap()).unwrap();
+    let mut expected: Vec<(Vec<u8>, Vec<u8>)> = Manifest::parse(&manifest)
+        .0
+        .into_iter()
+        .map(|(path, (seed, len))| (path.into_bytes(), noise(seed, len)))
+        .collect();
+    expected.push((b"manifest".to_vec(), manifest.into_bytes()));
+    expected.sort();
+    let found = all_files(&tree);
+    let names = |files: &[(Vec<u8>, Vec<u8>)]| -> Vec<Vec<u8>> {
+        files.iter().map(|(path, _)| path.clone()).collect()
+    };
+    assert_eq!(names(&found), names(&expected), "snapshot {id} has other files");
+    assert!(found == expected, "snapshot {id} has other content");
+}
+
+fn acknowledged(line: &str) -> Option<(SnapshotId, &str)> {
+    let (id, reference) = line.strip_prefix("ack ")?.split_once(' ')?;
+    Some((id.parse().unwrap(), reference))
+}
+
+/// Everything acknowledged in `lines` is there, and its references lead to it.
+#[track_caller]
+fn assert_kept(store: &Store, lines: &[String]) -> usize {
+    let mut by_reference: BTreeMap<&str, Vec<SnapshotId>> = BTreeMap::new();
+    for (id, reference) in lines.iter().filter_map(|line| acknowledged(line)) {
+        assert_whole(store, &id);
+        by_reference.entry(reference).or_default().push(id);
+    }
+    for (reference, ids) in &by_reference {
+        let head = store.reference(reference).unwrap().expect("an acknowledged reference is lost");
+        assert_whole(store, &head);
+        let history: BTreeSet<SnapshotId> =
+            store.history(&head).unwrap().map(|snapshot| snapshot.unwrap().id).collect();
+        for id in ids {
+            assert!(history.contains(id), "{reference} went back behind {id}");
+        }
+    }
+    by_reference.values().map(Vec::len).sum()
+}
+
+/// Role: commits in several threads until killed.
+pub(crate) fn commit_loop(arguments: &[&str]) {
+    let [store, work, tag, threads] = arguments else { panic!("store, directory, tag, threads") };
+    let store = Store::open_or_create(store).unwrap();
+    let threads: u64 = threads.parse().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (store, reference) = (store.clone(), format!("line/{tag}-{thread}"));
+            scope.spawn(move || commit_trees(&store, &reference));
+        }
+        scope.spawn(|| {
+            commit_directories(&store, &Path::new(work).join(tag), &format!("line/{tag}-directory"));
+        });
+    });
+}
+
+fn durability(random: &mut Random) -> Durability {
+    if random.one_in(3) { Durability::Synced } else { Durability::Buffered }
+}
+
+fn next_snapshot(reference: &str, head: Option<SnapshotId>, durability: Durability) -> NewSnapshot {
+    let expect = head.map_or(Expect::Absent, Expect::At);
+    NewSnapshot {
+        references: vec![(reference.to_owned(), expect)],
+        parents: head.into_iter().collect(),
+        durability,
+        ..NewSnapshot::default()
+    }
+}
+
+fn commit_trees(store: &Store, reference: &str) {
+    let mut random = Random::new();
+    let mut head = store.reference(reference).unwrap();
+    let (mut tree, mut manifest) = match &head {
+        Some(head) => {
+            let tree = store.restore(head).unwrap();
+            let text = String::from_utf8(tree.read("manifest").unwrap()).unwrap();
+            (tree, Manifest::parse(&text))
+        }
+        None => (store.empty_tree().unwrap(), Manifest::default()),
+    };
+    loop {
+        let (path, content) = manifest.step(&mut random);
+        tree.write(path, content).unwrap();
+        tree.write("manifest", manifest.text()).unwrap();
+        let snapshot = tree.commit(next_snapshot(reference, head, durability(&mut random))).unwrap();
+        say(&format!("ack {} {reference}", snapshot.id));
+        head = Some(snapshot.id);
+    }
+}
+
+fn commit_directories(store: &Store, work: &Path, reference: &str) {
+    let mut random = Random::new();
+    if work.exists() {
+        fs::remove_dir_all(work).unwrap();
+    }
+    fs::create_dir_all(work).unwrap();
+    let mut manifest = Manifest::default();
+    let mut head = store.reference(reference).unwrap();
+    loop {
+        let (path, content) = manifest.step(&mut random);
+        fs::create_dir_all(work.join(&path).parent().unwrap()).unwrap();
+        fs::write(work.join(path), content).unwrap();
+        fs::write(work.join("manifest"), manifest.text()).unwrap();
+        let new = next_snapshot(reference, head, durability(&mut random));
+        let options = SnapshotOptions { new, ..SnapshotOptions::default() };
+        let snapshot = snapshot_directory(store, work, options, &Quiet).unwrap().snapshot;
+        say(&format!("ack {} {reference}", snapshot.id));
+        head = Some(snapshot.id);
+    }
+}
+
+/// Forgets most of a store, so that long tests stay fast.
+fn thin_out(store: &Store) {
+    for (name, _) in store.references().unwrap() {
+        store.remove_reference(&name, Expect::Anything).unwrap();
+    }
+    let snapshots: Vec<SnapshotId> = store.snapshots().unwrap().iter().map(|snapshot| snapshot.id).collect();
+    store.remove_snapshots(&snapshots[..snapshots.len().saturating_sub(20)]).unwrap();
+    collect(store);
+}
+
+#[test]
+fn killed_at_any_moment_every_acknowledged_commit_is_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, work) = (home.path().join("store"), home.path().join("work"));
+    let kills = if is_full_run() { 1500 } else { 200 };
+    let mut random = Random::new();
+    let mut acknowledged = 0;
+    for round in 0..kills {
+        let mut child = Player::start("commit-loop", &[text(&path), text(&work), "a", "3"]);
+        // Sometimes before the store is even there, usually in the middle of things.
+        let patience = if random.one_in(10) { random.below(30) } else { 20 + random.below(60) };
+        std::thread::sleep(Duration::from_millis(patience));
+        child.kill();
+        let ended = child.finish();
+        ended.assert_killed();
+        let store = Store::open_or_create(&path).unwrap();
+        acknowledged += assert_kept(&store, &ended.lines);
+        if round % 20 == 19 {
+            assert_sound(&store);
+            assert_usable(&store);
+            thin_out(&store);
+            assert_sound(&store);
+        }
+    }
+    assert!(acknowledged > kills, "{acknowledged} commits in {kills} rounds prove nothing");
+}
+
+#[test]
+fn one_of_several_processes_killed_harms_no_other() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, work) = (home.path().join("store"), home.path().join("work"));
+    let mut random = Random::new();
+    drop(Store::open_or_create(&path).unwrap());
+    let start = |tag: &str| Player::start("commit-loop", &[text(&path), text(&work), tag, "1"]);
+    let mut survivor = start("survivor");
+    let deadline = Instant::now() + Duration::from_secs(if is_full_run() { 120 } else { 5 });
+    let mut lines = Vec::new();
+    let mut round = 0;
+    while Instant::now() < deadline {
+        let mut victim = start(&format!("victim{round}"));
+        std::thread::sleep(Duration::from_millis(20 + random.below(80)));
+        victim.kill();
+        lines.extend(victim.finish().lines);
+        round += 1;
+    }
+    survivor.kill();
+    let survived = survivor.finish();
+    survived.assert_killed();
+    assert!(survived.lines.len() > round, "the survivor stood still: {}", survived.complaint);
+    lines.extend(survived.lines);
+    let store = Store::open(&path).unwrap();
+    assert_kept(&store, &lines);
+    assert_sound(&store);
+    assert_usable(&store);
+}
+
+/// Role: makes garbage and collects it until killed.
+pub(crate) fn collect_loop(arguments: &[&str]) {
+    let [store] = arguments else { panic!("store") };
+    let store = Store::open(store).unwrap();
+    let mut random = Random::new();
+    loop {
+        let mut garbage = Vec::new();
+        let mut tree = store.empty_tree().unwrap();
+        for _ in 0..3 {
+            tree.write("bulk", noise(random.next(), 4_500_000)).unwrap();
+            tree.write("small", noise(random.next(), 2_000)).unwrap();
+            garbage.push(tree.commit(buffered("garbage")).unwrap().id);
+        }
+        drop(tree);
+        store.remove_snapshots(&garbage).unwrap();
+        say("collecting");
+        while let Err(error) = store.collect_garbage(&GcOptions::default(), &Quiet) {
+            assert!(matches!(error, StoreError::Refused(_)), "{error}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        say("collected");
+    }
+}
+
+#[test]
+fn a_collection_killed_while_others_commit_loses_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, work) = (home.path().join("store"), home.path().join("work"));
+    drop(Store::open_or_create(&path).unwrap());
+    let mut random = Random::new();
+    let mut lines = Vec::new();
+    let mut collections = 0;
+    for _ in 0..if is_full_run() { 300 } else { 15 } {
+        let mut committer = Player::start("commit-loop", &[text(&path), text(&work), "a", "2"]);
+        let mut collector = Player::start("collect-loop", &[text(&path)]);
+        let wait_for = |line: &str| while collector.next_line().expect("the collector lives") != line {};
+        wait_for("collecting");
+        if random.one_in(3) {
+            wait_for("collected");
+            collections += 1;
+            wait_for("collecting");
+        }
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        collector.kill();
+        std::thread::sleep(Duration::from_millis(random.below(20)));
+        committer.kill();
+        collector.finish();
+        let now = committer.finish().lines;
+        assert_kept(&Store::open(&path).unwrap(), &now);
+        lines.extend(now);
+    }
+    assert!(collections > 0, "no collection ever got to its end");
+    let store = Store::open(&path).unwrap();
+    assert_sound(&store);
+    collect(&store);
+    assert_kept(&store, &lines);
+    assert_sound(&store);
+}
+
+/// Role: a bit of everything, so that every failpoint is visited.
+pub(crate) fn exercise(arguments: &[&str]) {
+    let [store, home] = arguments else { panic!("store, directory") };
+    let home = Path::new(home);
+    let store = Store::open_or_create(store).unwrap();
+    let mut random = Random::new();
+    let mut manifest = Manifest::default();
+    let mut tree = store.empty_tree().unwrap();
+    let mut head = store.reference("line").unwrap();
+    let mut small = |durability: Durability, large: bool| {
+        let (path, content) = manifest.step(&mut random);
+        tree.write(path, content).unwrap();
+        if large {
+            let seed = random.next();
+            manifest.0.insert("large".to_owned(), (seed, 5_000_000));
+            tree.write("large", noise(seed, 5_000_000)).unwrap();
+        }
+        tree.write("manifest", manifest.text()).unwrap();
+        let snapshot = tree.commit(next_snapshot("line", head, durability)).unwrap();
+        say(&format!("ack {} line", snapshot.id));
+        head = Some(snapshot.id);
+    };
+    for step in 0..6 {
+        small(if step % 2 == 0 { Durability::Synced } else { Durability::Buffered }, false);
+    }
+    small(Durability::Buffered, true);
+    small(Durability::Synced, true);
+    let (first, second) = two_directories(&store, home);
+    let out = home.join("out");
+    check_out(&store, &first, &out).unwrap();
+    check_out(&store, &second, &out).unwrap();
+    let garbage: Vec<SnapshotId> = (0..3)
+        .map(|number| {
+            let mut tree = store.empty_tree().unwrap();
+            tree.write("garbage", noise(number, 5_000_000)).unwrap();
+            tree.commit(buffered("garbage")).unwrap().id
+        })
+        .collect();
+    store.remove_snapshots(&garbage).unwrap();
+    collect(&store);
+    small(Durability::Buffered, true);
+    small(Durability::Synced, false);
+    store.remove_snapshots(&[first.id]).unwrap();
+    collect(&store);
+    check_out(&store, &second, &out).unwrap();
+    say("done");
+}
+
+fn two_directories(store: &Store, home: &Path) -> (Snapshot, Snapshot) {
+    let work = home.join("work");
+    fs::create_dir_all(work.join("deep/er")).unwrap();
+    for number in 0..6 {
+        fs::write(work.join(format!("f{number}")), format!("first {number}")).unwrap();
+    }
+    fs::write(work.join("deep/er/x"), noise(1, 300_000)).unwrap();
+    let first = snapshot(store, &work).snapshot;
+    for number in 0..4 {
+        fs::write(work.join(format!("f{number}")), format!("second {number}")).unwrap();
+    }
+    fs::remove_file(work.join("f5")).unwrap();
+    fs::write(work.join("deep/er/y"), "new").unwrap();
+    let second = snapshot(store, &work).snapshot;
+    (first, second)
+}
+
+#[test]
+fn killed_at_every_failpoint_nothing_acknowledged_is_lost() {
+    for failpoint in FAILPOINTS {
+        for visit in if is_full_run() { 1..8 } else { 1..3 } {
+            let home = tempfile::tempdir().unwrap();
+            let path = home.path().join("store");
+            let plan = format!("{failpoint}=kill@{visit}");
+            let child = Player::start_failing("exercise", &[text(&path), text(home.path())], &plan);
+            let ended = child.finish();
+            assert!(ended.was_killed() || visit > 1, "{failpoint} was never reached: {}", ended.complaint);
+            let store = Store::open_or_create(&path).unwrap();
+            assert_kept(&store, &ended.lines);
+            assert_sound(&store);
+            assert_usable(&store);
+            collect(&store);
+            assert_sound(&store);
+            drop(store);
+            // And everything that was cut off works from there.
+            let again = Player::start("exercise", &[text(&path), text(home.path())]).finish();
+            again.assert_success();
+            let store = Store::open(&path).unwrap();
+            assert_kept(&store, &ended.lines);
+            assert_kept(&store, &again.lines);
+            assert_sound(&store);
+            if !ended.was_killed() {
+                break;
+            }
+        }
+    }
+}
+
+/// Role: one checkout.
+pub(crate) fn check_out_once(arguments: &[&str]) {
+    let [store, id, directory, force] = arguments else { panic!("store, snapshot, directory, force") };
+    let store = Store::open(store).unwrap();
+    let snapshot = store.snapshot(&id.parse().unwrap()).unwrap();
+    let options = CheckoutOptions { force: *force == "force", ..CheckoutOptions::default() };
+    checkout(&store, &snapshot, Path::new(directory), &options, &Quiet).unwrap();
+}
+
+fn directories_for_switching(at: &Path, store: &Store) -> (Snapshot, Snapshot) {
+    fs::create_dir_all(at.join("keep")).unwrap();
+    fs::create_dir_all(at.join("gone/below")).unwrap();
+    for number in 0..5 {
+        fs::write(at.join(format!("f{number}")), format!("first {number}")).unwrap();
+        fs::write(at.join(format!("keep/k{number}")), format!("kept {number}")).unwrap();
+        fs::write(at.join(format!("gone/below/g{number}")), format!("going {number}")).unwrap();
+    }
+    fs::hard_link(at.join("f0"), at.join("keep/linked")).unwrap();
+    fs::write(at.join("was-file"), "a file").unwrap();
+    let first = snapshot(store, at).snapshot;
+    fs::remove_dir_all(at.join("gone")).unwrap();
+    fs::write(at.join("gone"), "now a file").unwrap();
+    fs::remove_file(at.join("was-file")).unwrap();
+    fs::create_dir(at.join("was-file")).unwrap();
+    fs::write(at.join("was-file/inside"), "x").unwrap();
+    for number in 0..4 {
+        fs::write(at.join(format!("f{number}")), format!("second {number}")).unwrap();
+        fs::write(at.join(format!("keep/k{number}")), format!("changed {number}")).unwrap();
+    }
+    let second = snapshot(store, at).snapshot;
+    (first, second)
+}
+
+#[track_caller]
+fn assert_no_leftovers(directory: &Path) {
+    let left: Vec<Vec<u8>> = describe(directory)
+        .into_keys()
+        .filter(|path| path.windows(14).any(|part| part == b".workspace-new"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_killed_checkout_is_resumed_and_ends_right() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    let (first, second) = directories_for_switching(&work, &store);
+    let path = store.path().to_owned();
+    let want = |snapshot: &Snapshot, name: &str| {
+        let directory = home.path().join(name);
+        check_out(&store, snapshot, &directory).unwrap();
+        describe(&directory)
+    };
+    let (want_first, want_second) = (want(&first, "first"), want(&second, "second"));
+    let mut number = 0;
+    for (failpoint, visit) in [
+        ("checkout-started", 1),
+        ("checkout-file", 1),
+        ("checkout-file", 4),
+        ("checkout-file", 9),
+        ("checkout-applied", 1),
+    ] {
+        for (from, force) in [(None, ""), (None, "force"), (Some(&first), ""), (Some(&first), "force")] {
+            for (target, want) in [(&second, &want_second), (&first, &want_first)] {
+                number += 1;
+                let out = home.path().join(format!("out{number}"));
+                if let Some(from) = from {
+                    check_out(&store, from, &out).unwrap();
+                }
+                let arguments = [text(&path), &second.id.to_string(), text(&out), force];
+                let plan = format!("{failpoint}=kill@{visit}");
+                Player::start_failing("check-out", &arguments, &plan).finish().assert_killed();
+                // What a kill between naming a file and moving it into place leaves.
+                fs::write(out.join(".workspace-new-1-1"), "left").unwrap();
+                let report = checkout(&store, target, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+                assert!(report.resumed, "{failpoint}@{visit} {force}");
+                assert_no_leftovers(&out);
+                assert_eq!(&describe(&out), want, "{failpoint}@{visit} {force} from {:?}", from.is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkout_killed_at_random_moments_is_resumed() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    let (first, second) = directories_for_switching(&work, &store);
+    let out = home.path().join("out");
+    check_out(&store, &first, &out).unwrap();
+    let want_first = describe(&out);
+    check_out(&store, &second, &out).unwrap();
+    let want_second = describe(&out);
+    let path = store.path().to_owned();
+    let mut random = Random::new();
+    for round in 0..if is_full_run() { 500 } else { 30 } {
+        let target = if round % 2 == 0 { &first } else { &second };
+        let mut child = Player::start("check-out", &[text(&path), &target.id.to_string(), text(&out), ""]);
+        std::thread::sleep(Duration::from_micros(random.below(40_000)));
+        child.kill();
+        child.finish();
+        if random.one_in(2) {
+            let (target, want) =
+                if random.one_in(2) { (&first, &want_first) } else { (&second, &want_second) };
+            checkout(&store, target, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+            assert_no_leftovers(&out);
+            assert_eq!(&describe(&out), want);
+        }
+    }
+}
+
+#[test]
+fn a_store_whose_making_was_killed_is_made_again() {
+    let mut random = Random::new();
+    for _ in 0..20 {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("store");
+        let mut child = Player::start("commit-loop", &[text(&path), text(home.path()), "a", "1"]);
+        while !path.exists() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        std::thread::sleep(Duration::from_micros(random.below(3000)));
+        child.kill();
+        let ended = child.finish();
+        let store = Store::open_or_create(&path).unwrap();
+        assert_kept(&store, &ended.lines);
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("x", "y").unwrap();
+        tree.commit(message("after")).unwrap();
+        assert_sound(&store);
+    }
+}

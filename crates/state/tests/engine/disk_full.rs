@@ -1,0 +1,390 @@
+//! Full disks and failing writes: a clear error, nothing acknowledged lost, and on it goes when there is room.
+
+use std::fs;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use workspace_state::{
+    Attributes, CheckoutOptions, DirectoryError, GcOptions, Quiet, SnapshotId, SnapshotOptions, Store,
+    StoreError, TreeError, VirtualTree, checkout, snapshot_directory,
+};
+
+use crate::child::{Player, as_role, say, text};
+use crate::support::{Random, assert_sound, assert_usable, buffered, is_full_run, message, new_store, noise};
+
+const MIB: usize = 1 << 20;
+
+/// The command that plays a role where it may mount: as root here, otherwise in namespaces of its own.
+fn mounting(role: &str, arguments: &[&str]) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.arg(program);
+    as_role(command, role, arguments)
+}
+
+/// A small filesystem that this process, and nobody else, sees.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, bytes: usize) -> Self {
+        fs::create_dir_all(at).unwrap();
+        let size = format!("size={bytes}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).status();
+        assert!(mounted.unwrap().success(), "cannot mount a tmpfs");
+        Self(at.to_owned())
+    }
+
+    /// Leaves this many bytes free.
+    fn fill(&self, leave: u64) {
+        let stat = rustix::fs::statvfs(&self.0).unwrap();
+        let free = stat.f_bavail * stat.f_frsize;
+        fs::write(self.0.join("filler"), vec![1; free.saturating_sub(leave) as usize]).unwrap();
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+/// What an operation said, when it was about room.
+#[derive(Debug)]
+enum Said {
+    Done,
+    NoRoom,
+}
+
+fn is_no_room(error: &StoreError) -> bool {
+    match error {
+        StoreError::Io { source, .. } => {
+            assert!(error.may_retry() || source.kind() != std::io::ErrorKind::StorageFull);
+            source.kind() == std::io::ErrorKind::StorageFull
+        }
+        StoreError::Index { source } => source.to_string().contains("No space left"),
+        _ => false,
+    }
+}
+
+#[track_caller]
+fn judge<T>(result: Result<T, TreeError>) -> (Said, Option<T>) {
+    match result {
+        Ok(value) => (Said::Done, Some(value)),
+        Err(TreeError::Store(error)) if is_no_room(&error) => (Said::NoRoom, None),
+        Err(error) => panic!("not a clear error about a full disk: {error} {error:?}"),
+    }
+}
+
+/// Role: does all kinds of work on a disk with less and less room, then with enough of it.
+pub(crate) fn fill_disk(arguments: &[&str]) {
+    let [at] = arguments else { panic!("mount point") };
+    let disk = SmallDisk::mount(Path::new(at), 64 * MIB);
+    let path = disk.0.join("store");
+    let mut random = Random::new();
+    let mut kept: Vec<(SnapshotId, u64, usize)> = Vec::new();
+    let mut refused = 0;
+    let rounds = if is_full_run() { 200 } else { 25 };
+    for round in 0..rounds {
+        let reopened = round % 2 == 0;
+        disk.fill(random.below(if round % 5 == 0 { 12_000_000 } else { 400_000 }));
+        let store = match Store::open_or_create(&path) {
+            Ok(store) => store,
+            Err(error) => {
+                assert!(is_no_room(&error), "{error}");
+                refused += 1;
+                disk.make_room();
+                continue;
+            }
+        };
+        refused += work_without_room(&store, &mut random, &mut kept);
+        if reopened {
+            drop(store);
+        }
+        disk.make_room();
+        let store = Store::open_or_create(&path).unwrap();
+        for (id, seed, len) in &kept {
+            let tree = store.restore(id).unwrap();
+            assert_eq!(tree.read("file").unwrap(), noise(*seed, *len), "{id}");
+        }
+        assert_sound(&store);
+        assert_usable(&store);
+        let keep = kept.split_off(kept.len().saturating_sub(3));
+        let gone: Vec<SnapshotId> = kept.iter().map(|(id, _, _)| *id).collect();
+        store.remove_snapshots(&gone).unwrap();
+        // Everything else came with a commit that was acknowledged as failed or was made to fail later.
+        kept = keep;
+        store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    }
+    say(&format!("refused {refused}"));
+    drop(disk);
+}
+
+/// Commits until there is no room; how often that was said.
+fn work_without_room(store: &Store, random: &mut Random, kept: &mut Vec<(SnapshotId, u64, usize)>) -> usize {
+    let mut refused = 0;
+    for _ in 0..30 {
+        let most = if random.one_in(4) { 6_000_000 } else { 60_000 };
+        let (seed, len) = (random.next(), random.below(most) as usize);
+        let Ok(mut tree) = store.empty_tree() else {
+            refused += 1;
+            continue;
+        };
+        let (said, written) = judge(fill_tree(&mut tree, random.one_in(2), seed, len));
+        let new = if random.one_in(2) { message("synced") } else { buffered("buffered") };
+        let (said, made) = match written {
+            Some(()) => judge(tree.commit(new)),
+            None => (said, None),
+        };
+        match (said, made) {
+            (Said::Done, Some(snapshot)) => kept.push((snapshot.id, seed, len)),
+            _ => refused += 1,
+        }
+        if refused > 3 {
+            break;
+        }
+    }
+    match store.collect_garbage(&GcOptions::default(), &Quiet) {
+        Ok(_) => {}
+        Err(error) => assert!(is_no_room(&error), "{error}"),
+    }
+    refused
+}
+
+fn fill_tree(tree: &mut VirtualTree, streamed: bool, seed: u64, len: usize) -> Result<(), TreeError> {
+    let content = noise(seed, len);
+    if streamed {
+        tree.put_file("file", &mut Cursor::new(content), Attributes { mode: 0o644, ..Attributes::default() })
+    } else {
+        tree.write("file", content)
+    }
+}
+
+#[test]
+fn on_a_full_disk_errors_are_clear_and_nothing_acknowledged_is_lost() {
+    let home = tempfile::tempdir().unwrap();
+    let ended = Player::run(mounting("fill-disk", &[text(&home.path().join("disk"))])).finish();
+    ended.assert_success();
+    let refused: usize = ended.lines[0].strip_prefix("refused ").unwrap().parse().unwrap();
+    assert!(refused > 10, "the disk was hardly ever full: {refused}");
+}
+
+/// Role: everything a store does, with one failing write somewhere; each failed step is tried again.
+pub(crate) fn fail_once(arguments: &[&str]) {
+    let [home, errno] = arguments else { panic!("directory, error") };
+    let home = Path::new(home);
+    let store = Store::open_or_create(home.join("store")).unwrap();
+    let mut failed = 0;
+    let mut expected = Vec::new();
+    for step in 0..8u64 {
+        let len = if step % 3 == 2 { 5_000_000 } else { 2_000 };
+        let new = || if step % 2 == 0 { message("synced") } else { buffered("buffered") };
+        let mut tree = store.empty_tree().unwrap();
+        retry(&mut failed, || fill_tree(&mut tree, step % 4 >= 2, step, len)).unwrap();
+        match retry(&mut failed, || tree.commit(new())) {
+            Ok(snapshot) => expected.push((snapshot.id, step, len)),
+            Err(TreeError::Store(StoreError::Poisoned)) => return say("poisoned"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let (work, out) = (home.join("work"), home.join("out"));
+    fs::create_dir_all(work.join("sub")).unwrap();
+    for number in 0..5 {
+        fs::write(work.join(format!("sub/{number}")), noise(number, 3_000)).unwrap();
+    }
+    let take = || snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet);
+    let first = retry(&mut failed, take).unwrap().snapshot;
+    fs::write(work.join("sub/1"), "changed").unwrap();
+    let second = retry(&mut failed, take).unwrap().snapshot;
+    let options = CheckoutOptions::default();
+    for snapshot in [&first, &second] {
+        retry(&mut failed, || checkout(&store, snapshot, &out, &options, &Quiet)).unwrap();
+    }
+    assert_eq!(fs::read(out.join("sub/1")).unwrap(), b"changed");
+    assert_eq!(fs::read_dir(out.join("sub")).unwrap().count(), 5, "something was left behind");
+    let gone: Vec<SnapshotId> = expected.drain(..6).map(|(id, _, _)| id).collect();
+    store.remove_snapshots(&gone).unwrap();
+    retry(&mut failed, || store.collect_garbage(&GcOptions::default(), &Quiet)).unwrap();
+    for (id, seed, len) in &expected {
+        assert_eq!(store.restore(id).unwrap().read("file").unwrap(), noise(*seed, *len));
+    }
+    assert_sound(&store);
+    assert_usable(&store);
+    say(&format!("failed {failed} with {errno}"));
+}
+
+/// Does it, and once more if it failed.
+fn retry<T, E: std::error::Error>(
+    failed: &mut usize,
+    mut work: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    match work() {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            *failed += 1;
+            assert!(!error.to_string().is_empty());
+            work()
+        }
+    }
+}
+
+#[test]
+fn a_write_that_fails_at_any_failpoint_is_told_and_the_next_one_works() {
+    for failpoint in crate::crash::failpoints() {
+        for errno in ["enospc", "eio"] {
+            for visit in if is_full_run() { 1..7 } else { 1..2 } {
+                let home = tempfile::tempdir().unwrap();
+                let plan = format!("{failpoint}={errno}@{visit}");
+                let ended = Player::start_failing("fail-once", &[text(home.path()), errno], &plan).finish();
+                ended.assert_success();
+                // After a failed sync nobody knows what is on disk: the process must start anew.
+                let poisoned = matches!(*failpoint, "log-sync" | "after-sync");
+                match ended.lines.last().unwrap().as_str() {
+                    "poisoned" => assert!(poisoned, "{plan}"),
+                    line => {
+                        assert!(!poisoned && (line.starts_with("failed 1 ") || visit > 1), "{plan}: {line}");
+                    }
+                }
+                let store = Store::open(home.path().join("store")).unwrap();
+                assert_sound(&store);
+                assert_usable(&store);
+            }
+        }
+    }
+}
+
+/// Streamed content is only in the batch: a commit that fails must not make the next one refer to nothing.
+#[test]
+fn a_tree_whose_commit_was_refused_can_be_committed_again() {
+    let (_home, store) = new_store();
+    let other = crate::support::commit_file(&store, "other", "x");
+    for len in [2_000, 9_000_000] {
+        let mut tree = store.empty_tree().unwrap();
+        fill_tree(&mut tree, true, 7, len).unwrap();
+        let mut fork = tree.clone();
+        for _ in 0..2 {
+            let mut refused = message("refused");
+            refused.references.push(("main".to_owned(), workspace_state::Expect::At(other.id)));
+            assert!(tree.commit(refused).is_err());
+        }
+        assert_eq!(tree.read("file").unwrap(), noise(7, len));
+        let snapshot = tree.commit(message("again")).unwrap();
+        assert_eq!(store.restore(&snapshot.id).unwrap().read("file").unwrap(), noise(7, len));
+        fork.write("own", "of the fork").unwrap();
+        let forked = fork.commit(message("fork")).unwrap();
+        assert_eq!(store.restore(&forked.id).unwrap().read("file").unwrap(), noise(7, len));
+        assert_sound(&store);
+        store.remove_snapshots(&[snapshot.id, forked.id]).unwrap();
+        drop((tree, fork));
+        crate::support::collect(&store);
+        crate::support::collect(&store);
+    }
+}
+
+#[test]
+fn clones_that_stream_and_commit_at_once_all_keep_their_content() {
+    let (_home, store) = new_store();
+    let mut base = store.empty_tree().unwrap();
+    fill_tree(&mut base, true, 1, 3_000_000).unwrap();
+    let made: Vec<(SnapshotId, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let mut tree = base.clone();
+                scope.spawn(move || {
+                    let attributes = Attributes { mode: 0o600, ..Attributes::default() };
+                    let content = noise(thread + 50, 3_000_000);
+                    tree.put_file("own", &mut Cursor::new(content), attributes).unwrap();
+                    (tree.commit(buffered("thread")).unwrap().id, thread)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (id, thread) in made {
+        let tree = store.restore(&id).unwrap();
+        assert_eq!(tree.read("file").unwrap(), noise(1, 3_000_000));
+        assert_eq!(tree.read("own").unwrap(), noise(thread + 50, 3_000_000));
+    }
+    assert_sound(&store);
+}
+
+/// Checkouts into a full disk fail and are resumed when there is room.
+#[test]
+fn a_checkout_without_room_is_resumed_when_there_is_some() {
+    let home = tempfile::tempdir().unwrap();
+    let ended = Player::run(mounting("check-out-full", &[text(home.path())])).finish();
+    ended.assert_success();
+}
+
+/// Role: a checkout into a disk that is too small at first.
+pub(crate) fn check_out_full(arguments: &[&str]) {
+    let [home] = arguments else { panic!("directory") };
+    let home = Path::new(home);
+    let store = Store::open_or_create(home.join("store")).unwrap();
+    let mut tree = store.empty_tree().unwrap();
+    for number in 0..8 {
+        tree.write(format!("d{number}/file"), noise(number, MIB)).unwrap();
+    }
+    let snapshot = tree.commit(message("large")).unwrap();
+    let disk = SmallDisk::mount(&home.join("disk"), 12 * MIB);
+    disk.fill(3 * MIB as u64);
+    let out = home.join("disk/out");
+    let error = checkout(&store, &snapshot, &out, &CheckoutOptions::default(), &Quiet).unwrap_err();
+    let DirectoryError::Io { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::StorageFull, "{error}");
+    disk.make_room();
+    let report = checkout(&store, &snapshot, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+    assert!(report.resumed);
+    for number in 0..8 {
+        assert_eq!(fs::read(out.join(format!("d{number}/file"))).unwrap(), noise(number, MIB));
+        assert_eq!(fs::read_dir(out.join(format!("d{number}"))).unwrap().count(), 1);
+    }
+}
+
+/// Role: opens stores, new and old ones, where not a byte is left.
+pub(crate) fn open_full(arguments: &[&str]) {
+    let [at] = arguments else { panic!("mount point") };
+    let disk = SmallDisk::mount(Path::new(at), 8 * MIB);
+    for leave in [0, 4096, 8192, 16_384, 65_536, 131_072, 262_144] {
+        let path = disk.0.join(format!("new{leave}"));
+        disk.fill(leave);
+        match Store::open_or_create(&path) {
+            Ok(store) => drop(judge(store.empty_tree().unwrap().commit(message("full")))),
+            Err(error) => assert!(is_no_room(&error), "{error}"),
+        }
+        disk.make_room();
+        assert_usable(&Store::open_or_create(&path).unwrap());
+        drop(fs::remove_dir_all(&path));
+    }
+    let path = disk.0.join("old");
+    let made = crate::support::commit_file(&Store::open_or_create(&path).unwrap(), "file", "x");
+    disk.fill(0);
+    let store = Store::open(&path).unwrap();
+    let barrier = std::sync::Barrier::new(150);
+    std::thread::scope(|scope| {
+        for _ in 0..150 {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..50 {
+                    assert_eq!(store.snapshot(&made.id).unwrap(), made);
+                }
+            });
+        }
+    });
+    // Whoever relies on content says so in a file of eight bytes.
+    match store.restore(&made.id) {
+        Ok(tree) => assert_eq!(tree.read("file").unwrap(), b"x"),
+        Err(error) => assert!(is_no_room(&error), "{error}"),
+    }
+    disk.make_room();
+    assert_sound(&store);
+    assert_usable(&store);
+}
+
+#[test]
+fn a_store_opens_and_reads_where_no_byte_is_left() {
+    let home = tempfile::tempdir().unwrap();
+    Player::run(mounting("open-full", &[text(&home.path().join("disk"))])).finish().assert_success();
+}

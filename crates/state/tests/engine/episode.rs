@@ -1,0 +1,151 @@
+//! Episodes: the trajectories of searches.
+
+use serde_json::json;
+use workspace_state::{Durability, Episode, EpisodeId, Store, StoreError};
+
+use crate::support::{assert_sound, collect, commit_file, new_store};
+
+/// A search: its root, two branches, and leaves with these rewards.
+struct Search {
+    root: Episode,
+    good: Episode,
+    bad: Episode,
+    leaves: Vec<Episode>,
+}
+
+fn search(store: &Store) -> Search {
+    let state = |text: &str| commit_file(store, "state", text).id;
+    let put = |parent: Option<&Episode>, action: &str, reward: f64| {
+        let episode = Episode::new(state(action), parent.map(|parent| parent.id), action, reward);
+        store.put_episode(&episode, Durability::Buffered).unwrap();
+        episode
+    };
+    let root = put(None, "start", 100.0);
+    let good = put(Some(&root), "good", 50.0);
+    let bad = put(Some(&root), "bad", -50.0);
+    let leaves = vec![
+        put(Some(&good), "a", 0.5),
+        put(Some(&good), "b", 0.75),
+        put(Some(&bad), "c", 0.75),
+        put(Some(&bad), "d", -0.0),
+    ];
+    Search { root, good, bad, leaves }
+}
+
+fn ids(episodes: &[Episode]) -> Vec<EpisodeId> {
+    episodes.iter().map(|episode| episode.id).collect()
+}
+
+#[track_caller]
+fn assert_as_made(store: &Store, search: &Search) {
+    let Search { root, good, bad, leaves } = search;
+    assert_eq!(ids(&store.episode_children(None).unwrap()), [root.id]);
+    assert_eq!(ids(&store.episode_children(Some(&root.id)).unwrap()), [good.id, bad.id]);
+    assert_eq!(store.episode_path(&leaves[1].id).unwrap(), [root.clone(), good.clone(), leaves[1].clone()]);
+    let mut subtree = vec![root.id, good.id, bad.id];
+    subtree.extend(ids(leaves));
+    assert_eq!(ids(&store.episode_subtree(None).unwrap()), subtree);
+    assert_eq!(ids(&store.episode_subtree(Some(&bad.id)).unwrap()), [bad.id, leaves[2].id, leaves[3].id]);
+    assert_eq!(store.best_episode(Some(&good.id)).unwrap().unwrap(), leaves[1]);
+    assert_eq!(store.best_episode(Some(&leaves[3].id)).unwrap().unwrap(), leaves[3]);
+}
+
+#[test]
+fn the_best_leaf_wins_by_reward_then_visits_then_age() {
+    let (_home, store) = new_store();
+    let mut search = search(&store);
+    assert_as_made(&store, &search);
+    // Equal rewards, equal visits: the newer.
+    assert_eq!(store.best_episode(None).unwrap().unwrap().id, search.leaves[2].id);
+    search.leaves[1].visits = 9;
+    store.put_episode(&search.leaves[1], Durability::Synced).unwrap();
+    assert_eq!(store.best_episode(None).unwrap().unwrap().id, search.leaves[1].id);
+    // A leaf that grew is none any more.
+    let step = Episode::new(search.root.snapshot, Some(search.leaves[1].id), "worse", -1.0);
+    store.put_episode(&step, Durability::Synced).unwrap();
+    assert_eq!(store.best_episode(None).unwrap().unwrap().id, search.leaves[2].id);
+    let (_home, empty) = new_store();
+    assert_eq!(empty.best_episode(None).unwrap(), None);
+}
+
+#[test]
+fn episodes_survive_reopening_rebuilding_and_collecting() {
+    let (_home, store) = new_store();
+    let search = search(&store);
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_as_made(&store, &search);
+    drop(store);
+    let store = Store::rebuild_index(&path).unwrap();
+    assert_as_made(&store, &search);
+    collect(&store);
+    drop(store);
+    let store = Store::rebuild_index(&path).unwrap();
+    assert_as_made(&store, &search);
+    assert_sound(&store);
+}
+
+#[test]
+fn an_episode_is_exported_as_one_line_of_json() {
+    let (_home, store) = new_store();
+    let snapshot = commit_file(&store, "state", "x").id;
+    let mut root = Episode::new(snapshot, None, "a \"quoted\"\naction", 0.1);
+    let line = serde_json::to_value(&root).unwrap();
+    let expected = json!({
+        "id": root.id.to_string(),
+        "snapshot": snapshot.to_string(),
+        "parent": null,
+        "action": "a \"quoted\"\naction",
+        "reward": 0.1,
+        "visits": 1,
+        "time": root.time.0,
+    });
+    assert_eq!(line, expected);
+    root.insight = Some(json!({"files": 3}));
+    root.data = json!({"nested": [1, 2.5, "x", null, {"deep": true}]});
+    store.put_episode(&root, Durability::Synced).unwrap();
+    let found = store.episode(&root.id).unwrap().unwrap();
+    assert_eq!(found, root);
+    let text = serde_json::to_string(&found).unwrap();
+    assert!(!text.contains('\n'));
+    assert_eq!(serde_json::from_str::<Episode>(&text).unwrap(), root);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let (_home, store) = new_store();
+    let search = search(&store);
+    let put = |episode: &Episode| store.put_episode(episode, Durability::Synced);
+    for reward in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let refused = put(&Episode { reward, ..search.root.clone() }).unwrap_err();
+        assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
+    }
+    let unknown = workspace_state::SnapshotId::generate();
+    let refused = put(&Episode { snapshot: unknown, ..search.root.clone() }).unwrap_err();
+    assert!(matches!(refused, StoreError::UnknownSnapshot(id) if id == unknown), "{refused}");
+    let orphan = Episode::new(search.root.snapshot, Some(EpisodeId::generate()), "x", 0.0);
+    assert!(put(&orphan).is_err());
+    // Not its own parent, and no other parent than it had.
+    let mut own = Episode::new(search.root.snapshot, None, "x", 0.0);
+    own.parent = Some(own.id);
+    assert!(put(&own).is_err());
+    put(&Episode { parent: Some(search.bad.id), ..search.leaves[0].clone() }).unwrap_err();
+    put(&Episode { parent: Some(search.leaves[0].id), ..search.root.clone() }).unwrap_err();
+    assert_as_made(&store, &search);
+}
+
+#[test]
+fn a_removed_episode_takes_all_after_it_along() {
+    let (_home, store) = new_store();
+    let search = search(&store);
+    assert_eq!(store.remove_episodes(&search.good.id).unwrap(), 3);
+    let left = [search.root.id, search.bad.id, search.leaves[2].id, search.leaves[3].id];
+    assert_eq!(ids(&store.episode_subtree(None).unwrap()), left);
+    assert!(store.episode(&search.leaves[0].id).unwrap().is_none());
+    assert!(store.episode_path(&search.leaves[0].id).is_err());
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::rebuild_index(path).unwrap();
+    assert_eq!(ids(&store.episode_subtree(None).unwrap()), left);
+}

@@ -1,0 +1,97 @@
+//! The stored formats: what is on disk today must be readable tomorrow, and nothing that is read may do harm.
+//!
+//! `tests/corpus` has a directory per format. Its files were written by the version that froze the format,
+//! or found by a fuzz target; all are replayed here. `WORKSPACE_TEST_WRITE_CORPUS=1` writes the examples of
+//! a new format.
+
+use std::fs;
+use std::path::PathBuf;
+
+use workspace_state::testing::{FORMATS, Reencode, samples};
+
+use crate::support::{Random, is_full_run, noise};
+
+fn corpus(format: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(format)
+}
+
+fn files(format: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(corpus(format))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Must not panic, and what decodes has one encoding.
+#[track_caller]
+fn assert_canonical(format: &str, reencode: Reencode, bytes: &[u8]) -> bool {
+    match reencode(bytes) {
+        Some(again) => {
+            assert_eq!(again, bytes, "two encodings of one {format}");
+            true
+        }
+        None => false,
+    }
+}
+
+#[test]
+fn every_format_is_as_it_was_when_it_was_frozen() {
+    for (format, reencode) in FORMATS {
+        for (number, sample) in samples(format).into_iter().enumerate() {
+            let path = corpus(format).join(format!("sample-{number}"));
+            if std::env::var_os("WORKSPACE_TEST_WRITE_CORPUS").is_some() {
+                fs::create_dir_all(corpus(format)).unwrap();
+                fs::write(&path, &sample).unwrap();
+            }
+            assert_eq!(fs::read(&path).unwrap(), sample, "{} is written in another way", path.display());
+            assert!(assert_canonical(format, *reencode, &sample), "{} does not decode", path.display());
+        }
+    }
+}
+
+#[test]
+fn everything_in_the_corpus_is_decoded_or_refused() {
+    for (format, reencode) in FORMATS {
+        assert!(files(format).len() > 1, "nothing to replay for {format}");
+        for (_, bytes) in files(format) {
+            assert_canonical(format, *reencode, &bytes);
+        }
+    }
+    // Every directory is somebody's.
+    let mut directories: Vec<String> = fs::read_dir(corpus(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    directories.sort();
+    let mut formats: Vec<&str> = FORMATS.iter().map(|(format, _)| *format).collect();
+    formats.sort_unstable();
+    assert_eq!(directories, formats);
+}
+
+#[test]
+fn bytes_cut_off_flipped_or_inserted_anywhere_never_panic() {
+    let mut random = Random::new();
+    for (format, reencode) in FORMATS {
+        for (_, bytes) in files(format) {
+            for len in 0..bytes.len() {
+                assert_canonical(format, *reencode, &bytes[..len]);
+            }
+            for at in 0..bytes.len() {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1 << random.below(8);
+                assert_canonical(format, *reencode, &changed);
+                changed[at] = 0xff;
+                assert_canonical(format, *reencode, &changed);
+                changed.insert(at, random.next() as u8);
+                assert_canonical(format, *reencode, &changed);
+            }
+        }
+        for seed in 0..if is_full_run() { 100_000 } else { 500 } {
+            let len = random.below(300) as usize;
+            assert_canonical(format, *reencode, &noise(seed, len));
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! Garbage collection: what nothing reaches goes, what anyone relies on stays.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use workspace_state::{
+    CheckoutOptions, Expect, GcOptions, NewSnapshot, Quiet, Retention, Snapshot, SnapshotId, Store,
+    StoreError, Timestamp, Tree, checkout, snapshot_directory,
+};
+
+use crate::child::{Player, say, text, wait_for_parent};
+use crate::directory::{describe, snapshot};
+use crate::support::{
+    Random, assert_sound, buffered, collect, commit_file, is_full_run, message, new_store, noise, pack_bytes,
+};
+
+const MIB: usize = 1 << 20;
+
+fn ids(snapshots: &[Snapshot]) -> Vec<SnapshotId> {
+    snapshots.iter().map(|snapshot| snapshot.id).collect()
+}
+
+#[test]
+fn removed_snapshots_free_space_on_disk() {
+    let (_home, store) = new_store();
+    let kept = commit_file(&store, "kept", noise(1, 6 * MIB));
+    let gone: Vec<Snapshot> = (2..6).map(|seed| commit_file(&store, "gone", noise(seed, 6 * MIB))).collect();
+    let before = pack_bytes(store.path());
+    store.remove_snapshots(&ids(&gone)).unwrap();
+    let report = collect(&store);
+    let after = pack_bytes(store.path());
+    assert!(after < before - 20 * MIB as u64, "{before} bytes became {after}");
+    assert!(report.freed_bytes >= 20 * MIB as u64, "{report:?}");
+    assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, 6 * MIB));
+    assert_sound(&store);
+}
+
+#[test]
+fn many_small_commits_free_their_space_too() {
+    let (_home, store) = new_store();
+    let kept = commit_file(&store, "kept", "kept");
+    let mut gone = Vec::new();
+    for seed in 0..60 {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("small", noise(seed, 200_000)).unwrap();
+        gone.push(tree.commit(buffered("small")).unwrap());
+    }
+    let before = pack_bytes(store.path());
+    store.remove_snapshots(&ids(&gone)).unwrap();
+    collect(&store);
+    let after = pack_bytes(store.path());
+    assert!(after < before / 2, "{before} bytes became {after}");
+    assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), b"kept");
+    assert_sound(&store);
+    drop(store.restore(&kept.id).unwrap());
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::rebuild_index(path).unwrap();
+    assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), b"kept");
+    assert_sound(&store);
+}
+
+#[test]
+fn a_dry_run_says_what_would_go_and_changes_nothing() {
+    let (_home, store) = new_store();
+    let kept = commit_file(&store, "kept", noise(1, MIB));
+    let gone = commit_file(&store, "gone", noise(2, 6 * MIB));
+    store.remove_snapshots(&[gone.id]).unwrap();
+    let before = describe(&store.path().join("packs"));
+    let dry = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    assert!(dry.dead_bytes >= 6 * MIB as u64 && dry.freed_bytes == 0, "{dry:?}");
+    assert_eq!(describe(&store.path().join("packs")), before);
+    let again = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    assert_eq!(again, dry);
+    let real = collect(&store);
+    assert_eq!((real.dead_objects, real.dead_bytes), (dry.dead_objects, dry.dead_bytes));
+    let nothing = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    assert_eq!(nothing.dead_objects, 0);
+    assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, MIB));
+}
+
+#[test]
+fn a_virtual_tree_keeps_what_it_was_restored_from_and_can_commit_it_again() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("deep/er/file", noise(1, 5 * MIB)).unwrap();
+    tree.write("other", noise(2, 1000)).unwrap();
+    let base = tree.commit(message("base")).unwrap();
+    drop(tree);
+    let mut restored = store.restore(&base.id).unwrap();
+    let unused = restored.clone();
+    store.remove_snapshots(&[base.id]).unwrap();
+    for _ in 0..3 {
+        let report = collect(&store);
+        assert_eq!(report.freed_bytes, 0, "{report:?}");
+        assert!(report.condemned_bytes > 5 * MIB as u64, "{report:?}");
+    }
+    assert_eq!(restored.read("deep/er/file").unwrap(), noise(1, 5 * MIB));
+    restored.write("other", "changed").unwrap();
+    let again = restored.commit(message("again")).unwrap();
+    assert_sound(&store);
+    collect(&store);
+    drop((restored, unused));
+    collect(&store);
+    collect(&store);
+    assert_eq!(store.restore(&again.id).unwrap().read("deep/er/file").unwrap(), noise(1, 5 * MIB));
+    assert_sound(&store);
+}
+
+#[test]
+fn a_tree_committed_as_it_was_takes_everything_back() {
+    let (_home, store) = new_store();
+    let base = commit_file(&store, "a/b", noise(1, 5 * MIB));
+    let mut restored = store.restore(&base.id).unwrap();
+    store.remove_snapshots(&[base.id]).unwrap();
+    collect(&store);
+    // Nothing new is written: only the snapshot's record names what is condemned.
+    let again = restored.commit(message("again")).unwrap();
+    drop(restored);
+    collect(&store);
+    collect(&store);
+    assert_eq!(again.tree, base.tree);
+    assert_sound(&store);
+}
+
+#[test]
+fn content_written_again_after_it_was_condemned_is_there() {
+    let (_home, store) = new_store();
+    let base = commit_file(&store, "a", noise(1, 5 * MIB));
+    let holder = store.restore(&base.id).unwrap();
+    store.remove_snapshots(&[base.id]).unwrap();
+    collect(&store);
+    let again = commit_file(&store, "elsewhere", noise(1, 5 * MIB));
+    drop(holder);
+    collect(&store);
+    collect(&store);
+    assert_eq!(store.restore(&again.id).unwrap().read("elsewhere").unwrap(), noise(1, 5 * MIB));
+    assert_sound(&store);
+}
+
+#[test]
+fn a_tree_that_goes_on_after_its_commit_keeps_what_it_committed() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("deep/er/file", noise(1, 50_000)).unwrap();
+    tree.write("other", "x").unwrap();
+    let committed = tree.commit(message("base")).unwrap();
+    store.remove_snapshots(&[committed.id]).unwrap();
+    collect(&store);
+    collect(&store);
+    tree.write("other", "y").unwrap();
+    let next = tree.commit(message("next")).unwrap();
+    assert_eq!(store.restore(&next.id).unwrap().read("deep/er/file").unwrap(), noise(1, 50_000));
+    assert_sound(&store);
+}
+
+/// A commit racing a removal and a collection right behind it.
+#[test]
+fn a_tree_outlives_its_snapshot_whenever_that_is_removed() {
+    let (_home, store) = new_store();
+    let stop = AtomicBool::new(false);
+    let deadline = Instant::now() + Duration::from_secs(if is_full_run() { 60 } else { 4 });
+    std::thread::scope(|scope| {
+        // Removes every snapshot the moment it is there and collects.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let all = ids(&store.snapshots().unwrap());
+                if !all.is_empty() {
+                    store.remove_snapshots(&all).unwrap();
+                }
+                collect(&store);
+            }
+        });
+        for thread in 0..2u64 {
+            let store = &store;
+            let (stop, deadline) = (&stop, deadline);
+            scope.spawn(move || {
+                let mut tree = store.empty_tree().unwrap();
+                tree.write("base", noise(thread, 5000)).unwrap();
+                let mut round = 0u64;
+                while Instant::now() < deadline {
+                    round += 1;
+                    tree.write("deep/changing", round.to_le_bytes()).unwrap();
+                    tree.commit(buffered("step")).unwrap();
+                    assert_eq!(tree.read("base").unwrap(), noise(thread, 5000), "round {round}");
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_sound(&store);
+}
+
+/// Role: restores a snapshot, waits, reads it and commits on top of it.
+pub(crate) fn hold_tree(arguments: &[&str]) {
+    let [store, id, path, len] = arguments else { panic!("store, snapshot, path, length") };
+    let store = Store::open(store).unwrap();
+    let mut tree = store.restore(&id.parse().unwrap()).unwrap();
+    say("holding");
+    wait_for_parent();
+    assert_eq!(tree.read(path).unwrap(), noise(1, len.parse().unwrap()));
+    tree.write("new", "x").unwrap();
+    let snapshot = tree.commit(message("from the child")).unwrap();
+    say(&snapshot.id.to_string());
+}
+
+#[test]
+fn a_virtual_tree_of_another_process_holds_back_deletion() {
+    let (_home, store) = new_store();
+    let base = commit_file(&store, "a/b", noise(1, 5 * MIB));
+    let arguments = [text(store.path()), &base.id.to_string(), "a/b", &(5 * MIB).to_string()];
+    let mut child = Player::start("hold-tree", &arguments);
+    child.expect_line("holding");
+    store.remove_snapshots(&[base.id]).unwrap();
+    for _ in 0..2 {
+        assert!(collect(&store).condemned_bytes > 5 * MIB as u64);
+    }
+    child.let_go();
+    let id: SnapshotId = child.next_line().expect("a snapshot").parse().unwrap();
+    child.finish().assert_success();
+    collect(&store);
+    assert_eq!(store.restore(&id).unwrap().read("a/b").unwrap(), noise(1, 5 * MIB));
+    assert_sound(&store);
+}
+
+#[test]
+fn a_killed_process_holds_nothing_back() {
+    let (_home, store) = new_store();
+    let base = commit_file(&store, "a/b", noise(1, 5 * MIB));
+    let arguments = [text(store.path()), &base.id.to_string(), "a/b", "0"];
+    let mut child = Player::start("hold-tree", &arguments);
+    child.expect_line("holding");
+    store.remove_snapshots(&[base.id]).unwrap();
+    assert!(collect(&store).condemned_bytes > 0);
+    child.kill();
+    child.finish().assert_killed();
+    let before = pack_bytes(store.path());
+    let report = collect(&store);
+    assert_eq!(report.condemned_bytes, 0);
+    assert!(pack_bytes(store.path()) < before - 5 * MIB as u64, "{report:?}");
+    assert_sound(&store);
+}
+
+/// Role: pins a snapshot and waits.
+pub(crate) fn hold_pin(arguments: &[&str]) {
+    let [store, id] = arguments else { panic!("store, snapshot") };
+    let store = Store::open(store).unwrap();
+    let snapshot = store.snapshot(&id.parse().unwrap()).unwrap();
+    let _pin = store.pin_for_process(&snapshot, "a test").unwrap();
+    say("pinned");
+    wait_for_parent();
+}
+
+#[test]
+fn pins_keep_content_until_they_are_removed_or_their_process_ends() {
+    let (_home, store) = new_store();
+    let dead_bytes = || store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap().dead_bytes;
+    let snapshot = commit_file(&store, "a/b", noise(1, 5 * MIB));
+    let content = |store: &Store| {
+        let tree = Tree::of_snapshot(store, &snapshot)?;
+        let entry = tree.entry("a/b")?.unwrap();
+        let workspace_state::Node::File(file) = entry.node else { panic!("not a file") };
+        tree.read(&file)
+    };
+    let pin = store.pin(&snapshot, "a test").unwrap();
+    let mut child = Player::start("hold-pin", &[text(store.path()), &snapshot.id.to_string()]);
+    child.expect_line("pinned");
+    assert_eq!(store.pins().unwrap().len(), 2);
+    store.remove_snapshots(&[snapshot.id]).unwrap();
+    collect(&store);
+    assert_eq!(dead_bytes(), 0);
+    store.unpin(pin).unwrap();
+    collect(&store);
+    assert_eq!(content(&store).unwrap(), noise(1, 5 * MIB), "the child's pin does not hold");
+    child.kill();
+    child.finish().assert_killed();
+    collect(&store);
+    collect(&store);
+    assert!(store.pins().unwrap().is_empty());
+    assert!(content(&store).unwrap_err().is_corruption());
+    let error = store.pin(&snapshot, "too late").unwrap_err();
+    assert!(error.is_corruption(), "{error}");
+    assert_sound(&store);
+}
+
+#[test]
+fn pins_survive_a_rebuild_of_the_index() {
+    let (_home, store) = new_store();
+    let snapshot = commit_file(&store, "a/b", noise(1, 5 * MIB));
+    store.pin(&snapshot, "a test").unwrap();
+    store.remove_snapshots(&[snapshot.id]).unwrap();
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::rebuild_index(path).unwrap();
+    assert_eq!(store.pins().unwrap()[0].owner, "a test");
+    collect(&store);
+    let tree = Tree::of_snapshot(&store, &snapshot).unwrap();
+    assert!(tree.entry("a/b").unwrap().is_some());
+}
+
+#[test]
+fn retention_keeps_what_any_rule_reference_pin_or_episode_wants() {
+    let (_home, store) = new_store();
+    let mut all = Vec::new();
+    for number in 0..8 {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("file", number.to_string()).unwrap();
+        let mut new = message("step");
+        if number == 1 {
+            new.labels.insert("release".to_owned(), "1.0".to_owned());
+        }
+        all.push(tree.commit(new).unwrap());
+    }
+    store.set_reference("main", Expect::Absent, all[0].id, Default::default()).unwrap();
+    store.pin(&all[2], "a test").unwrap();
+    store
+        .put_episode(&workspace_state::Episode::new(all[3].id, None, "go", 1.0), Default::default())
+        .unwrap();
+    let removed = |rules: Retention| -> Vec<usize> {
+        let plan = store.retention_plan(&rules).unwrap();
+        assert_eq!(plan.keep.len() + plan.remove.len(), all.len());
+        plan.remove
+            .iter()
+            .map(|snapshot| all.iter().position(|other| other.id == snapshot.id).unwrap())
+            .collect()
+    };
+    assert_eq!(removed(Retention::default()), [] as [usize; 0]);
+    assert_eq!(removed(Retention { keep_last: Some(2), ..Retention::default() }), [1, 4, 5]);
+    assert_eq!(removed(Retention { keep_last: Some(100), ..Retention::default() }), [] as [usize; 0]);
+    assert_eq!(removed(Retention { keep_last: Some(0), ..Retention::default() }), [1, 4, 5, 6, 7]);
+    assert_eq!(removed(Retention { keep_labelled: true, ..Retention::default() }), [4, 5, 6, 7]);
+    let since = Some(all[5].time);
+    assert_eq!(removed(Retention { keep_since: since, ..Retention::default() }), [1, 4]);
+    let both = Retention { keep_since: Some(Timestamp(i64::MAX)), keep_last: Some(1), keep_labelled: true };
+    assert_eq!(removed(both.clone()), [4, 5, 6]);
+    let plan = store.retention_plan(&both).unwrap();
+    store.remove_snapshots(&ids(&plan.remove)).unwrap();
+    collect(&store);
+    assert_eq!(store.snapshots().unwrap().len(), 5);
+    assert_sound(&store);
+}
+
+#[test]
+fn a_snapshot_that_a_reference_names_is_not_removed() {
+    let (_home, store) = new_store();
+    let snapshot = commit_file(&store, "a", "b");
+    store.set_reference("main", Expect::Absent, snapshot.id, Default::default()).unwrap();
+    let error = store.remove_snapshots(&[snapshot.id]).unwrap_err();
+    assert!(matches!(error, StoreError::Refused(_)), "{error}");
+    assert!(error.to_string().contains("main"), "{error}");
+    assert_sound(&store);
+}
+
+#[test]
+fn collecting_while_threads_and_another_process_commit_loses_nothing() {
+    let (home, store) = new_store();
+    let stop = AtomicBool::new(false);
+    let mut other = Player::start("commit-loop", &[text(store.path()), text(home.path()), "other", "1"]);
+    let deadline = Instant::now() + Duration::from_secs(if is_full_run() { 60 } else { 5 });
+    let (kept, collections) = std::thread::scope(|scope| {
+        let committers: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let (store, stop) = (&store, &stop);
+                scope.spawn(move || commit_and_remove(store, thread, stop))
+            })
+            .collect();
+        let mut collections = 0;
+        while Instant::now() < deadline {
+            collect(&store);
+            collections += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        let kept: Vec<(SnapshotId, u64)> =
+            committers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        (kept, collections)
+    });
+    other.kill();
+    let ended = other.finish();
+    ended.assert_killed();
+    assert!(collections > 3 && kept.len() > 8, "{collections} collections, {} kept", kept.len());
+    for (id, seed) in &kept {
+        assert_eq!(store.restore(id).unwrap().read("shared/content").unwrap(), noise(*seed, 20_000));
+    }
+    assert_sound(&store);
+    collect(&store);
+    assert_sound(&store);
+    assert!(!ended.lines.is_empty());
+    for line in &ended.lines {
+        let id = line.split(' ').nth(1).unwrap().parse().unwrap();
+        store.restore(&id).unwrap().read("manifest").unwrap();
+    }
+}
+
+/// Commits the same few contents again and again, so that what is condemned is wanted again, and removes
+/// most of what it commits.
+fn commit_and_remove(store: &Store, thread: u64, stop: &AtomicBool) -> Vec<(SnapshotId, u64)> {
+    let mut random = Random::with_seed(thread + 77);
+    let mut kept = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let seed = random.below(12);
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("shared/content", noise(seed, 20_000)).unwrap();
+        if random.one_in(10) {
+            tree.write("bulk", noise(seed + 100, 4_500_000)).unwrap();
+        }
+        let new = if random.one_in(4) { message("synced") } else { buffered("buffered") };
+        let snapshot = tree.commit(new).unwrap();
+        if random.one_in(10) {
+            kept.push((snapshot.id, seed));
+        } else {
+            store.remove_snapshots(&[snapshot.id]).unwrap();
+        }
+    }
+    kept
+}
+
+#[test]
+fn an_interrupted_collection_is_finished_by_the_next() {
+    for failpoint in crate::crash::failpoints().iter().filter(|name| name.starts_with("gc-")) {
+        let (home, store) = new_store();
+        let path = store.path().to_owned();
+        let kept = commit_file(&store, "kept", noise(1, 5 * MIB));
+        drop(store);
+        let plan = format!("{failpoint}=kill");
+        Player::start_failing("collect-loop", &[text(&path)], &plan).finish().assert_killed();
+        let store = Store::open(&path).unwrap();
+        assert_sound(&store);
+        let all = ids(&store.snapshots().unwrap());
+        assert_eq!(all, [kept.id], "{failpoint}");
+        collect(&store);
+        let report = collect(&store);
+        assert_eq!((report.dead_objects, report.condemned_bytes), (0, 0), "{failpoint}");
+        assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, 5 * MIB));
+        assert_sound(&store);
+        drop(store);
+        let store = Store::rebuild_index(&path).unwrap();
+        assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, 5 * MIB));
+        assert_sound(&store);
+        drop(home);
+    }
+}
+
+#[test]
+fn of_two_collections_at_once_one_is_told() {
+    let (_home, store) = new_store();
+    let base = commit_file(&store, "a", noise(1, 2000));
+    // Stopped in the middle of a collection, which then lasts as long as it takes.
+    let mut child = Player::start_failing("collect-loop", &[text(store.path())], "gc-marked=pause");
+    child.expect_line("collecting");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let refused = loop {
+        match store.collect_garbage(&GcOptions { dry_run: true }, &Quiet) {
+            Err(error) => break error,
+            Ok(_) => assert!(Instant::now() < deadline, "both ran at once, or never met"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
+    assert!(refused.to_string().contains("another collection"), "{refused}");
+    child.kill();
+    child.finish().assert_killed();
+    // A process that another test is just starting may have inherited the lock for a moment.
+    while store.collect_garbage(&GcOptions::default(), &Quiet).is_err() {
+        assert!(Instant::now() < deadline, "a dead process holds the lock");
+    }
+    assert_eq!(ids(&store.snapshots().unwrap()).first(), Some(&base.id));
+    assert_sound(&store);
+}
+
+/// Role: takes a snapshot of a directory.
+pub(crate) fn take_snapshot(arguments: &[&str]) {
+    let [store, directory] = arguments else { panic!("store, directory") };
+    let store = Store::open(store).unwrap();
+    say("starting");
+    say(&snapshot(&store, Path::new(directory)).snapshot.id.to_string());
+}
+
+/// Two snapshots of one directory at the same time leave a stat index that belongs to neither tree as a
+/// whole; what it says about the collected one must not be believed.
+#[test]
+fn a_stat_index_of_two_trees_never_brings_back_what_was_collected() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir_all(work.join("sub")).unwrap();
+    fs::write(work.join("sub/file"), "old").unwrap();
+    fs::write(work.join("root-file"), "old").unwrap();
+    std::thread::sleep(Duration::from_millis(2100));
+    snapshot(&store, &work);
+    fs::write(work.join("root-file"), "changed before the first").unwrap();
+    // The first one is held back between reading the directory and its commit.
+    let arguments = [text(store.path()), text(&work)];
+    let mut child = Player::start_failing("snapshot-directory", &arguments, "before-commit=pause");
+    child.expect_line("starting");
+    std::thread::sleep(Duration::from_millis(100));
+    fs::write(work.join("sub/file"), noise(5, 20_000)).unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    child.next_line().expect("a snapshot");
+    child.finish().assert_success();
+    store.remove_snapshots(&[second.id]).unwrap();
+    for _ in 0..3 {
+        collect(&store);
+    }
+    let third = snapshot(&store, &work).snapshot;
+    assert_sound(&store);
+    assert_eq!(store.restore(&third.id).unwrap().read("sub/file").unwrap(), noise(5, 20_000));
+}
+
+#[test]
+fn a_checkout_whose_tree_was_collected_starts_anew() {
+    let (home, store) = new_store();
+    let (work, out) = (home.path().join("work"), home.path().join("out"));
+    fs::create_dir_all(work.join("sub")).unwrap();
+    fs::write(work.join("sub/file"), "first").unwrap();
+    let first = snapshot(&store, &work).snapshot;
+    checkout(&store, &first, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+    fs::write(work.join("sub/file"), "second").unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    store.remove_snapshots(&[first.id]).unwrap();
+    collect(&store);
+    collect(&store);
+    let refused = checkout(&store, &second, &out, &CheckoutOptions::default(), &Quiet);
+    assert!(refused.is_err(), "nothing is known about the directory any more");
+    let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
+    checkout(&store, &second, &out, &force, &Quiet).unwrap();
+    assert_eq!(fs::read(out.join("sub/file")).unwrap(), b"second");
+    let options = workspace_state::SnapshotOptions { new: NewSnapshot::default(), ignore: true };
+    let again = snapshot_directory(&store, &out, options, &Quiet).unwrap().snapshot;
+    assert_eq!(again.tree, second.tree);
+    assert_sound(&store);
+}
+
+#[test]
+fn what_a_killed_writer_left_is_removed_when_it_is_old() {
+    let (_home, store) = new_store();
+    let path = store.path().to_owned();
+    let kept = commit_file(&store, "kept", "kept");
+    // Killed with a whole bulk pack written and not committed.
+    Player::start_failing("collect-loop", &[text(&path)], "before-commit=kill").finish().assert_killed();
+    fs::write(path.join("packs/000000ff.new"), "half a pack").unwrap();
+    assert!(pack_bytes(&path) > 4 * MIB as u64);
+    collect(&store);
+    assert!(pack_bytes(&path) > 4 * MIB as u64, "its writer might be about to commit it");
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    for entry in fs::read_dir(path.join("packs")).unwrap() {
+        fs::File::options().write(true).open(entry.unwrap().path()).unwrap().set_modified(long_ago).unwrap();
+    }
+    let report = collect(&store);
+    assert!(report.freed_bytes > 4 * MIB as u64 && pack_bytes(&path) < 4 * MIB as u64, "{report:?}");
+    assert!(!path.join("packs/000000ff.new").exists());
+    assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), b"kept");
+    assert_sound(&store);
+}

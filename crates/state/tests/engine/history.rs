@@ -1,0 +1,179 @@
+//! Walking along snapshots, and finding them.
+
+use std::collections::BTreeMap;
+
+use workspace_state::{Durability, Expect, NewSnapshot, Resolved, SnapshotId, Store, StoreError, Timestamp};
+
+use crate::support::{collect, commit_file, message, new_store};
+
+fn commit(store: &Store, parents: &[SnapshotId]) -> SnapshotId {
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("file", format!("{parents:?}")).unwrap();
+    tree.commit(NewSnapshot { parents: parents.to_vec(), ..message("step") }).unwrap().id
+}
+
+fn walk(store: &Store, from: SnapshotId) -> Vec<SnapshotId> {
+    store.history(&from).unwrap().map(|snapshot| snapshot.unwrap().id).collect()
+}
+
+#[test]
+fn a_history_is_walked_newest_first_and_once() {
+    let (_home, store) = new_store();
+    let root = commit(&store, &[]);
+    let left = commit(&store, &[root]);
+    let right = commit(&store, &[root]);
+    let left_again = commit(&store, &[left]);
+    let merge = commit(&store, &[left_again, right]);
+    commit(&store, &[root]);
+    assert_eq!(walk(&store, merge), [merge, left_again, right, left, root]);
+    assert_eq!(walk(&store, root), [root]);
+}
+
+#[test]
+fn a_history_goes_on_past_nothing_that_was_removed() {
+    let (_home, store) = new_store();
+    let root = commit(&store, &[]);
+    let middle = commit(&store, &[root]);
+    let tip = commit(&store, &[middle]);
+    store.remove_snapshots(&[middle]).unwrap();
+    collect(&store);
+    assert_eq!(walk(&store, tip), [tip]);
+    assert_eq!(store.snapshot(&tip).unwrap().parents, [middle]);
+    assert!(matches!(store.snapshot(&middle), Err(StoreError::UnknownSnapshot(id)) if id == middle));
+    assert_eq!(store.common_ancestor(&tip, &root).unwrap(), None);
+}
+
+#[test]
+fn the_common_ancestor_is_the_newest() {
+    let (_home, store) = new_store();
+    let root = commit(&store, &[]);
+    let base = commit(&store, &[root]);
+    let left = commit(&store, &[base]);
+    let right = commit(&store, &[base]);
+    let elsewhere = commit(&store, &[]);
+    let common = |a, b| store.common_ancestor(&a, &b).unwrap();
+    assert_eq!(common(left, right), Some(base));
+    assert_eq!(common(right, left), Some(base));
+    assert_eq!(common(left, root), Some(root));
+    assert_eq!(common(root, left), Some(root));
+    assert_eq!(common(left, left), Some(left));
+    assert_eq!(common(left, elsewhere), None);
+    // Criss-cross: each side has merged the other's first step; either of them is a newest.
+    let left_merge = commit(&store, &[left, right]);
+    let right_merge = commit(&store, &[right, left]);
+    assert_eq!(common(left_merge, right_merge), Some(right));
+    assert_eq!(common(left_merge, right), Some(right));
+    // One side far behind the other.
+    let mut far = left_merge;
+    for _ in 0..50 {
+        far = commit(&store, &[far]);
+    }
+    assert_eq!(common(far, right_merge), Some(right));
+    assert_eq!(common(root, far), Some(root));
+}
+
+#[test]
+fn a_wrong_clock_does_not_hide_the_nearest_common_ancestor() {
+    let (_home, store) = new_store();
+    let commit_at = |parents: &[SnapshotId], time: i64| {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("file", format!("{parents:?} {time}")).unwrap();
+        let new = NewSnapshot { parents: parents.to_vec(), time: Some(Timestamp(time)), ..message("step") };
+        tree.commit(new).unwrap().id
+    };
+    // The root claims to be newer than what was made from it.
+    let root = commit_at(&[], 1_000);
+    let base = commit_at(&[root], 5);
+    let left = commit_at(&[base, root], 2_000);
+    let right = commit_at(&[root, base], 2_001);
+    assert_eq!(store.common_ancestor(&left, &right).unwrap(), Some(base));
+    assert_eq!(store.common_ancestor(&right, &left).unwrap(), Some(base));
+}
+
+#[test]
+fn a_name_an_id_or_the_start_of_one_names_a_snapshot() {
+    let (_home, store) = new_store();
+    let ids: Vec<SnapshotId> =
+        (0..30).map(|number| commit_file(&store, "f", number.to_string()).id).collect();
+    store.set_reference("main", Expect::Absent, ids[3], Durability::Buffered).unwrap();
+    let resolve = |text: &str| store.resolve(text).unwrap();
+    assert_eq!(resolve("main"), Resolved::One(ids[3]));
+    for id in &ids {
+        assert_eq!(resolve(&id.to_string()), Resolved::One(*id));
+        assert_eq!(resolve(&id.to_string().to_uppercase()), Resolved::One(*id));
+        assert_eq!(resolve(&id.to_string().replace('-', "")), Resolved::One(*id));
+        let almost = &id.to_string()[..35];
+        assert_eq!(resolve(almost), Resolved::One(*id), "{almost}");
+    }
+    let Resolved::Ambiguous(some) = resolve(&ids[0].to_string()[..6]) else { panic!("not ambiguous") };
+    assert!(some.len() > 1 && some.iter().all(|id| ids.contains(id)));
+    for nothing in ["", "0", "nothing", "ffffffff", "\0", "../x", &"a".repeat(1000), "é", "-", "----"] {
+        assert_eq!(resolve(nothing), Resolved::None, "{nothing:?}");
+    }
+    assert_eq!(resolve(&SnapshotId::generate().to_string()), Resolved::None);
+}
+
+#[test]
+fn a_reference_named_like_an_id_wins() {
+    let (_home, store) = new_store();
+    let (a, b) = (commit_file(&store, "f", "a").id, commit_file(&store, "f", "b").id);
+    store.set_reference(&a.to_string(), Expect::Absent, b, Durability::Buffered).unwrap();
+    assert_eq!(store.resolve(&a.to_string()).unwrap(), Resolved::One(b));
+}
+
+#[test]
+fn what_a_record_says_survives_reopening_and_rebuilding() {
+    let (_home, store) = new_store();
+    let labels = BTreeMap::from([
+        (String::new(), String::new()),
+        ("kind".to_owned(), "release".to_owned()),
+        ("ünï".to_owned(), "\u{1f980}\n".to_owned()),
+    ]);
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("f", "x").unwrap();
+    let made = tree
+        .commit(NewSnapshot {
+            author: "Ada <ada@example.org>".to_owned(),
+            message: "a\n\nb".to_owned(),
+            labels,
+            parents: vec![SnapshotId::generate()],
+            references: vec![("a/b.c-d_e".to_owned(), Expect::Absent), ("z".to_owned(), Expect::Absent)],
+            ..NewSnapshot::default()
+        })
+        .unwrap();
+    drop(tree);
+    let path = store.path().to_owned();
+    let references = [("a/b.c-d_e".to_owned(), made.id), ("z".to_owned(), made.id)];
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&made));
+    assert_eq!(store.references().unwrap(), references);
+    drop(store);
+    let store = Store::rebuild_index(&path).unwrap();
+    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&made));
+    assert_eq!(store.references().unwrap(), references);
+    assert_eq!(store.snapshots_with_tree(&made.tree).unwrap(), [made.id]);
+}
+
+#[test]
+fn references_move_only_from_where_they_are_expected() {
+    let (_home, store) = new_store();
+    let (a, b) = (commit_file(&store, "f", "a").id, commit_file(&store, "f", "b").id);
+    let set = |expect, to| store.set_reference("r", expect, to, Durability::Buffered);
+    let moved = |result: Result<(), StoreError>| matches!(result, Err(StoreError::ReferenceMoved { .. }));
+    assert!(moved(set(Expect::At(a), b)));
+    set(Expect::Absent, a).unwrap();
+    assert!(moved(set(Expect::Absent, b)));
+    assert!(moved(set(Expect::At(b), b)));
+    set(Expect::At(a), b).unwrap();
+    assert!(moved(store.remove_reference("r", Expect::At(a))));
+    store.remove_reference("r", Expect::At(b)).unwrap();
+    assert_eq!(store.reference("r").unwrap(), None);
+    let unknown = SnapshotId::generate();
+    assert!(matches!(set(Expect::Absent, unknown), Err(StoreError::UnknownSnapshot(id)) if id == unknown));
+    for bad in ["", "/", "a//b", "a/", "..", "a/../b", "a b", "ü", "a\0", &"x".repeat(256)] {
+        let result = store.set_reference(bad, Expect::Absent, a, Durability::Buffered);
+        assert!(matches!(result, Err(StoreError::BadReferenceName(_))), "{bad:?}: {result:?}");
+        assert_eq!(store.reference(bad).unwrap(), None);
+    }
+}

@@ -1,0 +1,609 @@
+//! Trees and directories made to do harm: refused or contained.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use workspace_state::testing::{RawEntry, RawTree};
+use workspace_state::{
+    Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot, SnapshotOptions, Store,
+    StoreError, Tree, TreeError, checkout, diff, insight, snapshot_directory,
+};
+
+use crate::child::{Player, as_role, say, text};
+use crate::directory::{check_out, describe, snapshot};
+use crate::support::{assert_sound, collect, is_full_run, message, new_store};
+
+fn forced() -> CheckoutOptions {
+    CheckoutOptions { force: true, ..CheckoutOptions::default() }
+}
+
+/// Names that would lead out of a directory, or nowhere.
+const BAD_NAMES: &[&[u8]] =
+    &[b"", b".", b"..", b"/", b"a/b", b"../x", b"/etc/passwd", b"a/../../x", b"x\0y", b"\0", b"a/", b"./a"];
+
+#[test]
+fn a_stored_tree_with_an_impossible_name_is_undecodable_for_everyone() {
+    let (home, store) = new_store();
+    let outside = home.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let long = [b'n'; 256];
+    for name in BAD_NAMES.iter().copied().chain([&long[..]]) {
+        let raw = RawTree::new().with(name, RawEntry::File(b"owned".to_vec()));
+        let snapshot = raw.commit(&store).unwrap();
+        let error = Tree::of_snapshot(&store, &snapshot).err().expect("a bad name was decoded");
+        assert!(
+            matches!(error, StoreError::Undecodable { .. }) && error.is_corruption(),
+            "{name:?}: {error}"
+        );
+        let tree = store.restore(&snapshot.id).unwrap();
+        assert!(tree.list("").is_err() && tree.read("x").is_err());
+        let out = home.path().join("out");
+        for options in [CheckoutOptions::default(), forced()] {
+            let error = checkout(&store, &snapshot, &out, &options, &Quiet).unwrap_err();
+            assert!(matches!(error, DirectoryError::Store(StoreError::Undecodable { .. })), "{error}");
+        }
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "something was written for {name:?}");
+        let report = store.verify(&Quiet).unwrap();
+        assert!(report.damage.iter().any(|damage| damage.snapshot == Some(snapshot.id)));
+        store.remove_snapshots(&[snapshot.id]).unwrap();
+    }
+    assert_eq!(names(home.path()), ["out", "outside", "store"]);
+    assert_sound(&store);
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn entries_twice_or_out_of_order_are_undecodable() {
+    let (home, store) = new_store();
+    let file = || RawEntry::File(b"x".to_vec());
+    for raw in [
+        RawTree::new().with(b"a", RawEntry::Symlink(b"/tmp".to_vec())).with(b"a", file()),
+        RawTree::new().with(b"b", file()).with(b"a", file()),
+    ] {
+        let snapshot = raw.commit(&store).unwrap();
+        assert!(Tree::of_snapshot(&store, &snapshot).is_err());
+        check_out(&store, &snapshot, &home.path().join("out")).unwrap_err();
+    }
+    assert!(names(&home.path().join("out")).is_empty());
+}
+
+#[test]
+fn impossible_symlink_targets_are_refused() {
+    let (home, store) = new_store();
+    for target in [&b""[..], b"a\0b", &[b'x'; 4096]] {
+        let snapshot =
+            RawTree::new().with(b"link", RawEntry::Symlink(target.to_vec())).commit(&store).unwrap();
+        let tree = Tree::of_snapshot(&store, &snapshot).unwrap();
+        assert!(tree.entry("link").is_err());
+        check_out(&store, &snapshot, &home.path().join("out")).unwrap_err();
+        assert!(store.empty_tree().unwrap().symlink("link", target).is_err());
+    }
+    assert!(names(&home.path().join("out")).is_empty());
+}
+
+#[test]
+fn the_virtual_tree_takes_no_name_that_leaves_it() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("there", "x").unwrap();
+    let before = tree.tree_id().unwrap();
+    let long = "n".repeat(256);
+    for path in ["..", "../x", "a/../../x", "a/..", "x\0y", "", "/", ".", long.as_str()] {
+        assert!(tree.write(path, "x").is_err(), "{path:?}");
+        assert!(tree.symlink(path, "x").is_err(), "{path:?}");
+        assert!(tree.rename("there", path).is_err(), "{path:?}");
+        assert!(tree.remove(path).is_err(), "{path:?}");
+    }
+    for path in ["..", "a/..", "x\0y", long.as_str()] {
+        let error = tree.mkdir(path).unwrap_err();
+        assert!(matches!(error, TreeError::BadPath { .. }), "{error}");
+    }
+    assert_eq!(tree.tree_id().unwrap(), before);
+    // An absolute path is one from the root of the tree.
+    tree.write("/etc/passwd", "mine").unwrap();
+    assert_eq!(tree.read("etc/passwd").unwrap(), b"mine");
+}
+
+/// `a` is a symlink out of the directory in the first snapshot and a directory with a file in the second.
+fn link_then_directory(store: &Store, outside: &Path) -> (Snapshot, Snapshot) {
+    let mut tree = store.empty_tree().unwrap();
+    tree.symlink("a", text(outside)).unwrap();
+    tree.symlink("deep/er/a", text(outside)).unwrap();
+    let first = tree.commit(message("links")).unwrap();
+    for path in ["a", "deep/er/a"] {
+        tree.remove(path).unwrap();
+        tree.write(format!("{path}/file"), "inside").unwrap();
+    }
+    let second = tree.commit(message("directories")).unwrap();
+    (first, second)
+}
+
+#[test]
+fn a_file_behind_a_symlink_of_an_earlier_snapshot_stays_inside() {
+    let (home, store) = new_store();
+    let (outside, out) = (home.path().join("outside"), home.path().join("out"));
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("file"), "precious").unwrap();
+    let (first, second) = link_then_directory(&store, &outside);
+    for _ in 0..2 {
+        check_out(&store, &first, &out).unwrap();
+        assert!(fs::symlink_metadata(out.join("a")).unwrap().is_symlink());
+        check_out(&store, &second, &out).unwrap();
+        assert_eq!(fs::read(out.join("a/file")).unwrap(), b"inside");
+        assert_eq!(fs::read(out.join("deep/er/a/file")).unwrap(), b"inside");
+    }
+    assert_eq!(fs::read(outside.join("file")).unwrap(), b"precious");
+    assert_eq!(names(&outside), ["file"]);
+}
+
+#[test]
+fn a_symlink_put_where_a_directory_should_be_is_never_followed() {
+    let (home, store) = new_store();
+    let outside = home.path().join("outside");
+    let mut tree = store.empty_tree().unwrap();
+    for path in ["d/keep", "d/sub/change", "d/sub/gone", "top"] {
+        tree.write(path, "first").unwrap();
+    }
+    let first = tree.commit(message("first")).unwrap();
+    tree.write("d/sub/change", "second").unwrap();
+    tree.write("d/sub/new", "second").unwrap();
+    tree.remove("d/sub/gone").unwrap();
+    let second = tree.commit(message("second")).unwrap();
+    for (number, victim) in ["d", "d/sub"].into_iter().enumerate() {
+        for force in [false, true] {
+            drop(fs::remove_dir_all(&outside));
+            fs::create_dir_all(outside.join("sub")).unwrap();
+            for path in ["change", "gone", "keep", "sub/change", "sub/gone"] {
+                fs::write(outside.join(path), "precious").unwrap();
+            }
+            let precious = describe(&outside);
+            let out = home.path().join(format!("out{number}{force}"));
+            check_out(&store, &first, &out).unwrap();
+            fs::remove_dir_all(out.join(victim)).unwrap();
+            symlink(&outside, out.join(victim)).unwrap();
+            let options = CheckoutOptions { force, ..CheckoutOptions::default() };
+            let result = checkout(&store, &second, &out, &options, &Quiet);
+            assert_eq!(describe(&outside), precious, "written through {victim}, force {force}");
+            if force {
+                result.unwrap();
+                assert_eq!(fs::read(out.join("d/sub/change")).unwrap(), b"second");
+                assert!(!out.join("d/sub/gone").exists());
+                assert!(fs::symlink_metadata(out.join(victim)).unwrap().is_dir());
+            } else {
+                let error = result.unwrap_err();
+                let DirectoryError::LocalEdits { paths, .. } = &error else { panic!("{error}") };
+                assert_eq!(paths, &[PathBuf::from(victim)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_directory_never_follows_a_symlink_either() {
+    let (home, store) = new_store();
+    let (work, outside) = (home.path().join("work"), home.path().join("outside"));
+    fs::create_dir_all(&work).unwrap();
+    fs::create_dir_all(&outside).unwrap();
+    fs::write(outside.join("secret"), "secret").unwrap();
+    symlink(&outside, work.join("link")).unwrap();
+    symlink(outside.join("secret"), work.join("file-link")).unwrap();
+    symlink("/proc/self/environ", work.join("magic")).unwrap();
+    let report = snapshot(&store, &work);
+    assert_eq!((report.files, report.directories, report.symlinks), (0, 0, 3));
+}
+
+/// A file that changes into a symlink, and back, while snapshots are taken.
+#[test]
+fn a_file_swapped_for_a_symlink_meanwhile_is_never_read_through() {
+    let (home, store) = new_store();
+    let (work, secret) = (home.path().join("work"), home.path().join("secret"));
+    fs::create_dir(&work).unwrap();
+    fs::write(&secret, "secret").unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(work.join("new"), "public").unwrap();
+                fs::rename(work.join("new"), work.join("file")).unwrap();
+                symlink(&secret, work.join("new")).unwrap();
+                fs::rename(work.join("new"), work.join("file")).unwrap();
+            }
+        });
+        for _ in 0..if is_full_run() { 300 } else { 20 } {
+            let report = snapshot(&store, &work);
+            let tree = store.restore(&report.snapshot.id).unwrap();
+            if let Ok(content) = tree.read("file") {
+                assert_eq!(content, b"public");
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// Directories that are moved about while a checkout writes into them.
+#[test]
+fn a_directory_swapped_for_a_symlink_meanwhile_is_never_written_through() {
+    let (home, store) = new_store();
+    let (out, outside) = (home.path().join("out"), home.path().join("outside"));
+    fs::create_dir(&outside).unwrap();
+    let mut tree = store.empty_tree().unwrap();
+    for number in 0..40 {
+        tree.write(format!("d/f{number:02}"), "first").unwrap();
+    }
+    let first = tree.commit(message("first")).unwrap();
+    for number in 0..40 {
+        tree.write(format!("d/f{number:02}"), "second").unwrap();
+    }
+    let second = tree.commit(message("second")).unwrap();
+    check_out(&store, &first, &out).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                if fs::rename(out.join("d"), out.join("moved")).is_ok() {
+                    drop(symlink(&outside, out.join("d")));
+                    drop(fs::remove_file(out.join("d")));
+                    drop(fs::rename(out.join("moved"), out.join("d")));
+                }
+            }
+        });
+        for round in 0..if is_full_run() { 300 } else { 20 } {
+            let target = if round % 2 == 0 { &second } else { &first };
+            // It may fail in any way but one.
+            drop(checkout(&store, target, &out, &forced(), &Quiet));
+            assert!(names(&outside).is_empty(), "a checkout wrote outside");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn names_that_a_filesystem_cannot_tell_apart_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let disk = home.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let Some(_mounted) = CaseFolding::mount(home.path(), &disk) else {
+        // No filesystem here folds case. What the kernel says there is said by a file in the way here.
+        return collision_with_a_file_in_the_way();
+    };
+    let (_store_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("d/README", "one").unwrap();
+    tree.write("d/readme", "two").unwrap();
+    let snapshot = tree.commit(message("both")).unwrap();
+    let error = check_out(&store, &snapshot, &disk.join("out")).unwrap_err();
+    assert!(matches!(error, DirectoryError::Collision { .. }), "{error}");
+}
+
+/// An ext4 with case folding in a file, where the kernel has that.
+struct CaseFolding(PathBuf);
+
+impl CaseFolding {
+    fn mount(home: &Path, at: &Path) -> Option<Self> {
+        let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let image = home.join("image");
+        fs::File::create(&image).ok()?.set_len(16 << 20).ok()?;
+        let made =
+            run(Command::new("mkfs.ext4").args(["-q", "-O", "casefold", "-E", "encoding=utf8"]).arg(&image));
+        if !made || !run(Command::new("mount").arg("-o").arg("loop").arg(&image).arg(at)) {
+            return None;
+        }
+        let mounted = Self(at.to_owned());
+        let out = at.join("out");
+        fs::create_dir(&out).ok()?;
+        run(Command::new("chattr").arg("+F").arg(&out)).then_some(mounted)
+    }
+}
+
+impl Drop for CaseFolding {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg(&self.0).status());
+    }
+}
+
+/// A name that is free when it is looked at and taken when it is made: what a colliding name looks like.
+fn collision_with_a_file_in_the_way() {
+    let (home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("file", "x").unwrap();
+    let snapshot = tree.commit(message("one")).unwrap();
+    let out = home.path().join("out");
+    let plan = "checkout-file=pause";
+    let arguments = [text(store.path()), &snapshot.id.to_string(), text(&out), ""];
+    let child = Player::start_failing("check-out", &arguments, plan);
+    while !out.exists() {
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    fs::write(out.join("file"), "mine").unwrap();
+    let ended = child.finish();
+    assert!(ended.complaint.contains("Collision"), "{}", ended.complaint);
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"mine", "what was in the way was replaced");
+}
+
+#[test]
+fn a_file_named_like_a_leftover_of_a_checkout_is_a_file() {
+    let (home, store) = new_store();
+    let out = home.path().join("out");
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("d/.workspace-new-1-2", "a file").unwrap();
+    tree.write("d/other", "first").unwrap();
+    let first = tree.commit(message("first")).unwrap();
+    tree.write("d/other", "second").unwrap();
+    let second = tree.commit(message("second")).unwrap();
+    for snapshot in [&first, &second, &first] {
+        check_out(&store, snapshot, &out).unwrap();
+        assert_eq!(fs::read(out.join("d/.workspace-new-1-2")).unwrap(), b"a file");
+    }
+}
+
+#[test]
+fn names_as_long_as_linux_takes_them_come_back() {
+    let (home, store) = new_store();
+    let (work, out) = (home.path().join("work"), home.path().join("out"));
+    fs::create_dir(&work).unwrap();
+    let long = "é".repeat(127) + "x";
+    assert_eq!(long.len(), 255);
+    fs::create_dir(work.join(&long)).unwrap();
+    fs::write(work.join(&long).join(&long), "long").unwrap();
+    symlink(&long, work.join("link")).unwrap();
+    let taken = snapshot(&store, &work).snapshot;
+    check_out(&store, &taken, &out).unwrap();
+    assert_eq!(describe(&out), describe(&work));
+}
+
+/// Makes a directory `depth` levels deep with a file at its end, without paths that are too long.
+fn deep_directory(at: &Path, depth: usize) {
+    fs::create_dir_all(at).unwrap();
+    let mut fd = rustix::fs::open(at, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&fd, "directory", rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::DIRECTORY;
+        fd = rustix::fs::openat(&fd, "directory", flags, rustix::fs::Mode::empty()).unwrap();
+    }
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+    let file = rustix::fs::openat(&fd, "bottom", flags, rustix::fs::Mode::RUSR).unwrap();
+    rustix::io::write(&file, b"reached").unwrap();
+}
+
+#[test]
+fn a_thousand_levels_go_all_the_way_round() {
+    let (home, store) = new_store();
+    let (work, out) = (home.path().join("work"), home.path().join("out"));
+    deep_directory(&work, 1000);
+    let taken = snapshot(&store, &work);
+    assert_eq!((taken.files, taken.directories), (1, 1000));
+    let path = "directory/".repeat(1000) + "bottom";
+    let mut tree = store.restore(&taken.snapshot.id).unwrap();
+    assert_eq!(tree.read(&path).unwrap(), b"reached");
+    tree.write(&path, "changed").unwrap();
+    let changed = tree.commit(message("changed")).unwrap();
+    drop(tree);
+    let trees = [&taken.snapshot, &changed].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+    let differences = diff(&trees[0], &trees[1]).unwrap();
+    assert_eq!(differences.len(), 1);
+    assert_eq!(differences[0].path, path.as_bytes());
+    assert!(matches!(differences[0].kind, DifferenceKind::Modified));
+    drop(trees);
+    check_out(&store, &taken.snapshot, &out).unwrap();
+    check_out(&store, &changed, &out).unwrap();
+    assert_eq!(snapshot(&store, &out).snapshot.tree, changed.tree);
+    collect(&store);
+    assert_sound(&store);
+    // The test's own clean-up recurses through paths that are too long.
+    for directory in [&work, &out] {
+        assert!(Command::new("rm").arg("-rf").arg(directory).status().unwrap().success());
+    }
+}
+
+#[test]
+fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    deep_directory(&work, 1025);
+    let error = snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet).unwrap_err();
+    assert!(matches!(error, DirectoryError::TooDeep { .. }), "{error}");
+    assert!(Command::new("rm").arg("-rf").arg(&work).status().unwrap().success());
+    let mut tree = store.empty_tree().unwrap();
+    let deep = "d/".repeat(1024) + "file";
+    assert!(matches!(tree.write(&deep, "x").unwrap_err(), TreeError::BadPath { .. }));
+    // One that was put together from two is found out when it is used.
+    let half = "d/".repeat(600) + "file";
+    tree.write(&half, "x").unwrap();
+    let first = tree.commit(message("half")).unwrap();
+    let mut both = store.empty_tree().unwrap();
+    let entry = Tree::of_snapshot(&store, &first).unwrap().entry("d").unwrap().unwrap();
+    let mut place = "e/".repeat(600) + "d";
+    both.graft(&place, &entry).unwrap();
+    let deep = both.commit(message("both")).unwrap();
+    let error = check_out(&store, &deep, &home.path().join("out")).unwrap_err();
+    assert!(matches!(error, DirectoryError::TooDeep { .. }), "{error}");
+    assert!(Command::new("rm").arg("-rf").arg(home.path().join("out")).status().unwrap().success());
+    // However deep: nothing runs out of stack.
+    let mut last = deep;
+    for _ in 0..20 {
+        let entry = Tree::of_snapshot(&store, &last).unwrap().entry("e").unwrap().unwrap();
+        let mut next = store.empty_tree().unwrap();
+        place = "e/".repeat(1000) + "e";
+        next.graft(&place, &entry).unwrap();
+        last = next.commit(message("deeper")).unwrap();
+    }
+    let trees = [&first, &last].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+    drop(diff(&trees[0], &trees[1]));
+    drop(diff(&trees[1], &trees[0]));
+    drop(trees);
+    store.verify(&Quiet).unwrap();
+    collect(&store);
+    let all: Vec<_> = store.snapshots().unwrap().iter().map(|snapshot| snapshot.id).collect();
+    store.remove_snapshots(&all).unwrap();
+    collect(&store);
+    assert_sound(&store);
+}
+
+#[test]
+fn a_hundred_thousand_entries_in_one_directory_come_back() {
+    let (home, store) = new_store();
+    let count = if is_full_run() { 100_000 } else { 20_000 };
+    let mut tree = store.empty_tree().unwrap();
+    for number in 0..count {
+        tree.write(format!("crowd/{number:06}"), "same").unwrap();
+    }
+    let all = tree.commit(message("all")).unwrap();
+    tree.remove("crowd/001234").unwrap();
+    tree.write("crowd/newcomer", "new").unwrap();
+    let changed = tree.commit(message("changed")).unwrap();
+    let trees = [&all, &changed].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+    assert_eq!(diff(&trees[0], &trees[1]).unwrap().len(), 2);
+    drop(trees);
+    let out = home.path().join("out");
+    check_out(&store, &all, &out).unwrap();
+    check_out(&store, &changed, &out).unwrap();
+    assert_eq!(fs::read_dir(out.join("crowd")).unwrap().count(), count);
+    assert_eq!(snapshot(&store, &out).snapshot.tree, changed.tree);
+    assert_sound(&store);
+}
+
+#[test]
+fn set_id_bits_are_kept_in_the_tree_and_dropped_on_checkout_unless_asked_for() {
+    let (home, store) = new_store();
+    let (work, out) = (home.path().join("work"), home.path().join("out"));
+    fs::create_dir_all(work.join("shared")).unwrap();
+    fs::write(work.join("tool"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(work.join("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
+    fs::set_permissions(work.join("shared"), fs::Permissions::from_mode(0o2775)).unwrap();
+    let taken = snapshot(&store, &work).snapshot;
+    assert_eq!(store.restore(&taken.id).unwrap().stat("tool").unwrap().mode, 0o6755);
+    let mode = |path: &str| fs::metadata(out.join(path)).unwrap().mode() & 0o7777;
+    check_out(&store, &taken, &out).unwrap();
+    assert_eq!((mode("tool"), mode("shared")), (0o755, 0o775));
+    fs::remove_dir_all(&out).unwrap();
+    let keep = CheckoutOptions { keep_set_id: true, force: true, ..CheckoutOptions::default() };
+    checkout(&store, &taken, &out, &keep, &Quiet).unwrap();
+    assert_eq!((mode("tool"), mode("shared")), (0o6755, 0o2775));
+}
+
+/// Role, as an ordinary user: a snapshot of a directory part of which may not be read.
+pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
+    let [home] = arguments else { panic!("directory") };
+    let home = Path::new(home);
+    assert!(!rustix::process::geteuid().is_root());
+    let work = home.join("work");
+    for directory in ["closed", "no-search", "open"] {
+        fs::create_dir_all(work.join(directory)).unwrap();
+        fs::write(work.join(directory).join("file"), "x").unwrap();
+    }
+    fs::write(work.join("secret"), "x").unwrap();
+    let set =
+        |path: &str, mode| fs::set_permissions(work.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    set("secret", 0o000);
+    set("closed", 0o000);
+    set("no-search", 0o600);
+    let store = Store::open_or_create(home.join("store")).unwrap();
+    let report = snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet).unwrap();
+    let skipped: Vec<String> =
+        report.skipped.iter().map(|skipped| skipped.path.to_string_lossy().into_owned()).collect();
+    assert_eq!(skipped, ["closed", "no-search/file", "secret"]);
+    for skipped in &report.skipped {
+        assert!(skipped.reason == SkipReason::NoPermission && skipped.reason.is_loss(), "{skipped:?}");
+    }
+    assert_eq!(report.files, 1);
+    // A tree whose modes keep even its owner out can be checked out and switched from.
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("closed/deeper/file", "first").unwrap();
+    tree.write("locked", "first").unwrap();
+    for path in ["closed/deeper", "closed", "locked"] {
+        tree.chmod(path, 0).unwrap();
+    }
+    let first = tree.commit(message("first")).unwrap();
+    tree.write("closed/deeper/file", "second").unwrap();
+    tree.chmod("locked", 0o400).unwrap();
+    let second = tree.commit(message("second")).unwrap();
+    let out = home.join("out");
+    for snapshot in [&first, &second, &first] {
+        check_out(&store, snapshot, &out).unwrap();
+    }
+    let mode = |path: &str| fs::metadata(out.join(path)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("closed"), mode("locked")), (0, 0));
+    for path in
+        [&out.join("closed"), &out.join("closed/deeper"), &work.join("closed"), &work.join("no-search")]
+    {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    assert_eq!(fs::read(out.join("closed/deeper/file")).unwrap(), b"first");
+    say("fine");
+}
+
+#[test]
+fn what_an_ordinary_user_may_not_read_is_reported_and_not_fatal() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    // A place where an ordinary user can reach the test itself.
+    let program = home.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command
+    } else {
+        Command::new(&program)
+    };
+    let ended = Player::run(as_role(command, "unreadable", &[text(home.path())])).finish();
+    ended.assert_success();
+    assert_eq!(ended.lines, ["fine"]);
+}
+
+#[test]
+fn names_that_claim_to_be_one_file_and_differ_get_their_own_content() {
+    let (home, store) = new_store();
+    let out = home.path().join("out");
+    let mut tree = store.empty_tree().unwrap();
+    for (name, content, mode) in [("a", "one", 0o644), ("b", "one", 0o644), ("c", "other", 0o644), ("d", "one", 0o600)] {
+        let attributes = Attributes { mode, link: Some(7), ..Attributes::default() };
+        tree.put_file(name, &mut content.as_bytes(), attributes).unwrap();
+    }
+    let snapshot = tree.commit(message("linked")).unwrap();
+    check_out(&store, &snapshot, &out).unwrap();
+    let inode = |name: &str| fs::metadata(out.join(name)).unwrap().ino();
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    assert_eq!(["a", "b", "c", "d"].map(read), ["one", "one", "other", "one"]);
+    assert_eq!(fs::metadata(out.join("d")).unwrap().mode() & 0o777, 0o600);
+    let names = ["a", "b", "c", "d"].map(inode);
+    let same = names.iter().filter(|other| **other == names[0]).count();
+    assert!(same >= 1 && names[2] != names[0] && names[3] != names[2], "{names:?}");
+}
+
+#[test]
+fn a_sparse_file_larger_than_memory_harms_nobody() {
+    let (home, store) = new_store();
+    let (work, out) = (home.path().join("work"), home.path().join("out"));
+    fs::create_dir(&work).unwrap();
+    let size = 8 << 40;
+    let file = fs::File::create(work.join("huge")).unwrap();
+    file.set_len(size).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"end", size - 3).unwrap();
+    let taken = snapshot(&store, &work).snapshot;
+    let mut tree = store.restore(&taken.id).unwrap();
+    assert_eq!(tree.stat("huge").unwrap().size, size);
+    assert_eq!(tree.read_range("huge", size - 5, 100).unwrap(), b"\0\0end");
+    assert!(tree.read("huge").is_err());
+    tree.append("huge", b"more").unwrap();
+    assert_eq!(tree.read_range("huge", size - 3, 100).unwrap(), b"endmore");
+    let longer = tree.commit(message("longer")).unwrap();
+    let trees = [&taken, &longer].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+    assert_eq!(diff(&trees[0], &trees[1]).unwrap().len(), 1);
+    insight(&trees[0], &trees[1]).unwrap();
+    check_out(&store, &taken, &out).unwrap();
+    assert_eq!(fs::metadata(out.join("huge")).unwrap().len(), size);
+    assert!(fs::metadata(out.join("huge")).unwrap().blocks() < 1024);
+    assert_sound(&store);
+}
