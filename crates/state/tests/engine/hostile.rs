@@ -7,8 +7,8 @@ use std::process::Command;
 
 use workspace_state::testing::{RawEntry, RawTree};
 use workspace_state::{
-    Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot, SnapshotOptions, Store,
-    StoreError, Tree, TreeError, checkout, diff, insight, snapshot_directory,
+    Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot,
+    SnapshotOptions, Store, StoreError, Tree, TreeError, checkout, diff, insight, snapshot_directory,
 };
 
 use crate::child::{Player, as_role, say, text};
@@ -567,7 +567,9 @@ fn names_that_claim_to_be_one_file_and_differ_get_their_own_content() {
     let (home, store) = new_store();
     let out = home.path().join("out");
     let mut tree = store.empty_tree().unwrap();
-    for (name, content, mode) in [("a", "one", 0o644), ("b", "one", 0o644), ("c", "other", 0o644), ("d", "one", 0o600)] {
+    for (name, content, mode) in
+        [("a", "one", 0o644), ("b", "one", 0o644), ("c", "other", 0o644), ("d", "one", 0o600)]
+    {
         let attributes = Attributes { mode, link: Some(7), ..Attributes::default() };
         tree.put_file(name, &mut content.as_bytes(), attributes).unwrap();
     }
