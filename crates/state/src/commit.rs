@@ -41,7 +41,6 @@ const ZEROS_AHEAD: u64 = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Committer {
     queue: Mutex<Queue>,
-    turn: Condvar,
     log: Mutex<Option<(u32, Arc<File>)>>,
     sync: Mutex<SyncState>,
     synced: Condvar,
@@ -57,7 +56,41 @@ pub(crate) struct Request {
     contents: Contents,
     changes: Vec<Change>,
     durability: Durability,
-    answer: Arc<Mutex<Option<Result<LogEnd>>>>,
+    seat: Arc<Seat>,
+}
+
+/// Where a committer waits: for its result, or to be told to lead.
+#[derive(Default)]
+struct Seat {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum Turn {
+    #[default]
+    Waiting,
+    Lead,
+    Done(Result<()>),
+}
+
+impl Seat {
+    fn set(&self, turn: Turn) {
+        *lock(&self.turn) = turn;
+        self.changed.notify_one();
+    }
+
+    /// The result, or nothing when it is this one's turn to lead.
+    fn wait(&self) -> Option<Result<()>> {
+        let mut turn = lock(&self.turn);
+        loop {
+            match std::mem::take(&mut *turn) {
+                Turn::Waiting => turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner),
+                Turn::Lead => return None,
+                Turn::Done(result) => return Some(result),
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -87,11 +120,7 @@ impl Inner {
             self.sync_bulk(&contents)?;
         }
         failpoint::hit("before-commit").at("commit to", &self.path)?;
-        let end = self.enqueue(contents, changes, durability)?;
-        if durability == Durability::Synced {
-            self.sync_log(end)?;
-        }
-        Ok(())
+        self.enqueue(contents, changes, durability)
     }
 
     fn sync_bulk(&self, contents: &Contents) -> Result<()> {
@@ -101,45 +130,67 @@ impl Inner {
         if contents.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
     }
 
-    /// Waits in the queue, or leads it.
-    fn enqueue(&self, contents: Contents, changes: Vec<Change>, durability: Durability) -> Result<LogEnd> {
-        let answer = Arc::new(Mutex::new(None));
-        let mut queue = lock(&self.committer.queue);
-        queue.waiting.push(Request { contents, changes, durability, answer: Arc::clone(&answer) });
-        loop {
-            if let Some(result) = lock(&answer).take() {
-                return result;
+    /// Waits in the queue until someone has committed this, or leads.
+    fn enqueue(&self, contents: Contents, changes: Vec<Change>, durability: Durability) -> Result<()> {
+        let seat = Arc::new(Seat::default());
+        let leads = {
+            let mut queue = lock(&self.committer.queue);
+            queue.waiting.push(Request { contents, changes, durability, seat: Arc::clone(&seat) });
+            !std::mem::replace(&mut queue.leading, true)
+        };
+        if !leads && let Some(result) = seat.wait() {
+            return result;
+        }
+        let group = std::mem::take(&mut lock(&self.committer.queue).waiting);
+        self.lead(group);
+        // A leader's own request was in its group.
+        seat.wait().unwrap_or(Err(StoreError::Poisoned))
+    }
+
+    /// Commits a group, lets the next begin, and syncs once for all who asked for it.
+    fn lead(&self, mut group: Vec<Request>) {
+        let results = match self.commit_group(&mut group) {
+            Ok(results) => results,
+            Err(error) if group.len() == 1 => vec![Err(error)],
+            // Each alone, so that nobody fails for another.
+            Err(_) => group
+                .iter_mut()
+                .map(|request| {
+                    let mut results = self.commit_group(std::slice::from_mut(request))?;
+                    results.remove(0)
+                })
+                .collect(),
+        };
+        self.hand_over();
+        let mut target = None;
+        let mut waiting = Vec::new();
+        for (request, result) in group.into_iter().zip(results) {
+            match result {
+                Ok(end) if request.durability == Durability::Synced => {
+                    target = target.max(Some(end));
+                    waiting.push(request.seat);
+                }
+                other => request.seat.set(Turn::Done(other.map(drop))),
             }
-            if queue.leading {
-                queue = self.committer.turn.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                continue;
+        }
+        let Some(target) = target else { return };
+        let mut synced = self.sync_log(target);
+        for seat in waiting {
+            // The first hears what happened, the others that it did.
+            let result = std::mem::replace(&mut synced, Ok(()));
+            if result.is_err() {
+                synced = Err(StoreError::Poisoned);
             }
-            queue.leading = true;
-            let group = std::mem::take(&mut queue.waiting);
-            drop(queue);
-            self.lead(group);
-            queue = lock(&self.committer.queue);
-            queue.leading = false;
-            self.committer.turn.notify_all();
+            seat.set(Turn::Done(result));
         }
     }
 
-    /// Commits a group in one transaction. If that fails, each alone, so that nobody fails for another.
-    fn lead(&self, mut group: Vec<Request>) {
-        match self.commit_group(&mut group) {
-            Ok(results) => {
-                for (request, result) in group.iter().zip(results) {
-                    *lock(&request.answer) = Some(result);
-                }
-            }
-            Err(error) if group.len() == 1 => *lock(&group[0].answer) = Some(Err(error)),
-            Err(_) => {
-                for request in group {
-                    let answer = Arc::clone(&request.answer);
-                    let result = self.commit_group(&mut [request]);
-                    *lock(&answer) = Some(result.and_then(|mut results| results.remove(0)));
-                }
-            }
+    /// Lets the first in the queue lead, or leaves the lead to whoever comes.
+    fn hand_over(&self) {
+        let mut queue = lock(&self.committer.queue);
+        match queue.waiting.first() {
+            Some(next) => next.seat.set(Turn::Lead),
+            None => queue.leading = false,
         }
     }
 
