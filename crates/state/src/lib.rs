@@ -64,6 +64,7 @@ mod history;
 mod id;
 mod index;
 mod insight;
+mod mark;
 mod node;
 mod pack;
 mod page;

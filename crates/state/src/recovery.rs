@@ -18,22 +18,17 @@ use crate::change::{Change, CheckpointRecord, CommitRecord, LogEnd};
 use crate::checkpoint;
 use crate::error::{IoContext, Result};
 use crate::index::{Index, LogState};
-use crate::pack::{Location, PACK_HEADER, Packs, Role, sync_directory};
+use crate::mark;
+use crate::pack::{Location, PACK_HEADER, Packs, Role};
 use crate::pin;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
-use crate::store::{boot_id, remove_if_there, replace_file};
 
 /// Rebuilds the index of the store in `path`. The caller holds the store's lock exclusively.
 pub(crate) fn rebuild(path: &Path) -> Result<()> {
     let crashed = may_have_crashed(path);
     // Until the end, whoever opens the store must rebuild as well, and from as little.
-    replace_file(
-        &path.join("boot"),
-        if crashed { "rebuilding".to_owned() } else { rebuilding() }.as_bytes(),
-    )?;
-    remove_if_there(&path.join("clean"))?;
-    sync_directory(path)?;
+    mark::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
     let directory = path.join("index");
     if directory.exists() {
         fs::remove_dir_all(&directory).at("remove", &directory)?;
@@ -49,19 +44,18 @@ pub(crate) fn rebuild(path: &Path) -> Result<()> {
         index.commit(txn)?;
         index.env.force_sync()?;
     }
-    replace_file(&path.join("boot"), boot_id().as_bytes())?;
-    sync_directory(path)
+    mark::set(path, &mark::boot_id())
 }
 
 /// Whether the machine may have crashed since the packs were last written.
 fn may_have_crashed(path: &Path) -> bool {
-    let written_in = fs::read_to_string(path.join("boot")).unwrap_or_default();
-    !path.join("clean").exists() && written_in != boot_id() && written_in != rebuilding()
+    let mark = mark::read(path).unwrap_or_default();
+    !mark::is_clean(&mark) && mark != mark::boot_id() && mark != rebuilding()
 }
 
 /// The boot mark of a rebuild that no crash came before.
 fn rebuilding() -> String {
-    format!("rebuilding in {}", boot_id())
+    format!("rebuilding in {}", mark::boot_id())
 }
 
 /// Everything intact in the packs.

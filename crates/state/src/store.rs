@@ -5,8 +5,7 @@
 //! lock        held shared by every process that has the store open, exclusively for rebuilding the index
 //! packs/      the truth (`pack.rs`)
 //! index/      LMDB over it (`index.rs`)
-//! boot        the boot of the machine in which the index was last written
-//! clean       there while the index on disk is known to be complete
+//! boot        whether the index can be trusted (`mark.rs`)
 //! sessions/   what living processes rely on (`session.rs`)
 //! pins/       lock files of pins that end with their process (`pin.rs`)
 //! directories/ what was checked out where, and stat indexes (`directory/`)
@@ -30,6 +29,7 @@ use crate::commit::Committer;
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::{ChunkId, NodeId};
 use crate::index::Index;
+use crate::mark;
 use crate::pack::{PACK_HEADER, Packs, sync_directory};
 use crate::page::Page;
 use crate::record::Kind;
@@ -221,13 +221,10 @@ impl Inner {
         if self.marked.load(Ordering::Acquire) {
             return Ok(());
         }
-        let boot_id = boot_id();
-        let boot = self.path.join("boot");
-        if fs::read_to_string(&boot).ok().as_deref() != Some(boot_id.as_str()) {
-            replace_file(&boot, boot_id.as_bytes())?;
+        let boot_id = mark::boot_id();
+        if mark::read(&self.path).as_deref() != Some(boot_id.as_str()) {
+            mark::set(&self.path, &boot_id)?;
         }
-        remove_if_there(&self.path.join("clean"))?;
-        sync_directory(&self.path)?;
         self.marked.store(true, Ordering::Release);
         Ok(())
     }
@@ -243,8 +240,7 @@ impl Inner {
         // What the index refers to comes first.
         self.sync_packs()?;
         self.index.env.force_sync()?;
-        replace_file(&self.path.join("clean"), b"")?;
-        sync_directory(&self.path)
+        mark::set_clean(&self.path)
     }
 }
 
@@ -368,22 +364,11 @@ fn index_is_trustworthy(path: &Path) -> Result<bool> {
     if !path.join("index/data.mdb").exists() {
         return Ok(Packs::new(path.join("packs")).list()?.is_empty());
     }
-    if path.join("clean").exists() {
-        return Ok(true);
-    }
-    match fs::read_to_string(path.join("boot")) {
-        Ok(written_in) => Ok(written_in == boot_id()),
+    match mark::read(path) {
+        Some(mark) => Ok(mark::is_clean(&mark) || mark == mark::boot_id()),
         // Never written to.
-        Err(_) => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
+        None => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
     }
-}
-
-/// Changes with every start of the machine.
-pub(crate) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|id| id.trim().to_owned())
-        // Without /proc every open after a close looks like a reboot: slow, never wrong.
-        .unwrap_or_else(|_| format!("{:?}", std::process::id()))
 }
 
 /// Replaces a small file in one step, durably once its directory is synced. Several processes may do so at

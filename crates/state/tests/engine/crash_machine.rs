@@ -251,7 +251,6 @@ fn crash_again(store: Store, promised: &[Acknowledged], random: &mut Random) {
         collect(&store);
     }
     drop(store);
-    drop(fs::remove_file(path.join("clean")));
     fs::write(path.join("boot"), "yet another boot").unwrap();
     let store = Store::open(&path).unwrap();
     let mut expected: Vec<SnapshotId> = shown.iter().chain(&after).map(|snapshot| snapshot.id).collect();
@@ -290,7 +289,6 @@ fn a_rebuild_of_the_index_may_itself_be_killed() {
     let mut random = Random::new();
     for round in 0..if is_full_run() { 200 } else { 16 } {
         fs::write(path.join("boot"), "another boot").unwrap();
-        drop(fs::remove_file(path.join("clean")));
         let mut child = match round % 4 {
             0 => Player::start_failing("open", &[text(&path)], "next-log=kill"),
             1 => Player::start_failing("open", &[text(&path)], "checkpoint-write=kill"),
