@@ -112,6 +112,17 @@ type Live = HashSet<Short>;
 /// Objects that nothing reached, and where they are.
 type Dead = Vec<(ObjectId, Location)>;
 
+/// Held while a collection runs. Given back by hand: a process that another thread is starting has the file
+/// open as well until it runs its program, and closing it here would not unlock it.
+struct CollectionLock(File);
+
+impl Drop for CollectionLock {
+    fn drop(&mut self) {
+        // Closing the file does the same a moment later.
+        flock(&self.0, FlockOperation::Unlock).unwrap_or(());
+    }
+}
+
 /// How to mark.
 #[derive(Clone, Copy)]
 enum Marking<'a> {
@@ -126,12 +137,12 @@ enum Marking<'a> {
 type Seen = HashSet<Vec<u8>>;
 
 impl Inner {
-    fn lock_collection(&self) -> Result<File> {
+    fn lock_collection(&self) -> Result<CollectionLock> {
         let path = self.path.join("gc.lock");
         let lock = File::create(&path).at("open", &path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StoreError::Refused("another collection is running on this store".to_owned()))?;
-        Ok(lock)
+        Ok(CollectionLock(lock))
     }
 
     fn find_dead(&self, report: &mut GcReport, progress: &dyn Progress) -> Result<(Dead, Live, Seen)> {
