@@ -8,7 +8,7 @@
 //! boot        whether the index can be trusted (`mark.rs`)
 //! sessions/   what living processes rely on (`session.rs`)
 //! pins/       lock files of pins that end with their process (`pin.rs`)
-//! directories/ what was checked out where, and stat indexes (`directory/`)
+//! directories/ which tree each directory outside holds (`directory/state.rs`); stat records are in the index
 //! ```
 
 use std::collections::HashMap;

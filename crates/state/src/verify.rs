@@ -102,7 +102,8 @@ impl Verify<'_> {
         self.times(snapshot, 0, snapshot.times);
     }
 
-    /// References and episodes must name snapshots that are there.
+    /// References must name snapshots that are there. Episodes need not: a search keeps its record of steps
+    /// whose snapshots were removed.
     fn references(&self, snapshots: &[Snapshot]) -> Result<()> {
         let there: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
         for (name, id) in self.store.references()? {
