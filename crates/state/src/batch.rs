@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
-use crate::id::{ChunkId, NodeId};
+use crate::id::{ById, ChunkId, NodeId};
 use crate::node::Extent;
 use crate::pack::{Location, PACK_HEADER, Role};
 use crate::page::{NodeSink, Page};
@@ -24,13 +24,17 @@ const SPILL: usize = 4 << 20;
 /// Chunks of a step of a search up to this size are stored as they are: compressing them takes longer than
 /// writing them. A collection that moves them makes up for it.
 const INTERACTIVE_PLAIN: usize = 16 << 10;
+/// About what a step of a search writes.
+const STEP_USUAL: usize = 32 << 10;
+/// This many objects of a step are looked up together.
+const UNCHECKED_MAX: usize = 64;
 /// A bulk pack is closed when it is larger than this.
 const BULK_MAX: u64 = 128 << 20;
 
 pub(crate) struct Batch {
     store: Store,
     /// Keeps what the batch found in the store from being collected before it commits.
-    _guard: Guard,
+    _guard: Arc<Guard>,
     /// Whether the committer waits for every microsecond, and the next step will read what this one wrote.
     interactive: bool,
     state: Mutex<State>,
@@ -39,10 +43,12 @@ pub(crate) struct Batch {
 
 #[derive(Default)]
 struct State {
-    known: HashSet<(Kind, [u8; 32])>,
+    known: HashSet<(Kind, [u8; 32]), ById>,
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     objects: Vec<Placed>,
+    /// How many of the first of them may be in the store already.
+    unchecked: usize,
     bulk: Vec<BulkPack>,
     /// Writes into bulk packs that are under way.
     spilling: usize,
@@ -77,7 +83,7 @@ pub(crate) struct Contents {
 
 impl Batch {
     pub(crate) fn new(store: Store) -> Result<Self> {
-        let guard = store.guard()?;
+        let guard = Arc::new(store.guard()?);
         Ok(Self {
             store,
             _guard: guard,
@@ -87,9 +93,10 @@ impl Batch {
         })
     }
 
-    /// A batch for a step of a search: quick to write, and its directories stay in memory.
-    pub(crate) fn interactive(store: Store) -> Result<Self> {
-        Ok(Self { interactive: true, ..Self::new(store)? })
+    /// A batch for a step of a search: quick to write, and its directories stay in memory. The guard was
+    /// taken before.
+    pub(crate) fn interactive(store: Store, guard: Arc<Guard>) -> Self {
+        Self { store, _guard: guard, interactive: true, state: Mutex::default(), spilled: Condvar::new() }
     }
 
     fn effort(&self, kind: Kind, len: usize) -> Effort {
@@ -120,18 +127,22 @@ impl Batch {
     }
 
     fn put_unknown(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
-        if self.is_stored(kind, id)? {
-            return Ok(());
-        }
         let effort = self.effort(kind, content.len());
-        if effort == Effort::None {
+        if effort == Effort::None && content.len() <= INTERACTIVE_PLAIN {
             let mut state = self.lock();
-            if state.buffer.len() + content.len() <= SPILL {
+            if state.objects.len() < UNCHECKED_MAX && state.unchecked == state.objects.len() {
+                if state.buffer.is_empty() {
+                    state.buffer.reserve(STEP_USUAL);
+                }
                 let offset = state.buffer.len() as u32;
                 let len = record::append(&mut state.buffer, kind, id, content, effort)?;
                 state.objects.push(Placed { kind, id: *id, offset, len });
+                state.unchecked += 1;
                 return Ok(());
             }
+        }
+        if self.is_stored(kind, id)? {
+            return Ok(());
         }
         let mut encoded = Vec::new();
         let len = record::append(&mut encoded, kind, id, content, effort)?;
@@ -151,8 +162,34 @@ impl Batch {
         Ok(index.live(&txn, kind, id)?.is_some())
     }
 
+    /// Takes out chunks that are in the store already. Nodes are not looked up: a step that leads to a state
+    /// that was there before is rare, and writes its directories a second time.
+    fn drop_stored(&self, state: &mut State) -> Result<()> {
+        let index = &self.store.inner.index;
+        let mut stored = HashSet::new();
+        if state.unchecked > 0 {
+            let txn = index.read()?;
+            let unchecked = &state.objects[..state.unchecked];
+            for object in unchecked.iter().filter(|object| object.kind == Kind::Chunk) {
+                if index.live(&txn, object.kind, &object.id)?.is_some() {
+                    stored.insert((object.kind, object.id));
+                }
+            }
+        }
+        state.unchecked = 0;
+        if !stored.is_empty() {
+            let (buffer, objects) = (std::mem::take(&mut state.buffer), std::mem::take(&mut state.objects));
+            for object in objects.iter().filter(|object| !stored.contains(&(object.kind, object.id))) {
+                let at = object.offset as usize;
+                state.append(&buffer[at..at + object.len as usize], &[Placed { offset: 0, ..*object }]);
+            }
+        }
+        Ok(())
+    }
+
     /// Moves the buffer into a bulk pack. The write happens outside the lock: others go on collecting.
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        self.drop_stored(&mut state)?;
         let len = state.buffer.len() as u64;
         if state.bulk.last().is_none_or(|pack| pack.end + len > BULK_MAX) {
             let pack = self.store.inner.create_bulk()?;
@@ -188,6 +225,7 @@ impl Batch {
         while state.spilling > 0 {
             state = self.spilled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        self.drop_stored(&mut state)?;
         let state = std::mem::take(&mut *state);
         Ok(Contents { buffer: state.buffer, objects: state.objects, bulk: state.bulk })
     }

@@ -1,24 +1,24 @@
 //! A bounded cache in two generations: cheap to hit, and what is used survives.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) struct Cache<K, V> {
+pub(crate) struct Cache<K, V, H> {
     budget: usize,
-    generations: Mutex<Generations<K, V>>,
+    generations: Mutex<Generations<K, V, H>>,
 }
 
-struct Generations<K, V> {
-    young: HashMap<K, (V, usize)>,
-    old: HashMap<K, (V, usize)>,
+struct Generations<K, V, H> {
+    young: HashMap<K, (V, usize), H>,
+    old: HashMap<K, (V, usize), H>,
     weight: usize,
 }
 
-impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
+impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
     /// Holds between `budget` and twice that, in the unit of `weight`.
     pub(crate) fn new(budget: usize) -> Self {
-        let generations = Generations { young: HashMap::new(), old: HashMap::new(), weight: 0 };
+        let generations = Generations { young: HashMap::default(), old: HashMap::default(), weight: 0 };
         Self { budget, generations: Mutex::new(generations) }
     }
 
@@ -38,7 +38,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Cache<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V> Generations<K, V> {
+impl<K: Hash + Eq, V, H: BuildHasher + Default> Generations<K, V, H> {
     fn insert(&mut self, key: K, value: V, weight: usize, budget: usize) {
         if self.weight + weight > budget {
             self.old = std::mem::take(&mut self.young);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_the_rest_goes() {
-        let cache = Cache::new(10);
+        let cache: Cache<_, _, std::hash::RandomState> = Cache::new(10);
         for key in 0..100 {
             cache.insert(key, key, 1);
             assert_eq!(cache.get(&0), Some(0), "used every time, never evicted");

@@ -104,6 +104,10 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.blob()?.to_vec()).map_err(|_| DecodeError("text is not UTF-8"))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.remaining() == 0
+    }
+
     pub(crate) fn end(&self) -> Decoded<()> {
         if self.remaining() == 0 { Ok(()) } else { Err(DecodeError("trailing bytes")) }
     }

@@ -19,15 +19,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use heed::{PutFlags, RwTxn};
+use heed::RwTxn;
 
 use crate::batch::{Contents, Placed};
 use crate::change::{Change, CommitRecord, Durability, Expect, LogEnd};
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
-use crate::id::{ChunkId, NodeId, SnapshotId};
+use crate::id::{ById, ChunkId, NodeId, SnapshotId};
 use crate::index::{Index, LogState, Table, condemned_key, joined};
 use crate::pack::{Location, PACK_HEADER, Packs, Role};
+use crate::recent::SMALL;
 use crate::record::{self, Effort, HEADER, Kind};
 use crate::references_of::{ObjectId, references_of};
 use crate::store::Inner;
@@ -62,8 +63,15 @@ pub(crate) struct Request {
 /// Where a committer waits: for its result, or to be told to lead.
 #[derive(Default)]
 struct Seat {
-    turn: Mutex<Turn>,
+    state: Mutex<SeatState>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct SeatState {
+    turn: Turn,
+    /// A wake-up takes a system call: only who sleeps is woken.
+    sleeps: bool,
 }
 
 #[derive(Default)]
@@ -76,16 +84,22 @@ enum Turn {
 
 impl Seat {
     fn set(&self, turn: Turn) {
-        *lock(&self.turn) = turn;
-        self.changed.notify_one();
+        let mut state = lock(&self.state);
+        state.turn = turn;
+        if state.sleeps {
+            self.changed.notify_one();
+        }
     }
 
     /// The result, or nothing when it is this one's turn to lead.
     fn wait(&self) -> Option<Result<()>> {
-        let mut turn = lock(&self.turn);
+        let mut state = lock(&self.state);
         loop {
-            match std::mem::take(&mut *turn) {
-                Turn::Waiting => turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner),
+            match std::mem::take(&mut state.turn) {
+                Turn::Waiting => {
+                    state.sleeps = true;
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
                 Turn::Lead => return None,
                 Turn::Done(result) => return Some(result),
             }
@@ -96,6 +110,7 @@ impl Seat {
 #[derive(Default)]
 struct SyncState {
     done: LogEnd,
+    waiting: usize,
     running: bool,
     failed: bool,
 }
@@ -196,6 +211,7 @@ impl Inner {
 
     fn commit_group(&self, group: &mut [Request]) -> Result<Vec<Result<LogEnd>>> {
         let mut txn = self.index.write()?;
+        self.index.settle_if_many(&mut txn)?;
         let mut state = self.log_for_writing(&mut txn)?;
         let synced = group.iter().any(|request| request.durability == Durability::Synced);
         if synced {
@@ -211,16 +227,17 @@ impl Inner {
                 bases.push(None);
                 continue;
             }
-            bases.push(Some(writing.end()));
+            let base = writing.end();
             writing.take(&mut request.contents.buffer, alone);
             results.push(Ok(self.record(&mut txn, &mut state, &mut writing, request)?));
+            bases.push(Some((base, state.sequence)));
         }
         if !writing.bytes.is_empty() {
             // The disk works on the log while the index is brought up to date.
             self.write_log(&mut writing, &mut state, synced)?;
             for (request, base) in group.iter().zip(bases) {
-                if let Some(base) = base {
-                    self.insert_objects(&mut txn, state.pack, base, request)?;
+                if let Some((base, sequence)) = base {
+                    state.waiting += self.insert_objects(&mut txn, state.pack, base, sequence, request)?;
                     self.keep_alive(&mut txn, &writing, base, request)?;
                 }
             }
@@ -273,7 +290,7 @@ impl Inner {
         txn: &mut RwTxn<'_>,
         state: &mut LogState,
         writing: &mut Writing,
-        request: &Request,
+        request: &mut Request,
     ) -> Result<LogEnd> {
         state.sequence += 1;
         let record = CommitRecord {
@@ -282,31 +299,47 @@ impl Inner {
             synced: request.durability == Durability::Synced,
             durable: lock(&self.committer.sync).done,
             packs: request.contents.bulk.iter().map(|pack| pack.number).collect(),
-            changes: request.changes.clone(),
+            changes: std::mem::take(&mut request.changes),
         };
-        state.previous = writing.append_record(Kind::Commit, &record.encode())?;
+        let appended = writing.append_record(Kind::Commit, &record.encode());
+        request.changes = record.changes;
+        state.previous = appended?;
         for change in &request.changes {
             self.index.apply(txn, change)?;
         }
         Ok(LogEnd { pack: state.pack, end: writing.end() })
     }
 
-    /// Tells the index where a request's objects are. Those in the log begin at `base`.
-    fn insert_objects(&self, txn: &mut RwTxn<'_>, log: u32, base: u64, request: &Request) -> Result<()> {
+    /// Tells the index where a request's objects are; those in the log begin at `base`. Says how many of them
+    /// wait to settle.
+    fn insert_objects(
+        &self,
+        txn: &mut RwTxn<'_>,
+        log: u32,
+        base: u64,
+        sequence: u64,
+        request: &Request,
+    ) -> Result<u32> {
         let contents = &request.contents;
-        for object in &contents.objects {
+        let in_log = |object: &Placed| {
             let offset = (base + u64::from(object.offset)) as u32;
-            self.insert(txn, object, Location { pack: log, offset, len: object.len })?;
+            ((object.kind, object.id), Location { pack: log, offset, len: object.len })
+        };
+        let mut objects: Vec<(ObjectId, Location)> = contents.objects.iter().map(in_log).collect();
+        let mut waiting = 0;
+        if !objects.is_empty() && objects.len() <= SMALL && contents.bulk.is_empty() {
+            self.index.put_recent(txn, sequence, &objects)?;
+            waiting = objects.len() as u32;
+            objects.clear();
+        }
+        for pack in &contents.bulk {
+            objects
+                .extend(pack.objects.iter().map(|object| ((object.kind, object.id), pack.location(object))));
         }
         // In key order LMDB fills its pages one after the other, to the brim.
-        let mut objects: Vec<(&Placed, Location)> = contents
-            .bulk
-            .iter()
-            .flat_map(|pack| pack.objects.iter().map(|object| (object, pack.location(object))))
-            .collect();
-        objects.sort_unstable_by_key(|(object, _)| object.id);
+        objects.sort_unstable_by_key(|(object, _)| *object);
         for (object, location) in objects {
-            self.insert(txn, object, location)?;
+            self.index.put_object(txn, &object, location)?;
         }
         for pack in &contents.bulk {
             self.index.packs.put(txn, &pack.number.to_be_bytes(), &[])?;
@@ -314,16 +347,7 @@ impl Inner {
                 self.index.unsynced.put(txn, &pack.number.to_be_bytes(), &[])?;
             }
         }
-        Ok(())
-    }
-
-    fn insert(&self, txn: &mut RwTxn<'_>, object: &Placed, location: Location) -> Result<()> {
-        let table = self.index.objects(object.kind);
-        // Whoever stored it first wins; the second copy is dead weight until its pack is rewritten.
-        match table.put_with_flags(txn, PutFlags::NO_OVERWRITE, &object.id, &location.encode()) {
-            Err(heed::Error::Mdb(heed::MdbError::KeyExist)) => Ok(()),
-            other => Ok(other?),
-        }
+        Ok(waiting)
     }
 
     /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
@@ -344,7 +368,10 @@ impl Inner {
             let buffer = &writing.bytes[(base - writing.start) as usize..];
             self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
         }
-        for root in roots {
+        // What the commit brings is not in sight before it is done.
+        let own: HashSet<ObjectId, ById> =
+            request.contents.objects.iter().map(|object| (object.kind, object.id)).collect();
+        for root in roots.into_iter().filter(|root| !own.contains(root)) {
             self.revive(txn, root)?;
         }
         Ok(())
@@ -532,7 +559,9 @@ impl Inner {
                 return Err(StoreError::Poisoned);
             }
             if sync.running {
+                sync.waiting += 1;
                 sync = committer.synced.wait(sync).unwrap_or_else(PoisonError::into_inner);
+                sync.waiting -= 1;
                 continue;
             }
             sync.running = true;
@@ -544,7 +573,9 @@ impl Inner {
                 Ok(reached) => sync.done = sync.done.max(reached),
                 Err(_) => sync.failed = true,
             }
-            committer.synced.notify_all();
+            if sync.waiting > 0 {
+                committer.synced.notify_all();
+            }
             reached?;
         }
         Ok(())

@@ -152,22 +152,16 @@ impl Inner {
         let roots = self.roots(&txn, &mut seen)?;
         self.mark(&txn, roots, &mut live, Marking::Parallel(progress))?;
         let mut dead = Vec::new();
-        for kind in [Kind::Chunk, Kind::Node] {
-            for row in self.index.objects(kind).iter(&txn)? {
-                let (id, location) = row?;
-                let (Ok(id), Some(location)) = (<[u8; 32]>::try_from(id), Location::decode(location)) else {
-                    continue;
-                };
-                if live.contains(&short(&(kind, id))) {
-                    report.live_objects += 1;
-                    report.live_bytes += u64::from(location.len);
-                } else {
-                    report.dead_objects += 1;
-                    report.dead_bytes += u64::from(location.len);
-                    dead.push(((kind, id), location));
-                }
+        self.for_each_living(&txn, |object, location| {
+            if live.contains(&short(&object)) {
+                report.live_objects += 1;
+                report.live_bytes += u64::from(location.len);
+            } else {
+                report.dead_objects += 1;
+                report.dead_bytes += u64::from(location.len);
+                dead.push((object, location));
             }
-        }
+        })?;
         Ok((dead, live, seen))
     }
 
@@ -237,6 +231,7 @@ impl Inner {
         }
         self.mark_written()?;
         let mut txn = self.index.write()?;
+        self.index.settle(&mut txn)?;
         let mut seen = seen.clone();
         let roots = self.roots(&txn, &mut seen)?;
         self.mark(&txn, roots, &mut live, Marking::Alone)?;
@@ -373,8 +368,8 @@ impl Inner {
         Ok(plan)
     }
 
-    /// Everything the packs hold that can still be asked for, condemned or not.
-    fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
+    /// Everything in the packs that is not condemned.
+    fn for_each_living(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
                 let (id, location) = row?;
@@ -383,6 +378,12 @@ impl Inner {
                 }
             }
         }
+        self.index.for_each_recent(txn, found)
+    }
+
+    /// Everything the packs hold that can still be asked for, condemned or not.
+    fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
+        self.for_each_living(txn, &mut found)?;
         for row in self.index.condemned.iter(txn)? {
             let (key, location) = row?;
             let kind = if key[0] == Kind::Chunk as u8 { Kind::Chunk } else { Kind::Node };
@@ -434,6 +435,7 @@ impl Inner {
         self.mark_written()?;
         let mut txn = self.index.write()?;
         self.settle_unsynced(&mut txn, &[])?;
+        self.index.settle(&mut txn)?;
         for ((kind, id), from, to) in moved {
             if self.index.live(&txn, *kind, id)? == Some(*from) {
                 self.index.objects(*kind).put(&mut txn, id, &to.encode())?;

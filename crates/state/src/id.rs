@@ -1,6 +1,7 @@
 //! Names of things: hashes of content and ids of records.
 
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,6 +15,31 @@ pub struct ParseIdError {
     expected: &'static str,
     text: String,
 }
+
+/// Hashes keys that are, or hold, the hash of some content: eight of its bytes are as good as any function of
+/// all. What else is in the key is mixed in.
+#[derive(Default, Clone, Copy)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let mut word = [0; 8];
+        let len = bytes.len().min(8);
+        word[..len].copy_from_slice(&bytes[..len]);
+        self.0 = self.0.rotate_left(5) ^ u64::from_le_bytes(word);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0 = self.0.rotate_left(5) ^ number as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// For maps and sets whose keys are such.
+pub(crate) type ById = BuildHasherDefault<IdHasher>;
 
 macro_rules! hash_id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {

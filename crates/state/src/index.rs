@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
 use crate::pack::Location;
+use crate::recent::Memory;
 use crate::record::Kind;
 
 /// Address space, not memory or disk: room for about half a billion objects.
@@ -36,6 +37,9 @@ pub(crate) struct Index {
     pub(crate) chunks: Table,
     /// node id → location
     pub(crate) nodes: Table,
+    /// number of a commit (big endian) → objects it brought that are not in the tables yet (`recent.rs`)
+    pub(crate) recent: Table,
+    pub(crate) memory: Memory,
     /// kind, object id → location, epoch of condemnation: readable, but absent to whoever wants to reuse it
     pub(crate) condemned: Table,
     /// snapshot id → record
@@ -56,7 +60,7 @@ pub(crate) struct Index {
     pub(crate) unsynced: Table,
     /// directory, path → stat record (`directory/stat_index.rs`); lost with a rebuild, found out again
     pub(crate) stats: Table,
-    /// the one key `log` → [`LogState`]
+    /// the one key `log` → [`LogState`]; LMDB's own table of tables, a page of which every commit writes anyway
     pub(crate) meta: Table,
 }
 
@@ -72,17 +76,23 @@ pub(crate) struct LogState {
     pub(crate) next_pack: u32,
     /// Grows with every garbage collection.
     pub(crate) epoch: u64,
+    /// Objects of commits up to this one are in their tables; of later ones some may be in `recent`.
+    pub(crate) settled: u64,
+    /// How many.
+    pub(crate) waiting: u32,
 }
 
 impl LogState {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64);
+        let mut out = Vec::with_capacity(80);
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.previous);
         out.extend_from_slice(&self.pack.to_le_bytes());
         out.extend_from_slice(&self.end.to_le_bytes());
         out.extend_from_slice(&self.next_pack.to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&self.settled.to_le_bytes());
+        out.extend_from_slice(&self.waiting.to_le_bytes());
         out
     }
 
@@ -95,6 +105,8 @@ impl LogState {
             end: reader.u64()?,
             next_pack: reader.u32()?,
             epoch: reader.u64()?,
+            settled: reader.u64()?,
+            waiting: reader.u32()?,
         };
         reader.end()?;
         Ok(state)
@@ -119,6 +131,8 @@ impl Index {
         let index = Self {
             chunks: table("chunks")?,
             nodes: table("nodes")?,
+            recent: table("recent")?,
+            memory: Memory::default(),
             condemned: table("condemned")?,
             snapshots: table("snapshots")?,
             trees: table("trees")?,
@@ -129,7 +143,7 @@ impl Index {
             packs: table("packs")?,
             unsynced: table("unsynced")?,
             stats: table("stats")?,
-            meta: table("meta")?,
+            meta: env.create_database(&mut txn, None)?,
             env: env.clone(),
         };
         index.commit(txn)?;
@@ -167,7 +181,10 @@ impl Index {
 
     /// Where a live object lies: one that a commit may rely on.
     pub(crate) fn live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
-        Ok(self.objects(kind).get(txn, id)?.and_then(Location::decode))
+        match self.objects(kind).get(txn, id)? {
+            Some(location) => Ok(Location::decode(location)),
+            None => self.recent_place(txn, &(kind, *id)),
+        }
     }
 
     /// Where an object lies, be it live or condemned.

@@ -73,6 +73,7 @@ mod pin;
 mod pool;
 mod progress;
 mod quote;
+mod recent;
 mod record;
 mod recovery;
 mod reference;

@@ -17,6 +17,8 @@
 //! Times have the same shape as the directory they belong to, item by item, without the names. Files
 //! with equal link labels in one snapshot are one file with several names.
 
+use std::ops::Range;
+
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::error::Result;
 use crate::id::NodeId;
@@ -28,6 +30,9 @@ pub(crate) const LIST_MAX: usize = 256;
 /// A page of a longer list has 2^7 items on average.
 pub(crate) const SPLIT_BITS: u32 = 7;
 const LEVEL_MAX: u8 = 8;
+/// Room left before the items of a list in the making, for what stands before them. With attributes it may
+/// need more.
+const FRONT: usize = 32;
 
 /// Takes nodes that are being written.
 pub(crate) trait NodeSink {
@@ -122,24 +127,22 @@ impl Head {
         matches!(self, Self::Directory { .. } | Self::Page)
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+    pub(crate) fn encode_to(&self, out: &mut Vec<u8>) {
         match self {
             Self::Directory { mode, xattrs } => {
                 out.push(TAG_DIRECTORY);
                 out.push(node::flags(xattrs));
                 out.extend_from_slice(&mode.to_le_bytes());
-                node::encode_xattrs(&mut out, xattrs);
+                node::encode_xattrs(out, xattrs);
             }
             Self::Page => out.push(TAG_PAGE),
             Self::Times(None) => out.extend_from_slice(&[TAG_TIMES, 0]),
             Self::Times(Some(time)) => {
                 out.extend_from_slice(&[TAG_TIMES, 1]);
-                encode_time(&mut out, *time);
+                encode_time(out, *time);
             }
             Self::TimesPage => out.push(TAG_TIMES_PAGE),
         }
-        out
     }
 
     fn read(reader: &mut Reader<'_>) -> Decoded<Self> {
@@ -175,7 +178,9 @@ struct Item {
 /// A decoded list: a directory's root, one of its pages, or the same of its times.
 #[derive(Debug)]
 pub(crate) struct Page {
-    bytes: Box<[u8]>,
+    /// The encoding, from `begin`; items count from the start of these bytes.
+    bytes: Vec<u8>,
+    begin: usize,
     pub(crate) head: Head,
     pub(crate) level: u8,
     items: Vec<Item>,
@@ -214,7 +219,7 @@ impl Page {
         if level > 0 && items.is_empty() {
             return Err(DecodeError("a list of pages without pages"));
         }
-        Ok(Self { bytes: bytes.into_boxed_slice(), head, level, items, entries })
+        Ok(Self { bytes, begin: 0, head, level, items, entries })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -223,12 +228,12 @@ impl Page {
 
     /// The encoding.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.begin..]
     }
 
     /// About how much memory this takes.
     pub(crate) fn weight(&self) -> usize {
-        self.bytes.len() + self.items.len() * size_of::<Item>() + 128
+        self.bytes.capacity() + self.items.capacity() * size_of::<Item>() + 128
     }
 
     /// The name of an entry, or the last name of a child page. Empty in times.
@@ -241,6 +246,19 @@ impl Page {
     pub(crate) fn body(&self, at: usize) -> &[u8] {
         let item = self.items[at];
         &self.bytes[item.body as usize..item.end as usize]
+    }
+
+    /// Where the encoding of an item begins; the end of the list for one past the last.
+    fn start(&self, at: usize) -> usize {
+        match (at.checked_sub(1), self.items.first()) {
+            (Some(before), _) => self.items[before].end as usize,
+            // A name has its length before it, in one byte up to 127.
+            (None, Some(first)) if self.head.has_names() => {
+                first.name as usize - if first.name_len < 0x80 { 1 } else { 2 }
+            }
+            (None, Some(first)) => first.body as usize,
+            (None, None) => self.bytes.len(),
+        }
     }
 
     pub(crate) fn node_ref(&self, at: usize) -> Decoded<NodeRef<'_>> {
@@ -263,6 +281,14 @@ impl Page {
         }
         let at = self.items.partition_point(|item| self.item_name(item) < name);
         (at < self.items.len()).then_some(at)
+    }
+
+    /// How many entries have names before this one, and whether it is there.
+    pub(crate) fn place_of(&self, name: &[u8]) -> (usize, bool) {
+        match self.items.binary_search_by(|item| self.item_name(item).cmp(name)) {
+            Ok(at) => (at, true),
+            Err(at) => (at, false),
+        }
     }
 
     fn item_name(&self, item: &Item) -> &[u8] {
@@ -348,6 +374,12 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         }
     }
 
+    /// Makes room for about what a page and its times hold, and one entry more.
+    pub(crate) fn reserve_like(&mut self, page: &Page, times: &Page) {
+        self.list.reserve_like(page);
+        self.times.reserve_like(times);
+    }
+
     /// Adds an entry from its encoded reference and time.
     pub(crate) fn push(&mut self, name: &[u8], reference: &[u8], time: &[u8]) -> Result<()> {
         self.list.push(Some(name), reference, 1);
@@ -358,6 +390,19 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
             if ends_page(name, 0) {
                 self.end_page()?;
             }
+        }
+        Ok(())
+    }
+
+    /// Adds entries of a page as they are.
+    pub(crate) fn push_entries(&mut self, page: &Page, times: &Page, entries: Range<usize>) -> Result<()> {
+        if self.paged {
+            for at in entries {
+                self.push(page.name(at), page.body(at), times.body(at))?;
+            }
+        } else {
+            self.list.push_items(page, entries.clone());
+            self.times.push_items(times, entries);
         }
         Ok(())
     }
@@ -443,6 +488,7 @@ struct List {
 
 impl List {
     fn push(&mut self, name: Option<&[u8]>, body: &[u8], entries: u64) {
+        self.leave_front();
         let name_len = name.map_or(0, |name| {
             self.bytes.blob(name);
             name.len() as u8
@@ -454,22 +500,55 @@ impl List {
         self.entries += entries;
     }
 
+    /// Adds items of a page at level 0.
+    fn push_items(&mut self, page: &Page, items: Range<usize>) {
+        self.leave_front();
+        let (from, to) = (page.start(items.start), page.start(items.end));
+        let base = self.bytes.len() as u32;
+        let moved = |place: u32| base + (place - from as u32);
+        self.bytes.extend_from_slice(&page.bytes[from..to]);
+        self.entries += items.len() as u64;
+        self.items.extend(page.items[items].iter().map(|item| Item {
+            name: moved(item.name),
+            body: moved(item.body),
+            end: moved(item.end),
+            name_len: item.name_len,
+        }));
+    }
+
+    fn leave_front(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(FRONT, 0);
+        }
+    }
+
+    fn reserve_like(&mut self, page: &Page) {
+        self.bytes.reserve(FRONT + page.bytes.len() + node::NAME_MAX);
+        self.items.reserve(page.items.len() + 1);
+    }
+
     /// The list as a node. What is left is empty.
     fn take(&mut self, head: Head, level: u8) -> Page {
-        let mut bytes = head.encode();
-        bytes.reserve_exact(self.bytes.len() + 11);
-        bytes.push(level);
-        bytes.varint(self.items.len() as u64);
-        let shift = bytes.len() as u32;
-        bytes.append(&mut self.bytes);
-        let mut items = std::mem::take(&mut self.items);
-        for item in &mut items {
-            item.name += shift;
-            item.body += shift;
-            item.end += shift;
+        self.leave_front();
+        let mut front = Vec::with_capacity(FRONT);
+        head.encode_to(&mut front);
+        front.push(level);
+        front.varint(self.items.len() as u64);
+        let Self { mut bytes, mut items, entries } = std::mem::take(self);
+        let mut begin = FRONT.saturating_sub(front.len());
+        if front.len() <= FRONT {
+            bytes[begin..FRONT].copy_from_slice(&front);
+        } else {
+            let shift = (front.len() - FRONT) as u32;
+            bytes.splice(..FRONT, front);
+            begin = 0;
+            for item in &mut items {
+                item.name += shift;
+                item.body += shift;
+                item.end += shift;
+            }
         }
-        let entries = std::mem::take(&mut self.entries);
-        Page { bytes: bytes.into_boxed_slice(), head, level, items, entries }
+        Page { bytes, begin, head, level, items, entries }
     }
 }
 

@@ -196,6 +196,7 @@ fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, cras
         packs.open_for_writing(*pack)?.sync_data().at("sync", &packs.path(*pack))?;
     }
     packs.sync_directory()?;
+    state.settled = state.sequence;
     checkpoint::write(packs, index, txn, state, None)?;
     Ok(())
 }

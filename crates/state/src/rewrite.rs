@@ -7,6 +7,7 @@ use crate::node::Xattrs;
 use crate::page::{DirectoryWriter, Head, Page};
 use crate::snapshot::Timestamp;
 use crate::store::Store;
+use crate::tree::same_shape;
 
 /// A changed name: its encoded reference and time, or nothing when it is gone.
 pub(crate) struct Edit<'a> {
@@ -33,6 +34,7 @@ pub(crate) fn rewrite_directory(
     };
     let page = store.read_page(&id)?;
     let time_page = store.read_page(&times)?;
+    same_shape(&id, &page, &time_page)?;
     let head = head.unwrap_or_else(|| page.head.clone());
     let modified = modified.or(match time_page.head {
         Head::Times(modified) => modified,
@@ -41,6 +43,7 @@ pub(crate) fn rewrite_directory(
     let total = total_after(store, id, &page, edits)?;
     let mut writer = DirectoryWriter::new(batch, total);
     if page.level == 0 {
+        writer.reserve_like(&page, &time_page);
         merge(&mut writer, &page, &time_page, edits)?;
     } else {
         merge_pages(store, &mut writer, id, times, edits)?;
@@ -83,6 +86,7 @@ fn merge_pages(
             writer.push_page(page);
         } else {
             let (entries, times) = (store.read_page(&page.page)?, store.read_page(&page.times)?);
+            same_shape(&page.page, &entries, &times)?;
             merge(writer, &entries, &times, now)?;
         }
     }
@@ -97,21 +101,14 @@ fn merge(
 ) -> Result<()> {
     let mut at = 0;
     for edit in edits {
-        while at < page.len() && page.name(at) < edit.name {
-            writer.push(page.name(at), page.body(at), times.body(at))?;
-            at += 1;
-        }
-        if at < page.len() && page.name(at) == edit.name {
-            at += 1;
-        }
+        let (next, there) = page.place_of(edit.name);
+        writer.push_entries(page, times, at..next)?;
+        at = next + usize::from(there);
         if let Some((reference, time)) = &edit.entry {
             writer.push(edit.name, reference, time)?;
         }
     }
-    for at in at..page.len() {
-        writer.push(page.name(at), page.body(at), times.body(at))?;
-    }
-    Ok(())
+    writer.push_entries(page, times, at..page.len())
 }
 
 fn push_edits(writer: &mut DirectoryWriter<'_, Batch>, edits: &[Edit<'_>]) -> Result<()> {

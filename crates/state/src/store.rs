@@ -27,7 +27,7 @@ use crate::batch::Batch;
 use crate::cache::Cache;
 use crate::commit::Committer;
 use crate::error::{IoContext, Result, StoreError};
-use crate::id::{ChunkId, NodeId};
+use crate::id::{ById, ChunkId, NodeId};
 use crate::index::Index;
 use crate::mark;
 use crate::pack::{PACK_HEADER, Packs, sync_directory};
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     pub(crate) index: Index,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) committer: Committer,
-    pages: Cache<NodeId, Arc<Page>>,
+    pages: Cache<NodeId, Arc<Page>, ById>,
     /// Whether this process has marked the index as written in this boot.
     marked: AtomicBool,
     lock: File,
@@ -345,16 +345,22 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         }
         Err(_) => return Ok(false),
     };
-    {
-        let txn = index.read()?;
-        if index.log_state(&txn)?.is_some() {
-            return Ok(false);
-        }
+    let known = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
+        // Written by another version: the packs say the same.
+        Err(StoreError::Undecodable { .. }) => Ok(Some(true)),
+        Ok(Some(_)) => Ok(Some(false)),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let txn = index.read()?;
+    if let Some(unusable) = known(&txn)? {
+        return Ok(unusable);
     }
+    drop(txn);
     // The first commit ever makes its pack before the index knows of it, and holds this lock meanwhile.
     let txn = index.write()?;
-    if index.log_state(&txn)?.is_some() {
-        return Ok(false);
+    if let Some(unusable) = known(&txn)? {
+        return Ok(unusable);
     }
     let has_records = |pack| fs::metadata(packs.path(pack)).is_ok_and(|meta| meta.len() > PACK_HEADER);
     Ok(packs.list()?.into_iter().any(has_records))

@@ -9,12 +9,14 @@ use crate::directory::stat_record;
 use crate::episode;
 use crate::error::Result;
 use crate::id::{ChunkId, EpisodeId, NodeId, PinId, SnapshotId, TreeId};
-use crate::index::LogState;
+use crate::index::{Index, LogState};
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
+use crate::pack::Location;
 use crate::page::{EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
+use crate::recent;
 use crate::record::{self, Effort, Kind};
-use crate::references_of::references_of;
+use crate::references_of::{ObjectId, references_of};
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
@@ -83,6 +85,14 @@ impl RawTree {
 /// Decodes and encodes again; nothing when the bytes are not what they should be.
 pub type Reencode = fn(&[u8]) -> Option<Vec<u8>>;
 
+/// Leaves the index of a closed store as a version with another idea of it would.
+pub fn make_log_state_unreadable(store: &std::path::Path) -> Result<()> {
+    let index = Index::open(&store.join("index"))?;
+    let mut txn = index.write()?;
+    index.meta.put(&mut txn, b"log", b"another version")?;
+    index.commit(txn)
+}
+
 /// Every stored format by name. What decodes must encode to the same bytes, or the bytes of a hash would have
 /// two meanings.
 pub const FORMATS: &[(&str, Reencode)] = &[
@@ -96,6 +106,7 @@ pub const FORMATS: &[(&str, Reencode)] = &[
     ("stat_record", stat_record::reencode),
     ("pin", |bytes| Some(Pin::decode(PinId::from_bytes([0; 16]), bytes).ok()?.encode())),
     ("log_state", |bytes| Some(LogState::decode(bytes).ok()?.encode())),
+    ("recent", |bytes| Some(recent::encode(&recent::decode(bytes).ok()?))),
     ("episode", reencode_episode),
 ];
 
@@ -121,7 +132,8 @@ fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
     let page = Page::decode(bytes.to_vec()).ok()?;
     let named = matches!(page.head, Head::Directory { .. } | Head::Page);
     let checked = "checked when the page was decoded";
-    let mut out = page.head.encode();
+    let mut out = Vec::new();
+    page.head.encode_to(&mut out);
     out.push(page.level);
     out.varint(page.len() as u64);
     for at in 0..page.len() {
@@ -169,6 +181,7 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
+        "recent" => vec![recent::encode(&[]), recent::encode(&recents())],
         "episode" => episodes(),
         other => panic!("there is no format `{other}`"),
     }
@@ -210,7 +223,8 @@ fn pages() -> Vec<Vec<u8>> {
     let inline = files()[1].encode();
     let link = SymlinkNode { target: b"target".to_vec() }.encode();
     let list = |head: &Head, level: u8, items: &[Vec<u8>]| {
-        let mut out = head.encode();
+        let mut out = Vec::new();
+        head.encode_to(&mut out);
         out.push(level);
         out.varint(items.len() as u64);
         out.extend(items.concat());
@@ -329,7 +343,21 @@ fn checkpoints() -> Vec<CheckpointRecord> {
 }
 
 fn log_state() -> LogState {
-    LogState { sequence: 1, previous: [5; 32], pack: 1, end: 4096, next_pack: 3, epoch: 2 }
+    LogState {
+        sequence: 1,
+        previous: [5; 32],
+        pack: 1,
+        end: 4096,
+        next_pack: 3,
+        epoch: 2,
+        settled: 1,
+        waiting: 0,
+    }
+}
+
+fn recents() -> Vec<(ObjectId, Location)> {
+    let location = Location { pack: 2, offset: 4096, len: 77 };
+    vec![((Kind::Chunk, [3; 32]), location), ((Kind::Node, [4; 32]), location)]
 }
 
 fn episodes() -> Vec<Vec<u8>> {

@@ -418,7 +418,7 @@ pub(crate) fn read_extents(
     Ok(out)
 }
 
-fn same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {
+pub(crate) fn same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {
     if page.level == times.level && page.len() == times.len() {
         Ok(times)
     } else {

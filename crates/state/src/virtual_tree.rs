@@ -657,7 +657,10 @@ impl VirtualTree {
                 let _turn = staging.turn.lock().unwrap_or_else(PoisonError::into_inner);
                 self.commit_batch(&staging.batch, true, parents, new)?
             }
-            None => self.commit_batch(&Batch::interactive(self.store.clone())?, false, parents, new)?,
+            None => {
+                let batch = Batch::interactive(self.store.clone(), Arc::clone(&guard));
+                self.commit_batch(&batch, false, parents, new)?
+            }
         };
         self.staging = None;
         self.guard = guard;
@@ -686,7 +689,7 @@ impl VirtualTree {
 
     /// The id the tree would have if it were committed now. Nothing is kept.
     pub fn tree_id(&self) -> Result<TreeId> {
-        let batch = Batch::interactive(self.store.clone())?;
+        let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
         Ok(self.write_root(&batch)?.0.into())
     }
 
@@ -801,8 +804,10 @@ impl VirtualTree {
                 Some(None) => return Ok(None),
                 Some(Some(child)) => match (child, names.next()) {
                     (Child::Stored { reference, time }, Some(next)) => {
-                        let entry = self.stored_entry(reference, time)?;
-                        return self.find_stored(entry, next, names);
+                        return match stored_directory(reference, time)?.and_then(|below| below.base) {
+                            Some((id, times)) => self.find_stored(id, Some(times), next, names),
+                            None => Ok(None),
+                        };
                     }
                     (child, None) => return Ok(Some(Found::Virtual(child))),
                     (Child::Directory(below), Some(next)) => {
@@ -812,33 +817,40 @@ impl VirtualTree {
                     (_, Some(_)) => return Ok(None),
                 },
                 None => {
-                    let Some((reference, time)) = directory.base_entry(&self.store, name)? else {
-                        return Ok(None);
-                    };
-                    let entry = self.stored_entry(&reference, &time)?;
-                    return match names.next() {
-                        None => Ok(Some(Found::Stored(entry))),
-                        Some(next) => self.find_stored(entry, next, names),
-                    };
+                    let Some((id, times)) = directory.base else { return Ok(None) };
+                    return self.find_stored(id, Some(times), name, names);
                 }
             }
         }
     }
 
+    /// Follows names below a directory of the store.
     fn find_stored<'a>(
         &self,
-        mut entry: Entry,
-        first: &'a [u8],
-        names: impl Iterator<Item = &'a [u8]>,
+        mut id: NodeId,
+        mut times: Option<NodeId>,
+        mut name: &'a [u8],
+        mut names: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Option<Found<'_>>> {
-        for name in std::iter::once(first).chain(names) {
-            let Node::Directory(directory) = &entry.node else { return Ok(None) };
-            match self.store.directory_entry(directory, name)? {
-                Some(found) => entry = found,
-                None => return Ok(None),
-            }
+        let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
+        loop {
+            let Some((page, time_page, at)) = self.store.find_entry(id, times, name)? else {
+                return Ok(None);
+            };
+            let Some(next) = names.next() else {
+                let entry = self.store.decode_entry(&page, time_page.as_deref(), at)?;
+                return Ok(Some(Found::Stored(entry)));
+            };
+            let NodeRef::Directory(below) = page.node_ref(at).map_err(wrong)? else { return Ok(None) };
+            (id, name) = (below, next);
+            times = match time_page {
+                Some(page) if at < page.len() => match page.time(at).map_err(wrong)? {
+                    EntryTime::Directory(times) => Some(times),
+                    _ => None,
+                },
+                _ => None,
+            };
         }
-        Ok(Some(Found::Stored(entry)))
     }
 
     fn stored_entry(&self, reference: &[u8], time: &[u8]) -> StoreResult<Entry> {

@@ -32,6 +32,7 @@ fn plays_its_role() {
         "move-reference" => crate::race::move_reference(&arguments),
         "create-and-commit" => crate::race::create_and_commit(&arguments),
         "commit-forever" => crate::race::commit_forever(&arguments),
+        "read-and-commit" => crate::recent::read_and_commit(&arguments),
         "fill-disk" => crate::disk_full::fill_disk(&arguments),
         "fail-once" => crate::disk_full::fail_once(&arguments),
         "open-full" => crate::disk_full::open_full(&arguments),

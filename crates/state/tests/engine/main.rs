@@ -12,5 +12,6 @@ mod gc;
 mod history;
 mod hostile;
 mod race;
+mod recent;
 mod support;
 mod virtual_tree;

@@ -1,0 +1,116 @@
+//! Objects of small commits: found by everyone before and after they settle in the index.
+
+use workspace_state::testing::make_log_state_unreadable;
+use workspace_state::{Snapshot, SnapshotId, Store, Tree};
+
+use crate::child::{Player, say, text, wait_for_parent};
+use crate::support::{assert_sound, assert_usable, buffered, collect, commit_file, new_store, noise};
+
+/// More commits than wait before their objects settle, at four objects each.
+const MANY: u64 = 1_500;
+
+fn commit_small(store: &Store, from: Option<SnapshotId>, seed: u64) -> Snapshot {
+    let mut tree = from.map_or_else(|| store.empty_tree(), |id| store.restore(&id)).unwrap();
+    tree.write(format!("{}/file", seed % 7), noise(seed, 100)).unwrap();
+    tree.commit(buffered("small")).unwrap()
+}
+
+#[test]
+fn what_small_commits_bring_is_there_before_and_after_it_settles() {
+    let (_home, store) = new_store();
+    let mut snapshots: Vec<Snapshot> = Vec::new();
+    for seed in 0..MANY {
+        snapshots.push(commit_small(&store, snapshots.last().map(|last| last.id), seed));
+    }
+    for (seed, snapshot) in snapshots.iter().enumerate().step_by(97) {
+        let seed = seed as u64;
+        let content = store.restore(&snapshot.id).unwrap().read(format!("{}/file", seed % 7)).unwrap();
+        assert_eq!(content, noise(seed, 100));
+    }
+    assert_sound(&store);
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_sound(&store);
+    drop(store);
+    assert_sound(&Store::rebuild_index(path).unwrap());
+}
+
+/// Role: says what it reads from each snapshot the parent names, and commits in between.
+pub(crate) fn read_and_commit(arguments: &[&str]) {
+    let [store, first] = arguments else { panic!("store, snapshot") };
+    let store = Store::open(store).unwrap();
+    let mut last: SnapshotId = first.parse().unwrap();
+    for seed in 0..MANY {
+        last = commit_small(&store, Some(last), 10_000 + seed).id;
+        if seed % 300 == 0 {
+            say(&last.to_string());
+            wait_for_parent();
+            // What the parent committed meanwhile is found by its tree: content is shared, not copied.
+            for found in store.snapshots().unwrap() {
+                store.restore(&found.id).unwrap().list("").unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn two_processes_see_each_others_small_commits() {
+    let (_home, store) = new_store();
+    let first = commit_small(&store, None, 0);
+    let mut child = Player::start("read-and-commit", &[text(store.path()), &first.id.to_string()]);
+    let mut seed = 1;
+    while let Some(line) = child.next_line() {
+        let theirs: SnapshotId = line.parse().unwrap();
+        let tree = store.restore(&theirs).unwrap();
+        assert!(!tree.list("").unwrap().is_empty());
+        for _ in 0..200 {
+            commit_small(&store, Some(theirs), seed);
+            seed += 1;
+        }
+        child.let_go();
+    }
+    child.finish().assert_success();
+    collect(&store);
+    assert_sound(&store);
+}
+
+/// The same directories in two commits are two copies of the same objects, here one that has settled and one
+/// that has not. The second may not pass for the first once that, and what it refers to, was given up.
+#[test]
+fn a_second_copy_does_not_stand_in_for_an_object_that_was_given_up() {
+    let (_home, store) = new_store();
+    let commit = || {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("a/b/c", noise(1, 30_000)).unwrap();
+        tree.commit(buffered("copy")).unwrap()
+    };
+    let first = commit();
+    let garbage = commit_file(&store, "garbage", "garbage");
+    store.remove_snapshots(&[garbage.id]).unwrap();
+    assert!(collect(&store).dead_objects > 0, "a collection that finds something settles");
+    let second = commit();
+    let directory = Tree::of_snapshot(&store, &first).unwrap().entry("a").unwrap().unwrap();
+    store.remove_snapshots(&[first.id, second.id]).unwrap();
+    collect(&store);
+    collect(&store);
+    let refused = store.empty_tree().unwrap().graft("copy", &directory);
+    assert!(refused.is_err(), "what the directory held is gone");
+    let again = commit();
+    collect(&store);
+    assert_eq!(store.restore(&again.id).unwrap().read("a/b/c").unwrap(), noise(1, 30_000));
+    assert_sound(&store);
+}
+
+#[test]
+fn an_index_of_another_version_is_built_again() {
+    let (_home, store) = new_store();
+    let snapshot = commit_small(&store, None, 1);
+    let path = store.path().to_owned();
+    drop(store);
+    make_log_state_unreadable(&path).unwrap();
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.restore(&snapshot.id).unwrap().read("1/file").unwrap(), noise(1, 100));
+    assert_usable(&store);
+    assert_sound(&store);
+}
