@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use heed::RwTxn;
@@ -38,11 +39,15 @@ const LOG_MAX: u64 = 64 << 20;
 /// How far the log is filled with zeros ahead of its end. Overwriting blocks that exist needs no
 /// journal commit of the filesystem: a sync takes about half the time.
 const ZEROS_AHEAD: u64 = 1 << 20;
+/// A process that has made fewer synced commits than this is not worth the zeros.
+const WORTH_ZEROS: u32 = 4;
 
 #[derive(Default)]
 pub(crate) struct Committer {
     queue: Mutex<Queue>,
     log: Mutex<Option<(u32, Arc<File>)>>,
+    /// Groups written that are to be synced.
+    synced_writes: AtomicU32,
     sync: Mutex<SyncState>,
     synced: Condvar,
 }
@@ -272,6 +277,18 @@ impl Inner {
         }
         self.packs.sync_directory()?;
         Ok(index.unsynced.clear(txn)?)
+    }
+
+    /// Cuts off the zeros ahead of the log's end. Only for the last who has the store open.
+    pub(crate) fn trim_log(&self) -> Result<()> {
+        let txn = self.index.read()?;
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
+        let file = self.log_file(state.pack)?;
+        let path = self.packs.path(state.pack);
+        if file.metadata().at("stat", &path)?.len() > state.end {
+            file.set_len(state.end).at("shorten", &path)?;
+        }
+        Ok(())
     }
 
     /// Makes everything committed so far durable, buffered commits included.
@@ -539,7 +556,8 @@ impl Inner {
             .at("write", &path)?;
         writing.bytes.truncate((end - writing.start) as usize);
         if synced {
-            if end + ZEROS_AHEAD / 16 > length {
+            let writes = self.committer.synced_writes.fetch_add(1, Ordering::Relaxed);
+            if writes >= WORTH_ZEROS && end + ZEROS_AHEAD / 16 > length {
                 let zeros = vec![0; ZEROS_AHEAD as usize];
                 // Only saves time; on a full disk the log simply ends here.
                 drop(file.write_all_at(&zeros, end.max(length)));

@@ -3,7 +3,7 @@
 //! A list of at most [`LIST_MAX`] items is stored in one piece. A longer one is split after every item
 //! whose name's hash has its low [`SPLIT_BITS`] zero, and the list of pages is treated the same way with
 //! the next bits. Where a list splits depends on names alone, never on how it came about, so equal
-//! directories have equal pages and a change in a directory of a million entries rewrites a page or two.
+//! directories have equal pages and a change in a directory of a million entries rewrites four small pages.
 //!
 //! ```text
 //! list    level u8, count, items
@@ -26,9 +26,9 @@ use crate::node::{self, NodeRef, TAG_DIRECTORY, TAG_PAGE, TAG_TIMES, TAG_TIMES_P
 use crate::snapshot::Timestamp;
 
 /// Longest list stored in one piece.
-pub(crate) const LIST_MAX: usize = 256;
-/// A page of a longer list has 2^7 items on average.
-pub(crate) const SPLIT_BITS: u32 = 7;
+pub(crate) const LIST_MAX: usize = 64;
+/// A page of a longer list has 2^5 items on average.
+pub(crate) const SPLIT_BITS: u32 = 5;
 const LEVEL_MAX: u8 = 8;
 /// Room left before the items of a list in the making, for what stands before them. With attributes it may
 /// need more.

@@ -237,6 +237,7 @@ impl Inner {
         if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(());
         }
+        self.trim_log()?;
         // What the index refers to comes first.
         self.sync_packs()?;
         self.index.env.force_sync()?;

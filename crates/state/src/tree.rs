@@ -190,6 +190,9 @@ pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
+/// Takes a page of entries and its times.
+type VisitLeaf<'v> = dyn FnMut(&Arc<Page>, Option<&Arc<Page>>) -> Result<()> + 'v;
+
 fn undecodable(id: &NodeId, source: DecodeError) -> StoreError {
     StoreError::Undecodable { what: format!("node {id}"), source }
 }
@@ -262,7 +265,7 @@ impl Store {
         let mut entries = Vec::with_capacity(usize::try_from(directory.entries).unwrap_or(0).min(1 << 20));
         self.for_each_leaf(directory.id, directory.times, &mut |page, times| {
             for at in 0..page.len() {
-                entries.push(self.decode_entry(page, times, at)?);
+                entries.push(self.decode_entry(page, times.map(|times| &**times), at)?);
             }
             Ok(())
         })?;
@@ -274,7 +277,7 @@ impl Store {
         &self,
         id: NodeId,
         times: Option<NodeId>,
-        leaf: &mut dyn FnMut(&Page, Option<&Page>) -> Result<()>,
+        leaf: &mut VisitLeaf<'_>,
     ) -> Result<()> {
         let page = self.read_page(&id)?;
         let times = times.map(|times| self.read_page(&times)).transpose()?;
@@ -282,7 +285,7 @@ impl Store {
             same_shape(&id, &page, times)?;
         }
         if page.level == 0 {
-            return leaf(&page, times.as_deref());
+            return leaf(&page, times.as_ref());
         }
         for at in 0..page.len() {
             let wrong = |source| undecodable(&id, source);

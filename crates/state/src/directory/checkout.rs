@@ -67,19 +67,21 @@ pub fn checkout(
     let mut from: Option<Ids> =
         held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
     known.has_usable_index()?;
-    if held.is_none() && !options.force && !is_empty(&root).on("list", &known.path)? {
+    let foreign = held.is_none() && !is_empty(&root).on("list", &known.path)?;
+    if foreign && !options.force {
         return Err(DirectoryError::NotEmpty { directory: known.path });
     }
     let mut report = CheckoutReport::default();
+    let switch = |leftovers| Switch::new(store, &known, &root, options, leftovers, progress);
     if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
         // Somewhere between two trees: finish that first, then both are known to be one.
         let towards = (tree.root(), times);
-        run(store, &known, &root, from, towards, options, progress, &mut report)?;
+        run(&switch(true), from, towards, &mut report)?;
         from = Some(towards);
         report.resumed = true;
     }
     if from != Some(target) || options.force {
-        run(store, &known, &root, from, target, options, progress, &mut report)?;
+        run(&switch(foreign), from, target, &mut report)?;
     }
     if options.sync {
         rustix::fs::syncfs(&root).on("sync", &known.path)?;
@@ -87,19 +89,9 @@ pub fn checkout(
     Ok(report)
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call site shape, used twice in a row")]
-fn run(
-    store: &Store,
-    known: &Known<'_>,
-    root: &OwnedFd,
-    from: Option<Ids>,
-    to: Ids,
-    options: &CheckoutOptions,
-    progress: &dyn Progress,
-    report: &mut CheckoutReport,
-) -> Result<()> {
-    let switch = Switch::new(store, known, root, options, progress);
-    if !options.force {
+fn run(switch: &Switch<'_>, from: Option<Ids>, to: Ids, report: &mut CheckoutReport) -> Result<()> {
+    let (known, progress) = (switch.known, switch.progress);
+    if !switch.options.force {
         crate::pool::run(|| switch.check(from, to))?;
     }
     let ids = |(tree, times): Ids| (TreeId::from(tree), times);

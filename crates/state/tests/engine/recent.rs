@@ -4,7 +4,9 @@ use workspace_state::testing::make_log_state_unreadable;
 use workspace_state::{Snapshot, SnapshotId, Store, Tree};
 
 use crate::child::{Player, say, text, wait_for_parent};
-use crate::support::{assert_sound, assert_usable, buffered, collect, commit_file, new_store, noise};
+use crate::support::{
+    assert_sound, assert_usable, buffered, collect, commit_file, new_store, noise, pack_bytes,
+};
 
 /// More commits than wait before their objects settle, at four objects each.
 const MANY: u64 = 1_500;
@@ -111,6 +113,22 @@ fn an_index_of_another_version_is_built_again() {
     make_log_state_unreadable(&path).unwrap();
     let store = Store::open(&path).unwrap();
     assert_eq!(store.restore(&snapshot.id).unwrap().read("1/file").unwrap(), noise(1, 100));
+    assert_usable(&store);
+    assert_sound(&store);
+}
+
+/// Zeros ahead of the log's end make syncs cheap while the store is open; nobody needs them afterwards.
+#[test]
+fn a_closed_store_keeps_no_room_it_does_not_use() {
+    let (_home, store) = new_store();
+    for seed in 0..10 {
+        commit_file(&store, "file", noise(seed, 100));
+    }
+    let path = store.path().to_owned();
+    assert!(pack_bytes(&path) > 1 << 20, "zeros were written ahead");
+    drop(store);
+    assert!(pack_bytes(&path) < 1 << 16);
+    let store = Store::open(&path).unwrap();
     assert_usable(&store);
     assert_sound(&store);
 }

@@ -1,0 +1,90 @@
+//! The entries of a directory in a tree, as they are stored: most are only compared.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::page::Page;
+use crate::store::Store;
+
+use super::checkout::Ids;
+
+/// All entries of a directory, sorted by name.
+#[derive(Default)]
+pub(super) struct Listing {
+    leaves: Vec<(Arc<Page>, Arc<Page>)>,
+}
+
+/// One entry, not decoded.
+#[derive(Clone, Copy)]
+pub(super) struct Raw<'l> {
+    pub(super) name: &'l [u8],
+    pub(super) reference: &'l [u8],
+    pub(super) time: &'l [u8],
+}
+
+/// A name, and what the old and the new tree have there.
+pub(super) struct Pair<'l> {
+    pub(super) name: &'l [u8],
+    pub(super) before: Option<Raw<'l>>,
+    pub(super) after: Option<Raw<'l>>,
+}
+
+impl Listing {
+    /// The entries of a directory; none without one.
+    pub(super) fn of(store: &Store, directory: Option<Ids>) -> Result<Self> {
+        let mut listing = Self::default();
+        if let Some((node, times)) = directory {
+            store.for_each_leaf(node, Some(times), &mut |page, times| {
+                listing.leaves.extend(times.map(|times| (Arc::clone(page), Arc::clone(times))));
+                Ok(())
+            })?;
+        }
+        Ok(listing)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Raw<'_>> {
+        self.leaves.iter().flat_map(|(page, times)| (0..page.len()).map(|at| raw(page, times, at)))
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<Raw<'_>> {
+        let ends_before = |(page, _): &(Arc<Page>, Arc<Page>)| {
+            page.len().checked_sub(1).is_none_or(|last| page.name(last) < name)
+        };
+        let (page, times) = self.leaves.get(self.leaves.partition_point(ends_before))?;
+        page.find(name).map(|at| raw(page, times, at))
+    }
+
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        self.get(name).is_some()
+    }
+}
+
+fn raw<'l>(page: &'l Page, times: &'l Page, at: usize) -> Raw<'l> {
+    Raw { name: page.name(at), reference: page.body(at), time: times.body(at) }
+}
+
+impl Pair<'_> {
+    /// Whether both trees have the same there.
+    pub(super) fn is_same(&self) -> bool {
+        match (self.before, self.after) {
+            (Some(before), Some(after)) => before.reference == after.reference && before.time == after.time,
+            _ => false,
+        }
+    }
+}
+
+/// Every name of two listings. What goes comes first, to make room for what comes.
+pub(super) fn pairs<'l>(old: &'l Listing, new: &'l Listing) -> Vec<Pair<'l>> {
+    let (mut gone, mut there) = (Vec::new(), Vec::new());
+    let mut before = old.iter().peekable();
+    for after in new.iter() {
+        while let Some(raw) = before.next_if(|raw| raw.name < after.name) {
+            gone.push(Pair { name: raw.name, before: Some(raw), after: None });
+        }
+        let same_name = before.next_if(|raw| raw.name == after.name);
+        there.push(Pair { name: after.name, before: same_name, after: Some(after) });
+    }
+    gone.extend(before.map(|raw| Pair { name: raw.name, before: Some(raw), after: None }));
+    gone.append(&mut there);
+    gone
+}

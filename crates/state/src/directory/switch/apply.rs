@@ -1,0 +1,269 @@
+//! Bringing a directory from one tree to the other.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, futimens, mkdirat, openat, statat, unlinkat,
+    utimensat,
+};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+use crate::directory::attributes;
+use crate::directory::checkout::Ids;
+use crate::directory::error::{Context, Result};
+use crate::directory::listing::{Listing, Pair, Raw, pairs};
+use crate::directory::path::open_as_owner;
+use crate::directory::read::looks;
+use crate::directory::stat_index::{Looks, StatEntry, StatRecord};
+use crate::node::NodeRef;
+use crate::page::EntryTime;
+use crate::snapshot::Timestamp;
+use crate::tree::{DirectoryNode, Entry, Node, join};
+
+use super::{Place, SET_ID, Switch, WRITE, each, ids, is_further_name, locked, times};
+
+impl Switch<'_> {
+    /// Makes the directory hold `to`.
+    pub(in crate::directory) fn apply(&self, from: Option<Ids>, to: Ids) -> Result<()> {
+        let (node, modified) = self.store.directory(to.0, Some(to.1))?;
+        self.apply_directory(b"", 0, from, &node, modified)?;
+        self.place_links()
+    }
+
+    fn apply_directory(
+        &self,
+        path: &[u8],
+        depth: usize,
+        from: Option<Ids>,
+        to: &DirectoryNode,
+        modified: Option<Timestamp>,
+    ) -> Result<()> {
+        self.limit(path, depth)?;
+        let (fd, _) = open_as_owner(self.root, path, WRITE).on("open", &self.shown(path))?;
+        let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, ids(Some(to)))?);
+        let record = self.known.record(path)?;
+        let mode = fstat(&fd).on("stat", &self.shown(path))?.st_mode as u16 & 0o7777;
+        if mode & 0o700 != 0o700 {
+            fchmod(&fd, Mode::from_raw_mode(u32::from(mode | 0o700))).on("change", &self.shown(path))?;
+        }
+        if self.may_have_leftovers {
+            self.remove_leftovers(&fd, path, &old, &new)?;
+        }
+        let place = Place { fd: &fd, path, depth, record: record.as_ref() };
+        let entries = self.apply_entries(&place, &pairs(&old, &new))?;
+        let own = self.settle_directory(&fd, path, to, modified)?;
+        let record =
+            StatRecord { node: to.id, times: to.times.unwrap_or(to.id), own, own_trusted: true, entries };
+        locked(&self.records).push((path.to_vec(), Some(record)));
+        Ok(())
+    }
+
+    /// Most entries stay as they are; those that do not are brought to where they should be in parallel.
+    fn apply_entries(&self, place: &Place<'_>, pairs: &[Pair<'_>]) -> Result<Vec<StatEntry>> {
+        let mut entries = Vec::with_capacity(pairs.len());
+        let mut changed = Vec::new();
+        for pair in pairs {
+            let kept = self.kept_entry(place, pair);
+            if kept.is_none() {
+                changed.push((entries.len(), pair));
+            }
+            entries.push(kept);
+        }
+        let applied = each(&changed, |(at, pair)| Ok((*at, self.apply_entry(place, pair)?)))?;
+        for (at, entry) in applied {
+            entries[at] = entry;
+        }
+        Ok(entries.into_iter().flatten().collect())
+    }
+
+    /// What the stat index says about an entry that need not be touched.
+    fn kept_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Option<StatEntry> {
+        if !pair.is_same() {
+            return None;
+        }
+        let known = place.record.and_then(|record| record.find(pair.name));
+        if self.options.force {
+            let known = known?;
+            if known.looks.is_directory() || !self.looks_intact(place.fd, known) {
+                return None;
+            }
+        }
+        self.unchanged.fetch_add(1, Ordering::Relaxed);
+        Some(known.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
+    }
+
+    fn looks_intact(&self, fd: &OwnedFd, known: &StatEntry) -> bool {
+        let stat = || statat(fd, known.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        known.trusted && stat().is_ok_and(|stat| looks(&stat) == known.looks)
+    }
+
+    /// Gives a directory its attributes and time, where they differ. Returns how it looks then.
+    fn settle_directory(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        to: &DirectoryNode,
+        modified: Option<Timestamp>,
+    ) -> Result<Looks> {
+        let shown = || self.shown(path);
+        attributes::write(fd, &to.xattrs, false).on("set the attributes of", &shown())?;
+        let mode = self.mode(to.mode);
+        let mut own = looks(&fstat(fd).on("stat", &shown())?);
+        let other_mode = own.mode & 0o7777 != mode.as_raw_mode();
+        let other_time = modified.filter(|modified| modified.0 != own.mtime);
+        if other_mode {
+            fchmod(fd, mode).on("change", &shown())?;
+        }
+        if let Some(modified) = other_time {
+            futimens(fd, &times(modified)).on("set the times of", &shown())?;
+        }
+        if other_mode || other_time.is_some() {
+            own = looks(&fstat(fd).on("stat", &shown())?);
+        }
+        Ok(own)
+    }
+
+    pub(super) fn mode(&self, mode: u16) -> Mode {
+        let mode = if self.options.keep_set_id { mode } else { mode & !SET_ID };
+        Mode::from_raw_mode(u32::from(mode))
+    }
+
+    /// Brings one name to where it should be; what the stat index says about it then.
+    fn apply_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Result<Option<StatEntry>> {
+        self.progress.advance(1);
+        let here = join(place.path, pair.name);
+        let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
+        let Some(after) = pair.after else {
+            self.remove(place.fd, &here, pair.name, old.as_ref())?;
+            return Ok(None);
+        };
+        let new = self.entry(after)?;
+        let stat = self.stat(place.fd, &here, pair.name)?;
+        match &new.node {
+            Node::Directory(node) => {
+                let old = self.make_directory(place, &here, pair.name, old.as_ref(), stat.as_ref())?;
+                self.apply_directory(&here, place.depth + 1, old, node, new.modified)?;
+                let mode = FileType::Directory.as_raw_mode() | self.mode(node.mode).as_raw_mode();
+                let looks = Looks::of_directory(mode, node.id, node.times.unwrap_or(node.id));
+                Ok(Some(StatEntry { name: pair.name.to_vec(), looks, trusted: true }))
+            }
+            _ => self.apply_leaf(place.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Some),
+        }
+    }
+
+    /// Makes sure that a name is a directory; which one it was, if it was.
+    fn make_directory(
+        &self,
+        place: &Place<'_>,
+        here: &[u8],
+        name: &[u8],
+        old: Option<&Entry>,
+        stat: Option<&Stat>,
+    ) -> Result<Option<Ids>> {
+        if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
+            return Ok(match old.map(|old| &old.node) {
+                Some(Node::Directory(old)) => ids(Some(old)),
+                _ => None,
+            });
+        }
+        if stat.is_some() {
+            unlinkat(place.fd, name, AtFlags::empty()).on("remove", &self.shown(here))?;
+        }
+        match mkdirat(place.fd, name, Mode::RWXU) {
+            Err(Errno::EXIST) => return Err(self.collision(here)),
+            other => other.on("create", &self.shown(here))?,
+        }
+        self.written.fetch_add(1, Ordering::Relaxed);
+        Ok(None)
+    }
+
+    /// A file or symlink.
+    fn apply_leaf(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        old: Option<&Entry>,
+        new: &Entry,
+        stat: Option<&Stat>,
+    ) -> Result<StatEntry> {
+        let mut replace = stat.is_some();
+        if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
+            self.remove(fd, here, name, old)?;
+            replace = false;
+        } else if replace && self.only_attributes(old, new) && self.is_on_disk_content(fd, name, new)? {
+            self.set_attributes(fd, here, name, new)?;
+            self.unchanged.fetch_add(1, Ordering::Relaxed);
+            return self.stat_entry(fd, here, name);
+        }
+        self.written.fetch_add(1, Ordering::Relaxed);
+        if let (Some(link), Node::File(node)) = (new.link, &new.node) {
+            // Whoever comes first writes the file; the others become names of it at the end, if they are
+            // the same file at all.
+            if is_further_name(&mut locked(&self.links), link, here, node) {
+                locked(&self.linked).push((link, here.to_vec(), new.clone()));
+                return Ok(StatEntry { name: name.to_vec(), looks: Looks::default(), trusted: false });
+            }
+        }
+        match &new.node {
+            Node::Symlink(link) => self.place_symlink(fd, here, name, &link.target, new.modified, replace)?,
+            Node::File(node) => self.place_file(fd, here, name, node, new.modified, replace)?,
+            Node::Directory(_) => unreachable!("directories are made elsewhere"),
+        }
+        self.stat_entry(fd, here, name)
+    }
+
+    fn only_attributes(&self, old: Option<&Entry>, new: &Entry) -> bool {
+        match (old.map(|old| (&old.node, old.link)), &new.node) {
+            (Some((Node::File(old), link)), Node::File(file)) => {
+                old.same_content(file) && link == new.link && link.is_none()
+            }
+            (Some((Node::Symlink(old), _)), Node::Symlink(link)) => old.target == link.target,
+            _ => false,
+        }
+    }
+
+    /// With force, content may have been changed behind equal trees.
+    fn is_on_disk_content(&self, fd: &OwnedFd, name: &[u8], new: &Entry) -> Result<bool> {
+        if !self.options.force {
+            return Ok(true);
+        }
+        self.is_on_disk(fd, name, Some(new))
+    }
+
+    fn set_attributes(&self, fd: &OwnedFd, here: &[u8], name: &[u8], new: &Entry) -> Result<()> {
+        if let Node::File(node) = &new.node {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = match openat(fd, name, flags, Mode::empty()) {
+                Ok(file) => file,
+                // Not even readable to us: the owner may still change its mode by replacing it.
+                Err(Errno::ACCESS) => return self.place_file(fd, here, name, node, new.modified, true),
+                Err(error) => return Err(error).on("open", &self.shown(here)),
+            };
+            attributes::write(&file, &node.xattrs, false).on("set the attributes of", &self.shown(here))?;
+            fchmod(&file, self.mode(node.mode)).on("change", &self.shown(here))?;
+        }
+        if let Some(modified) = new.modified {
+            utimensat(fd, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+                .on("set the times of", &self.shown(here))?;
+        }
+        Ok(())
+    }
+
+    fn stat_entry(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<StatEntry> {
+        let stat = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).on("stat", &self.shown(here))?;
+        Ok(StatEntry { name: name.to_vec(), looks: looks(&stat), trusted: true })
+    }
+}
+
+/// An entry that stays and of which the stat index knows nothing: to be looked at next time.
+fn unknown_entry(name: &[u8], raw: Option<Raw<'_>>) -> StatEntry {
+    let looks = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
+        Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
+            Looks::of_directory(FileType::Directory.as_raw_mode(), node, times)
+        }
+        _ => Looks::default(),
+    };
+    StatEntry { name: name.to_vec(), looks, trusted: false }
+}

@@ -1,0 +1,167 @@
+//! Looking for local changes that a switch would undo.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FileType, fstat, readlinkat};
+use rustix::io::Errno;
+
+use crate::chunker::is_zero;
+use crate::directory::attributes;
+use crate::directory::checkout::Ids;
+use crate::directory::error::{Context, DirectoryError, Result};
+use crate::directory::listing::{Listing, Pair, pairs};
+use crate::directory::path::{open_as_owner, open_file_as_owner, relative};
+use crate::directory::read::looks;
+use crate::id::ChunkId;
+use crate::node::{Extent, FileNode};
+use crate::tree::{DirectoryNode, Entry, Node, join};
+
+use super::{Place, READ, SET_ID, Switch, each, ids, locked};
+
+impl Switch<'_> {
+    /// Finds local changes that the switch would undo. Touches nothing.
+    pub(in crate::directory) fn check(&self, from: Option<Ids>, to: Ids) -> Result<()> {
+        self.check_directory(b"", 0, from, Some(to))?;
+        let mut paths = std::mem::take(&mut *locked(&self.edits));
+        if paths.is_empty() {
+            return Ok(());
+        }
+        paths.sort();
+        Err(DirectoryError::LocalEdits { directory: self.known.path.clone(), paths })
+    }
+
+    fn check_directory(&self, path: &[u8], depth: usize, from: Option<Ids>, to: Option<Ids>) -> Result<()> {
+        self.limit(path, depth)?;
+        if from == to {
+            return Ok(());
+        }
+        let (fd, lent) = match open_as_owner(self.root, path, READ) {
+            Ok(opened) => opened,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                locked(&self.edits).push(relative(path).to_owned());
+                return Ok(());
+            }
+            Err(error) => return Err(error).on("open", &self.shown(path)),
+        };
+        let checked = self.check_entries(&fd, path, depth, from, to);
+        self.give_back(&fd, path, lent)?;
+        checked
+    }
+
+    fn check_entries(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        depth: usize,
+        from: Option<Ids>,
+        to: Option<Ids>,
+    ) -> Result<()> {
+        let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, to)?);
+        let record = self.known.record(path)?;
+        let place = Place { fd, path, depth, record: record.as_ref() };
+        let mut changed = pairs(&old, &new);
+        changed.retain(|pair| !pair.is_same());
+        // A directory that goes away takes nothing along that the tree does not know: see `remove`.
+        each(&changed, |pair| self.check_entry(&place, pair)).map(drop)
+    }
+
+    fn check_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Result<()> {
+        let here = join(place.path, pair.name);
+        let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
+        let new = pair.after.map(|raw| self.entry(raw)).transpose()?;
+        let directory = |entry: &Option<Entry>| match entry.as_ref().map(|entry| &entry.node) {
+            Some(Node::Directory(node)) => Some(node.clone()),
+            _ => None,
+        };
+        let (old_directory, new_directory) = (directory(&old), directory(&new));
+        // Gone already: what was to be removed is, what was to be there will be written.
+        let Some(stat) = self.stat(place.fd, &here, pair.name)? else { return Ok(()) };
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        if is_directory && (old_directory.is_some() || new_directory.is_some()) {
+            if new.is_some() && new_directory.is_none() && self.has_unknown(&here, old_directory.as_ref())? {
+                locked(&self.edits).push(relative(&here).to_owned());
+            }
+            return self.check_directory(
+                &here,
+                place.depth + 1,
+                ids(old_directory.as_ref()),
+                ids(new_directory.as_ref()),
+            );
+        }
+        let known = place.record.and_then(|record| record.find(pair.name));
+        let trusted =
+            pair.before.is_some() && known.is_some_and(|known| known.trusted && known.looks == looks(&stat));
+        if trusted
+            || self.is_on_disk(place.fd, pair.name, old.as_ref())?
+            || self.is_on_disk(place.fd, pair.name, new.as_ref())?
+        {
+            return Ok(());
+        }
+        locked(&self.edits).push(relative(&here).to_owned());
+        Ok(())
+    }
+
+    /// Whether the directory on disk holds something its tree does not.
+    fn has_unknown(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
+        let (fd, lent) = open_as_owner(self.root, path, READ).on("open", &self.shown(path))?;
+        let known = Listing::of(self.store, ids(tree))?;
+        let names = self.names(&fd, path);
+        self.give_back(&fd, path, lent)?;
+        Ok(names?.iter().any(|name| !known.has(name)))
+    }
+
+    /// Whether what is on disk is what the tree says, times aside.
+    pub(super) fn is_on_disk(&self, fd: &OwnedFd, name: &[u8], entry: Option<&Entry>) -> Result<bool> {
+        let at = || self.known.path.join(relative(name));
+        match entry.map(|entry| &entry.node) {
+            None | Some(Node::Directory(_)) => Ok(false),
+            Some(Node::Symlink(link)) => match readlinkat(fd, name, Vec::new()) {
+                Ok(target) => Ok(target.as_bytes() == link.target),
+                Err(Errno::INVAL | Errno::NOENT) => Ok(false),
+                Err(error) => Err(error).on("read", &at()),
+            },
+            Some(Node::File(node)) => {
+                let file = match open_file_as_owner(fd, name) {
+                    Ok(file) => file,
+                    Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(false),
+                    Err(error) => return Err(error).on("open", &at()),
+                };
+                let stat = fstat(&file).on("stat", &at())?;
+                let keep = if self.options.keep_set_id { 0o7777 } else { 0o7777 & !SET_ID };
+                let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                    && stat.st_size as u64 == node.size()
+                    && (stat.st_mode as u16) & keep == node.mode & keep;
+                if !fits || attributes::read(&file).on("read", &at())? != node.xattrs {
+                    return Ok(false);
+                }
+                self.same_content(&File::from(file), node)
+            }
+        }
+    }
+
+    fn same_content(&self, file: &File, node: &FileNode) -> Result<bool> {
+        let mut at = 0;
+        for extent in &node.extents {
+            let end = at + extent.len();
+            while at < end {
+                let mut buffer = vec![0; (end - at).min(1 << 20) as usize];
+                if file.read_exact_at(&mut buffer, at).is_err() {
+                    return Ok(false);
+                }
+                let same = match extent {
+                    Extent::Hole { .. } => is_zero(&buffer),
+                    // Chunks are smaller than the buffer.
+                    Extent::Data { chunk, .. } => ChunkId::of(&buffer) == *chunk,
+                };
+                if !same {
+                    return Ok(false);
+                }
+                at += buffer.len() as u64;
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,200 @@
+//! Putting files, links and symlinks where they belong, whole or not at all.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, fchmod, fstat, ftruncate, futimens, linkat, openat, renameat, symlinkat, unlinkat,
+    utimensat,
+};
+use rustix::io::Errno;
+
+use crate::chunker::{BLOCK, is_zero};
+use crate::directory::attributes;
+use crate::directory::error::{Context, Result};
+use crate::directory::path::{open_as_owner, open_directory};
+use crate::directory::read::looks;
+use crate::error::StoreError;
+use crate::failpoint;
+use crate::node::{Extent, FileNode};
+use crate::snapshot::Timestamp;
+use crate::tree::Node;
+
+use super::{Switch, TEMPORARY, WRITE, locked, times};
+
+impl Switch<'_> {
+    pub(super) fn place_symlink(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        target: &[u8],
+        modified: Option<Timestamp>,
+        replace: bool,
+    ) -> Result<()> {
+        let temporary = self.temporary_name();
+        let first: &[u8] = if replace { &temporary } else { name };
+        match symlinkat(target, fd, first) {
+            Err(Errno::EXIST) => return Err(self.collision(here)),
+            other => other.on("create", &self.shown(here))?,
+        }
+        if let Some(modified) = modified {
+            utimensat(fd, first, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+                .on("set the times of", &self.shown(here))?;
+        }
+        if replace {
+            renameat(fd, first, fd, name).on("replace", &self.shown(here))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file that has no name until it is whole.
+    pub(super) fn place_file(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        node: &FileNode,
+        modified: Option<Timestamp>,
+        replace: bool,
+    ) -> Result<()> {
+        let temporary = self.temporary_name();
+        let mode = Mode::RUSR | Mode::WUSR;
+        let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let (file, mut named) = match openat(fd, ".", nameless, mode) {
+            Ok(file) => (file, false),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = openat(fd, temporary.as_slice(), flags, mode).on("create", &self.shown(here))?;
+                (file, true)
+            }
+            Err(error) => return Err(error).on("create a file beside", &self.shown(here)),
+        };
+        let file = File::from(file);
+        let placed = self.fill(&file, here, node, modified).and_then(|()| {
+            failpoint::hit("checkout-file").on("write", &self.shown(here))?;
+            if !named {
+                let to: &[u8] = if replace { &temporary } else { name };
+                match link_nameless(&file, fd, to) {
+                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                    other => other.on("name", &self.shown(here))?,
+                }
+                named = replace;
+            }
+            if named {
+                renameat(fd, temporary.as_slice(), fd, name).on("replace", &self.shown(here))?;
+                named = false;
+            }
+            Ok(())
+        });
+        if placed.is_err() && named {
+            // The error that is on its way says more than a failure to clean up would.
+            unlinkat(fd, temporary.as_slice(), AtFlags::empty()).unwrap_or(());
+        }
+        placed
+    }
+
+    fn fill(&self, file: &File, here: &[u8], node: &FileNode, modified: Option<Timestamp>) -> Result<()> {
+        let at_path = || self.shown(here);
+        let mut at = 0;
+        for extent in &node.extents {
+            if let Extent::Data { chunk, len } = extent {
+                let content = self.store.read_chunk(chunk)?;
+                if content.len() as u64 != *len {
+                    return Err(StoreError::MissingChunk(*chunk).into());
+                }
+                write_sparsely(file, &content, at).on("write", &at_path())?;
+            }
+            at += extent.len();
+        }
+        let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
+        if ends_in_hole || node.extents.len() == 1 {
+            ftruncate(file, at).on("write", &at_path())?;
+        }
+        self.bytes.fetch_add(at, Ordering::Relaxed);
+        attributes::write(file, &node.xattrs, true).on("set the attributes of", &at_path())?;
+        fchmod(file, self.mode(node.mode)).on("change", &at_path())?;
+        if let Some(modified) = modified {
+            futimens(file, &times(modified)).on("set the times of", &at_path())?;
+        }
+        Ok(())
+    }
+
+    /// Further names of linked files, once the first is there.
+    pub(super) fn place_links(&self) -> Result<()> {
+        let linked = std::mem::take(&mut *locked(&self.linked));
+        for (label, path, entry) in linked {
+            let first = locked(&self.links).get(&label).map(|(path, _)| path.clone());
+            let (parent, name) = split(&path);
+            let (fd, lent) = open_as_owner(self.root, parent, WRITE).on("open", &self.shown(parent))?;
+            let modified = Timestamp(looks(&fstat(&fd).on("stat", &self.shown(parent))?).mtime);
+            let done = match &first {
+                Some(first) => self.link(first, &fd, name),
+                None => Err(Errno::NOENT),
+            };
+            if done.is_err()
+                && let Node::File(node) = &entry.node
+            {
+                self.place_file(&fd, &path, name, node, entry.modified, true)?;
+            }
+            futimens(&fd, &times(modified)).on("set the times of", &self.shown(parent))?;
+            self.give_back(&fd, parent, lent)?;
+        }
+        Ok(())
+    }
+
+    fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        let (parent, first_name) = split(first);
+        let from = open_directory(self.root, parent)?;
+        let temporary = self.temporary_name();
+        linkat(&from, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
+        renameat(fd, temporary.as_slice(), fd, name)?;
+        // Renaming one name of a file onto another does nothing, and leaves both.
+        match unlinkat(fd, temporary.as_slice(), AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn temporary_name(&self) -> Vec<u8> {
+        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
+        let mut name = TEMPORARY.to_vec();
+        name.extend_from_slice(format!("{}-{number}", std::process::id()).as_bytes());
+        name
+    }
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Gives a nameless file its name; fails if the name is taken.
+fn link_nameless(file: &File, directory: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(rustix::fs::CWD, itself, directory, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Writes content without its blocks of zeros.
+fn write_sparsely(file: &File, content: &[u8], offset: u64) -> std::io::Result<()> {
+    if content.len() < BLOCK || !content.chunks(BLOCK).any(is_zero) {
+        return file.write_all_at(content, offset);
+    }
+    let mut at = offset;
+    let mut rest = content;
+    while !rest.is_empty() {
+        // Blocks are those of the file, not of the content.
+        let len = (BLOCK - (at % BLOCK as u64) as usize).min(rest.len());
+        let (block, tail) = rest.split_at(len);
+        if !(len == BLOCK && is_zero(block)) {
+            file.write_all_at(block, at)?;
+        }
+        at += len as u64;
+        rest = tail;
+    }
+    Ok(())
+}
