@@ -450,7 +450,7 @@ impl Inner {
         for change in changes {
             match change {
                 Change::SetReference { name, expect, to } => {
-                    crate::reference::check_name(name)?;
+                    crate::reference::check_reference_name(name)?;
                     if !exists(to)? {
                         return Err(StoreError::UnknownSnapshot(*to));
                     }

@@ -78,6 +78,8 @@ impl Store {
         if !options.dry_run {
             self.drop_dead_pins()?;
             inner.delete_condemned()?;
+            // What settles now need not be looked for in memory by a marking that takes long.
+            inner.settle_recent()?;
         }
         let mut report = GcReport::default();
         progress.begin("marking", None);
@@ -143,6 +145,13 @@ impl Inner {
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StoreError::Refused("another collection is running on this store".to_owned()))?;
         Ok(CollectionLock(lock))
+    }
+
+    fn settle_recent(&self) -> Result<()> {
+        self.mark_written()?;
+        let mut txn = self.index.write()?;
+        self.index.settle(&mut txn)?;
+        self.index.commit(txn)
     }
 
     fn find_dead(&self, report: &mut GcReport, progress: &dyn Progress) -> Result<(Dead, Live, Seen)> {

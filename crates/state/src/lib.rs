@@ -112,6 +112,7 @@ pub use patch::{Patch, PatchBody, PatchSection, unified_diff};
 pub use pin::{Pin, ProcessPin};
 pub use progress::{Progress, Quiet};
 pub use quote::{quote_path, unquote_path};
+pub use reference::check_reference_name;
 pub use retention::{Retention, RetentionPlan};
 pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
 pub use store::{FORMAT, Store};

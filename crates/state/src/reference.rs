@@ -5,8 +5,8 @@ use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
 use crate::store::Store;
 
-/// Whether a reference may have this name.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+/// Whether a reference may have this name. A commit checks it too; this is for those who do much work before.
+pub fn check_reference_name(name: &str) -> Result<()> {
     let part_fits = |part: &str| {
         !part.is_empty()
             && part != "."
@@ -24,7 +24,7 @@ impl Store {
     /// Where a reference points.
     pub fn reference(&self, name: &str) -> Result<Option<SnapshotId>> {
         // LMDB refuses empty and very long keys; no reference has such a name.
-        if check_name(name).is_err() {
+        if check_reference_name(name).is_err() {
             return Ok(None);
         }
         let txn = self.inner.index.read()?;

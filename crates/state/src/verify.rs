@@ -99,7 +99,7 @@ struct Verify<'a> {
 impl Verify<'_> {
     fn snapshot(&self, snapshot: &Snapshot) {
         self.directory(snapshot, b"", 0, snapshot.tree.root());
-        self.times(snapshot, 0, snapshot.times);
+        self.times(snapshot, b"", 0, Some(snapshot.tree.root()), snapshot.times);
     }
 
     /// References must name snapshots that are there. Episodes need not: a search keeps its record of steps
@@ -223,37 +223,61 @@ impl Verify<'_> {
         Page::decode(self.store.read_node(id)?).map_err(|source| undecodable(id, source))
     }
 
-    /// Times are checked as a tree of their own.
-    fn times(&self, snapshot: &Snapshot, depth: usize, id: NodeId) {
-        let known = self.good_times.lock().unwrap_or_else(PoisonError::into_inner).contains(&id);
-        if known || depth > DEPTH_MAX {
-            return;
+    /// Whether the times of a directory and everything below are good. They are a tree of their own; the
+    /// directory they belong to only lends its names.
+    fn times(
+        &self,
+        snapshot: &Snapshot,
+        path: &[u8],
+        depth: usize,
+        directory: Option<NodeId>,
+        id: NodeId,
+    ) -> bool {
+        if self.good_times.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+            return true;
         }
+        if depth > DEPTH_MAX {
+            // Said of the directory.
+            return false;
+        }
+        let wrong = |error: &StoreError| {
+            self.report(Some(snapshot.id), Some(path), format!("times: {error}"));
+            false
+        };
         let page = match self.page(&id) {
             Ok(page) => page,
-            Err(error) => {
-                self.report(Some(snapshot.id), None, format!("times: {error}"));
-                return;
-            }
+            Err(error) => return wrong(&error),
         };
+        // A damaged directory is reported where directories are.
+        let names = directory.and_then(|directory| self.store.read_page(&directory).ok());
+        let names = names.filter(|names| names.level == page.level && names.len() == page.len());
+        let mut good = true;
         for at in 0..page.len() {
-            let below = if page.level > 0 {
-                page.child(at).map(|child| Some(child.page))
-            } else {
-                page.time(at).map(|time| match time {
-                    EntryTime::Directory(times) => Some(times),
-                    _ => None,
-                })
-            };
-            match below {
-                Ok(Some(below)) => self.times(snapshot, depth + 1, below),
-                Ok(None) => {}
-                Err(error) => {
-                    self.report(Some(snapshot.id), None, format!("times: {}", undecodable(&id, error)));
-                }
+            if page.level > 0 {
+                let below = names.as_ref().and_then(|names| names.child(at).ok()).map(|child| child.page);
+                good &= match page.child(at) {
+                    Ok(child) => self.times(snapshot, path, depth, below, child.page),
+                    Err(error) => wrong(&undecodable(&id, error)),
+                };
+                continue;
             }
+            let below = names.as_ref().and_then(|names| match names.node_ref(at) {
+                Ok(NodeRef::Directory(below)) => Some((join(path, names.name(at)), below)),
+                _ => None,
+            });
+            good &= match (page.time(at), below) {
+                (Ok(EntryTime::Directory(times)), Some((path, below))) => {
+                    self.times(snapshot, &path, depth + 1, Some(below), times)
+                }
+                (Ok(EntryTime::Directory(times)), None) => self.times(snapshot, path, depth + 1, None, times),
+                (Ok(_), _) => true,
+                (Err(error), _) => wrong(&undecodable(&id, error)),
+            };
         }
-        self.good_times.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        if good {
+            self.good_times.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        }
+        good
     }
 }
 

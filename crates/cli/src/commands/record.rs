@@ -2,7 +2,7 @@
 
 use std::env;
 
-use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store};
+use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store, check_reference_name};
 
 use crate::args::Record;
 use crate::error::Result;
@@ -24,6 +24,7 @@ pub(super) fn new_snapshot(
         ..NewSnapshot::default()
     };
     if let Some(name) = record.reference {
+        check_reference_name(&name)?;
         let current = store.reference(&name)?;
         if new.parents.is_empty() {
             new.parents.extend(current);

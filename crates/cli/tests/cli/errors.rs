@@ -92,6 +92,15 @@ fn two_who_move_a_reference_do_not_undo_each_other() {
 }
 
 #[test]
+fn a_bad_reference_name_is_refused_before_anything_is_read() {
+    let place = Place::new();
+    let ran = place.run(&["snapshot", "not-even-there", "--ref", "bad name"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("bad name"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("not-even-there"), "{}", ran.stderr);
+}
+
+#[test]
 fn help_and_version_are_data() {
     let place = Place::new();
     for words in [&["--help"][..], &["help", "snapshot"], &["episode", "add", "--help"], &["--version"]] {

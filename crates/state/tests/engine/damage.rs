@@ -80,6 +80,9 @@ impl Sample {
     }
 }
 
+/// How the times of a directory begin.
+const TIMES: u8 = 5;
+
 #[track_caller]
 fn flip(pack: &Path, at: usize, bit: u8) {
     let file = fs::File::options().read(true).write(true).open(pack).unwrap();
@@ -102,7 +105,7 @@ fn sample_positions(records: &[PackRecord], random: &mut Random) -> Vec<usize> {
 }
 
 /// Whether what was found names a path of a snapshot. A damaged directory is named instead of what is in
-/// it, and times have no path.
+/// it.
 fn names(damage: &[Damage], id: &SnapshotId, path: &[u8]) -> bool {
     damage.iter().any(|damage| {
         let place = damage.path.as_deref().unwrap_or_default();
@@ -169,6 +172,33 @@ fn verify_names_the_snapshots_and_the_path_of_a_damaged_file() {
     // A collection that cannot see everything must not guess; here only content is damaged.
     collect(&store);
     assert_eq!(damaged_places(&store.verify(&Quiet).unwrap().damage).len(), 2);
+}
+
+#[test]
+fn verify_names_the_directory_and_every_snapshot_of_damaged_times() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("deep/er/file", noise(1, 300)).unwrap();
+    let first = tree.commit(message("first")).unwrap();
+    tree.write("other", noise(2, 300)).unwrap();
+    let second = tree.commit(message("second")).unwrap();
+    let pack = packs(store.path())[0].clone();
+    let content = fs::read(&pack).unwrap();
+    let records = pack_records(&content);
+    let is_times = |record: &&PackRecord| record.kind == NODE && content[record.start + 48] == TIMES;
+    let mut found = Vec::new();
+    for times in records.iter().filter(is_times) {
+        flip(&pack, times.end - 1, 0);
+        let report = store.verify(&Quiet).unwrap();
+        assert!(report.damage.iter().all(|damage| damage.problem.starts_with("times: ")), "{report:#?}");
+        found.extend(damaged_places(&report.damage));
+        flip(&pack, times.end - 1, 0);
+    }
+    found.sort();
+    let both = |path: &[u8]| [(first.id, path.to_vec()), (second.id, path.to_vec())];
+    let mut expected = [both(b""), both(b"deep"), both(b"deep/er")].concat();
+    expected.sort();
+    assert_eq!(found, expected, "the root has its own times in each, the others are shared");
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! Making a virtual tree a snapshot: only what changed is written, from the leaves to the root.
+
+use std::sync::{Arc, PoisonError};
+
+use crate::batch::{Batch, Contents};
+use crate::change::Change;
+use crate::content;
+use crate::error::Result as StoreResult;
+use crate::id::{NodeId, SnapshotId, TreeId};
+use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
+use crate::page::{EntryTime, Head};
+use crate::rewrite::{Edit, rewrite_directory};
+use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
+use crate::store::Store;
+
+use super::{Child, Directory, Result, VirtualTree};
+
+/// Levels that fit on any stack.
+const SHALLOW: usize = 100;
+
+impl VirtualTree {
+    /// Makes the tree a snapshot. What changed is written; the tree goes on from there.
+    pub fn commit(&mut self, new: NewSnapshot) -> Result<Snapshot> {
+        // Taken before the commit: once it is there, the snapshot may be removed and collected.
+        let guard = Arc::new(self.store.guard()?);
+        let parents =
+            if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
+        let (snapshot, tree, times) = match &self.staging {
+            Some(staging) => {
+                // Clones share what was streamed in: one commits after the other.
+                let _turn = staging.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                self.commit_batch(&staging.batch, true, parents, new)?
+            }
+            None => {
+                let batch = Batch::interactive(self.store.clone(), Arc::clone(&guard));
+                self.commit_batch(&batch, false, parents, new)?
+            }
+        };
+        self.staging = None;
+        self.guard = guard;
+        self.root = Arc::new(Directory::stored(tree, times));
+        self.base = Some(snapshot.id);
+        Ok(snapshot)
+    }
+
+    fn commit_batch(
+        &self,
+        batch: &Batch,
+        keep: bool,
+        parents: Vec<SnapshotId>,
+        new: NewSnapshot,
+    ) -> StoreResult<(Snapshot, NodeId, NodeId)> {
+        let (tree, times) = self.write_root(batch)?;
+        let contents = batch.finish()?;
+        // What was streamed in is nowhere else: if the commit fails, the next one needs it.
+        let kept = keep.then(|| contents.clone());
+        let done = commit_snapshot(&self.store, contents, tree.into(), times, parents, new);
+        if let (Err(_), Some(kept)) = (&done, kept) {
+            batch.put_back(kept);
+        }
+        Ok((done?, tree, times))
+    }
+
+    /// The id the tree would have if it were committed now. Nothing is kept.
+    pub fn tree_id(&self) -> Result<TreeId> {
+        let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
+        Ok(self.write_root(&batch)?.0.into())
+    }
+
+    /// Writes what changed. One call per level: a deep tree needs a deeper stack than callers may have.
+    fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
+        if self.depth > SHALLOW {
+            return crate::pool::run(|| self.write_directory(&self.root, batch));
+        }
+        self.write_directory(&self.root, batch)
+    }
+
+    fn write_directory(&self, directory: &Directory, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
+        if let (true, Some(base)) = (directory.is_clean(), directory.base) {
+            return Ok(base);
+        }
+        let mut edits = Vec::with_capacity(directory.edits.len());
+        for (name, child) in &directory.edits {
+            let entry = child.as_ref().map(|child| self.write_child(child, batch)).transpose()?;
+            edits.push(Edit { name, entry });
+        }
+        let head = directory
+            .head
+            .as_ref()
+            .map(|(mode, xattrs)| Head::Directory { mode: *mode, xattrs: xattrs.clone() });
+        rewrite_directory(&self.store, batch, directory.base, head, directory.modified, &edits)
+    }
+
+    /// The encoded reference and time of a child, its content written.
+    fn write_child(&self, child: &Child, batch: &Batch) -> StoreResult<(Vec<u8>, Vec<u8>)> {
+        let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
+        Ok(match child {
+            Child::Stored { reference, time } => (reference.to_vec(), time.to_vec()),
+            Child::Directory(directory) => {
+                let (id, times) = self.write_directory(directory, batch)?;
+                (NodeRef::Directory(id).encode(), EntryTime::Directory(times).encode())
+            }
+            Child::Symlink { target, modified } => {
+                let node = SymlinkNode { target: target.to_vec() }.encode();
+                let time = EntryTime::Modified { time: *modified, link: None };
+                (symlink_reference(&node, store_node)?, time.encode())
+            }
+            Child::File(file) => {
+                let extents = content::write_tail(batch, &file.kept, &file.tail)?;
+                let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
+                let time = file
+                    .modified
+                    .map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
+                (file_reference(&node, store_node)?, time.encode())
+            }
+        })
+    }
+}
+
+/// Writes the snapshot's record and what it needs, in one commit.
+pub(crate) fn commit_snapshot(
+    store: &Store,
+    contents: Contents,
+    tree: TreeId,
+    times: NodeId,
+    parents: Vec<SnapshotId>,
+    new: NewSnapshot,
+) -> StoreResult<Snapshot> {
+    let snapshot = Snapshot {
+        id: SnapshotId::generate(),
+        tree,
+        times,
+        parents,
+        author: new.author,
+        message: new.message,
+        time: new.time.unwrap_or_else(Timestamp::now),
+        labels: new.labels,
+    };
+    let mut changes = vec![Change::PutSnapshot(snapshot.clone())];
+    for (name, expect) in new.references {
+        changes.push(Change::SetReference { name, expect, to: snapshot.id });
+    }
+    store.inner.commit(contents, changes, new.durability)?;
+    Ok(snapshot)
+}
+
+/// How a directory refers to a file node: inline when small.
+pub(crate) fn file_reference(
+    node: &[u8],
+    store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,
+) -> StoreResult<Vec<u8>> {
+    Ok(if node.len() <= INLINE_MAX {
+        NodeRef::InlineFile(node).encode()
+    } else {
+        NodeRef::File(store(node)?).encode()
+    })
+}
+
+/// How a directory refers to a symlink node: inline when small.
+pub(crate) fn symlink_reference(
+    node: &[u8],
+    store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,
+) -> StoreResult<Vec<u8>> {
+    Ok(if node.len() <= INLINE_MAX {
+        NodeRef::InlineSymlink(node).encode()
+    } else {
+        NodeRef::Symlink(store(node)?).encode()
+    })
+}

@@ -1,0 +1,171 @@
+//! Changing a virtual tree.
+
+use std::sync::Arc;
+
+use crate::content;
+use crate::node::{MODE_BITS, NodeKind, Xattrs};
+use crate::snapshot::Timestamp;
+use crate::tree::{Node, path_names};
+
+use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, shown, split};
+
+impl VirtualTree {
+    /// Writes a whole file, making missing parents. An existing file keeps its mode and attributes.
+    pub fn write(&mut self, path: impl AsRef<[u8]>, content: impl Into<Vec<u8>>) -> Result<()> {
+        let path = path.as_ref();
+        let (mode, xattrs) = match self.find(path)? {
+            Some(found) => {
+                let stat = self.stat_found(found)?;
+                match stat.kind {
+                    NodeKind::Directory => return Err(TreeError::IsADirectory { path: shown(path) }),
+                    NodeKind::File => (stat.mode, stat.xattrs),
+                    NodeKind::Symlink => (NEW_FILE, Xattrs::new()),
+                }
+            }
+            None => (NEW_FILE, Xattrs::new()),
+        };
+        let modified = Some(Timestamp::now());
+        let file = File { mode, xattrs, modified, link: None, kept: Vec::new(), tail: content.into() };
+        self.put(path, Child::File(Arc::new(file)))
+    }
+
+    /// Adds to the end of a file, making it if it is not there. Costs what is added, not what exists.
+    pub fn append(&mut self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<()> {
+        let path = path.as_ref();
+        let mut file = match self.find(path)? {
+            None => return self.write(path, content),
+            Some(Found::Virtual(Child::File(file))) => Arc::clone(file),
+            Some(found) => Arc::new(self.file_for_appending(path, found)?),
+        };
+        if file.tail.is_empty() && !file.kept.is_empty() {
+            // All of it is in the store: the last chunk was cut by an end that is no end any more.
+            let (kept, from) = content::stable_part(&file.kept);
+            let tail = self.content_of(&file.kept, from, u64::MAX)?;
+            file = Arc::new(File { kept, tail, ..File::clone(&file) });
+        }
+        let edited = Arc::make_mut(&mut file);
+        edited.tail.extend_from_slice(content);
+        edited.modified = Some(Timestamp::now());
+        edited.link = None;
+        self.put(path, Child::File(file))
+    }
+
+    fn file_for_appending(&self, path: &[u8], found: Found<'_>) -> Result<File> {
+        let entry = self.entry_found(found)?;
+        let Node::File(node) = entry.node else {
+            return Err(match entry.node {
+                Node::Directory(_) => TreeError::IsADirectory { path: shown(path) },
+                _ => TreeError::BadPath { path: shown(path) },
+            });
+        };
+        let (kept, from) = content::stable_part(&node.extents);
+        let tail = self.store.read_extents(&node.extents, from, u64::MAX)?;
+        Ok(File { mode: node.mode, xattrs: node.xattrs, modified: None, link: None, kept, tail })
+    }
+
+    /// Removes a file, a symlink, or a directory with all it holds.
+    pub fn remove(&mut self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        self.must_find(path)?;
+        let Some((parent, name)) = split(path)? else {
+            return Err(TreeError::BadPath { path: shown(path) });
+        };
+        let store = self.store.clone();
+        Ok(self.directory_mut(&parent)?.take(&store, name)?)
+    }
+
+    /// Moves something, replacing a file or an empty directory at `to` as `rename(2)` does. A directory
+    /// moves in constant time.
+    pub fn rename(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let source = path_names(from).map_err(|_| TreeError::BadPath { path: shown(from) })?;
+        let target = path_names(to).map_err(|_| TreeError::BadPath { path: shown(to) })?;
+        let is_directory = self.stat(from)?.kind == NodeKind::Directory;
+        if source == target {
+            return Ok(());
+        }
+        if source.is_empty() || target.is_empty() || target.starts_with(&source) {
+            return Err(TreeError::IntoItself { path: shown(from) });
+        }
+        self.check_replaceable(to, is_directory)?;
+        // The target's parent first: after that nothing can refuse, and the source is not lost.
+        self.directory_mut(&target[..target.len() - 1])?;
+        let store = self.store.clone();
+        let (name, parent) = source.split_last().unwrap_or_else(|| unreachable!("a path with names"));
+        let child = {
+            let parent = self.directory_mut(parent)?;
+            let child = parent.child(&store, name)?;
+            parent.take(&store, name)?;
+            child
+        };
+        if matches!(child, Some(Child::Directory(_))) {
+            // What moves may be as deep as anything so far.
+            self.depth += target.len();
+        }
+        match child {
+            Some(child) => self.put(to, child),
+            None => Err(TreeError::NotFound { path: shown(from) }),
+        }
+    }
+
+    pub(super) fn check_replaceable(&self, path: &[u8], by_directory: bool) -> Result<()> {
+        let Some(found) = self.find(path)? else { return Ok(()) };
+        let is_directory = self.stat_found(found)?.kind == NodeKind::Directory;
+        match (by_directory, is_directory) {
+            (false, false) => Ok(()),
+            (false, true) => Err(TreeError::IsADirectory { path: shown(path) }),
+            (true, false) => Err(TreeError::NotADirectory { path: shown(path) }),
+            (true, true) if self.list(path)?.is_empty() => Ok(()),
+            (true, true) => Err(TreeError::NotEmpty { path: shown(path) }),
+        }
+    }
+
+    /// Makes a directory and its missing parents. One that is there already is left as it is.
+    pub fn mkdir(&mut self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+        self.directory_mut(&names).map(drop)
+    }
+
+    /// Makes a symlink, replacing a file or symlink.
+    pub fn symlink(&mut self, path: impl AsRef<[u8]>, target: impl Into<Vec<u8>>) -> Result<()> {
+        self.put_symlink(path, target, None)
+    }
+
+    /// Changes permission bits of a file or directory.
+    pub fn chmod(&mut self, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
+        let path = path.as_ref();
+        let mode = mode & MODE_BITS;
+        let found = self.must_find(path)?;
+        let stat = self.stat_found(found)?;
+        match stat.kind {
+            NodeKind::Symlink => Err(TreeError::BadPath { path: shown(path) }),
+            NodeKind::Directory => {
+                let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+                self.directory_mut(&names)?.head = Some((mode, stat.xattrs));
+                Ok(())
+            }
+            NodeKind::File => {
+                let mut file = match self.must_find(path)? {
+                    Found::Virtual(Child::File(file)) => Arc::clone(file),
+                    found => Arc::new(self.file_as_is(path, found)?),
+                };
+                Arc::make_mut(&mut file).mode = mode;
+                self.put(path, Child::File(file))
+            }
+        }
+    }
+
+    fn file_as_is(&self, path: &[u8], found: Found<'_>) -> Result<File> {
+        let entry = self.entry_found(found)?;
+        let Node::File(node) = entry.node else { return Err(TreeError::BadPath { path: shown(path) }) };
+        Ok(File {
+            mode: node.mode,
+            xattrs: node.xattrs,
+            modified: entry.modified,
+            link: entry.link,
+            kept: node.extents,
+            tail: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Putting things into a virtual tree that come from elsewhere: with all their attributes, and without
+//! holding their content in memory.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+
+use crate::content::ContentWriter;
+use crate::error::{Result as StoreResult, StoreError};
+use crate::id::NodeId;
+use crate::node::{MODE_BITS, NodeRef, is_valid_target};
+use crate::page::EntryTime;
+use crate::record::Kind;
+use crate::references_of::{ObjectId, references_of};
+use crate::snapshot::Timestamp;
+use crate::tree::{Entry, Node, path_names};
+
+use super::commit::{file_reference, symlink_reference};
+use super::{Attributes, Child, File, Result, Staging, TreeError, VirtualTree, shown};
+
+impl VirtualTree {
+    /// Puts a file whose content is streamed: memory does not grow with its size.
+    pub fn put_file(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        content: &mut dyn Read,
+        attributes: Attributes,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let staging = self.staging()?;
+        let mut writer = ContentWriter::new(&staging.batch);
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let len = match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(len) => len,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(source) => return Err(TreeError::Content { path: shown(path), source }),
+            };
+            writer.push(&buffer[..len])?;
+        }
+        let file = File {
+            mode: attributes.mode & MODE_BITS,
+            xattrs: attributes.xattrs,
+            modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
+            link: attributes.link,
+            kept: writer.finish()?,
+            tail: Vec::new(),
+        };
+        self.put(path, Child::File(Arc::new(file)))
+    }
+
+    /// Makes a directory, or changes the attributes of one that is there.
+    pub fn put_directory(&mut self, path: impl AsRef<[u8]>, attributes: Attributes) -> Result<()> {
+        let path = path.as_ref();
+        let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+        let directory = self.directory_mut(&names)?;
+        directory.head = Some((attributes.mode & MODE_BITS, attributes.xattrs));
+        if attributes.modified.is_some() {
+            directory.modified = attributes.modified;
+        }
+        Ok(())
+    }
+
+    /// Puts a symlink with a time.
+    pub fn put_symlink(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        target: impl Into<Vec<u8>>,
+        modified: Option<Timestamp>,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let target: Vec<u8> = target.into();
+        if !is_valid_target(&target) {
+            return Err(TreeError::BadPath { path: shown(&target) });
+        }
+        self.check_replaceable(path, false)?;
+        let modified = modified.unwrap_or_else(Timestamp::now);
+        self.put(path, Child::Symlink { target: target.into(), modified })
+    }
+
+    /// Puts an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
+    /// directory with all it holds.
+    pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
+        self.check_live(path.as_ref(), &entry.node)?;
+        let time = match (&entry.node, entry.modified) {
+            (Node::Directory(node), _) => node.times.map_or(EntryTime::Unknown, EntryTime::Directory),
+            (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
+            (_, None) => EntryTime::Unknown,
+        };
+        let reference = match &entry.node {
+            Node::Directory(node) => NodeRef::Directory(node.id).encode(),
+            Node::File(node) => file_reference(&node.encode(), |node| Ok(NodeId::of(node)))?,
+            Node::Symlink(node) => symlink_reference(&node.encode(), |node| Ok(NodeId::of(node)))?,
+        };
+        let child = Child::Stored { reference: reference.into(), time: time.encode().into() };
+        self.put(path.as_ref(), child)
+    }
+
+    /// What is live when it becomes part of this tree is kept for it. What a collection has condemned before
+    /// may be gone by the time the tree is committed.
+    fn check_live(&self, path: &[u8], node: &Node) -> StoreResult<()> {
+        let objects: Vec<ObjectId> = match node {
+            Node::Directory(node) => {
+                node.times.iter().chain([&node.id]).map(|id| (Kind::Node, *id.as_bytes())).collect()
+            }
+            Node::File(node) => {
+                let mut objects = Vec::new();
+                references_of(node.encode(), &mut |object| objects.push(object))
+                    .map_err(|source| StoreError::Undecodable { what: "a file".to_owned(), source })?;
+                objects
+            }
+            Node::Symlink(_) => Vec::new(),
+        };
+        let index = &self.store.inner.index;
+        let txn = index.read()?;
+        for (kind, id) in objects {
+            if index.live(&txn, kind, &id)?.is_none() {
+                let what = shown(path);
+                return Err(StoreError::Refused(format!(
+                    "what is to become `{what}` was given up meanwhile"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn staging(&mut self) -> StoreResult<Arc<Staging>> {
+        if let Some(staging) = &self.staging {
+            return Ok(Arc::clone(staging));
+        }
+        let staging = Arc::new(Staging { batch: self.store.batch()?, turn: Mutex::default() });
+        self.staging = Some(Arc::clone(&staging));
+        Ok(staging)
+    }
+}

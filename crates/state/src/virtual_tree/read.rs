@@ -1,0 +1,256 @@
+//! Reading a virtual tree: what is changed from memory, everything else from the store.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Result as StoreResult, StoreError};
+use crate::id::NodeId;
+use crate::node::{Extent, NodeKind, NodeRef, SymlinkNode, Xattrs};
+use crate::page::EntryTime;
+use crate::tree::{Entry, Node, path_names};
+
+use super::{
+    Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree, shown,
+    stored_directory,
+};
+
+impl VirtualTree {
+    /// The content of a file.
+    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        self.read_range(path, 0, u64::MAX)
+    }
+
+    /// Up to `len` bytes of a file from `offset`.
+    pub fn read_range(&self, path: impl AsRef<[u8]>, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let found = self.must_find(path)?;
+        if let Found::Virtual(Child::File(file)) = &found {
+            return self.read_file(file, offset, len);
+        }
+        match self.entry_found(found)?.node {
+            Node::File(node) => Ok(self.store.read_extents(&node.extents, offset, len)?),
+            Node::Directory(_) => Err(TreeError::IsADirectory { path: shown(path) }),
+            Node::Symlink(_) => Err(TreeError::BadPath { path: shown(path) }),
+        }
+    }
+
+    fn read_file(&self, file: &File, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let mut out = self.content_of(&file.kept, offset, len)?;
+        let kept: u64 = file.kept.iter().map(Extent::len).sum();
+        let from = offset.saturating_sub(kept).min(file.tail.len() as u64) as usize;
+        let left = len.saturating_sub(out.len() as u64);
+        let to = from + usize::try_from(left).unwrap_or(usize::MAX).min(file.tail.len() - from);
+        if offset.saturating_add(len) > kept {
+            out.extend_from_slice(&file.tail[from..to]);
+        }
+        Ok(out)
+    }
+
+    /// Reads chunks, some of which may still wait to be committed.
+    pub(super) fn content_of(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
+        match &self.staging {
+            Some(staging) => Ok(staging.batch.read_extents(extents, offset, len)?),
+            None => Ok(self.store.read_extents(extents, offset, len)?),
+        }
+    }
+
+    /// Where a symlink points.
+    pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let found = self.must_find(path)?;
+        if let Found::Virtual(Child::Symlink { target, .. }) = &found {
+            return Ok(target.to_vec());
+        }
+        match self.entry_found(found)?.node {
+            Node::Symlink(link) => Ok(link.target),
+            _ => Err(TreeError::BadPath { path: shown(path) }),
+        }
+    }
+
+    /// The names in a directory, sorted.
+    pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<VirtualEntry>> {
+        let path = path.as_ref();
+        let not_a_directory = || TreeError::NotADirectory { path: shown(path) };
+        let (base, edits) = match self.must_find(path)? {
+            Found::Root(directory) => (directory.base, Some(&directory.edits)),
+            Found::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
+            found => match self.entry_found(found)?.node {
+                Node::Directory(node) => (node.times.map(|times| (node.id, times)), None),
+                _ => return Err(not_a_directory()),
+            },
+        };
+        let mut names: BTreeMap<Vec<u8>, NodeKind> = BTreeMap::new();
+        if let Some((id, times)) = base {
+            self.store.for_each_leaf(id, Some(times), &mut |page, _| {
+                for at in 0..page.len() {
+                    let kind = page
+                        .node_ref(at)
+                        .map(|reference| reference.kind())
+                        .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
+                    names.insert(page.name(at).to_vec(), kind);
+                }
+                Ok(())
+            })?;
+        }
+        for (name, edit) in edits.into_iter().flatten() {
+            match edit {
+                Some(child) => drop(names.insert(name.to_vec(), self.kind_of(child)?)),
+                None => drop(names.remove(&name[..])),
+            }
+        }
+        Ok(names.into_iter().map(|(name, kind)| VirtualEntry { name, kind }).collect())
+    }
+
+    /// What is at `path`.
+    pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Stat> {
+        let found = self.must_find(path.as_ref())?;
+        self.stat_found(found)
+    }
+
+    /// Whether anything is at `path`.
+    pub fn exists(&self, path: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.find(path.as_ref())?.is_some())
+    }
+
+    pub(super) fn must_find(&self, path: &[u8]) -> Result<Found<'_>> {
+        self.find(path)?.ok_or_else(|| TreeError::NotFound { path: shown(path) })
+    }
+
+    pub(super) fn find(&self, path: &[u8]) -> Result<Option<Found<'_>>> {
+        let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+        let mut directory = &*self.root;
+        let mut names = names.into_iter();
+        let Some(mut name) = names.next() else { return Ok(Some(Found::Root(directory))) };
+        loop {
+            match directory.edits.get(name) {
+                Some(None) => return Ok(None),
+                Some(Some(child)) => match (child, names.next()) {
+                    (Child::Stored { reference, time }, Some(next)) => {
+                        return match stored_directory(reference, time)?.and_then(|below| below.base) {
+                            Some((id, times)) => self.find_stored(id, Some(times), next, names),
+                            None => Ok(None),
+                        };
+                    }
+                    (child, None) => return Ok(Some(Found::Virtual(child))),
+                    (Child::Directory(below), Some(next)) => {
+                        directory = below;
+                        name = next;
+                    }
+                    (_, Some(_)) => return Ok(None),
+                },
+                None => {
+                    let Some((id, times)) = directory.base else { return Ok(None) };
+                    return self.find_stored(id, Some(times), name, names);
+                }
+            }
+        }
+    }
+
+    /// Follows names below a directory of the store.
+    fn find_stored<'a>(
+        &self,
+        mut id: NodeId,
+        mut times: Option<NodeId>,
+        mut name: &'a [u8],
+        mut names: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Option<Found<'_>>> {
+        let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
+        loop {
+            let Some((page, time_page, at)) = self.store.find_entry(id, times, name)? else {
+                return Ok(None);
+            };
+            let Some(next) = names.next() else {
+                let entry = self.store.decode_entry(&page, time_page.as_deref(), at)?;
+                return Ok(Some(Found::Stored(entry)));
+            };
+            let NodeRef::Directory(below) = page.node_ref(at).map_err(wrong)? else { return Ok(None) };
+            (id, name) = (below, next);
+            times = match time_page {
+                Some(page) if at < page.len() => match page.time(at).map_err(wrong)? {
+                    EntryTime::Directory(times) => Some(times),
+                    _ => None,
+                },
+                _ => None,
+            };
+        }
+    }
+
+    pub(super) fn stored_entry(&self, reference: &[u8], time: &[u8]) -> StoreResult<Entry> {
+        let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
+        let reference = NodeRef::decode(reference).map_err(wrong)?;
+        self.store.entry_of(b"", reference, EntryTime::decode(time).map_err(wrong)?)
+    }
+
+    /// What was found, as the store would give it; only for what the store has.
+    pub(super) fn entry_found(&self, found: Found<'_>) -> Result<Entry> {
+        match found {
+            Found::Stored(entry) => Ok(entry),
+            Found::Virtual(Child::Stored { reference, time }) => Ok(self.stored_entry(reference, time)?),
+            Found::Virtual(Child::Symlink { target, modified }) => Ok(Entry {
+                name: Vec::new(),
+                node: Node::Symlink(SymlinkNode { target: target.to_vec() }),
+                modified: Some(*modified),
+                link: None,
+            }),
+            Found::Root(_) | Found::Virtual(Child::Directory(_)) => {
+                Err(TreeError::IsADirectory { path: String::new() })
+            }
+            Found::Virtual(Child::File(_)) => Err(TreeError::NotADirectory { path: String::new() }),
+        }
+    }
+
+    pub(super) fn kind_of(&self, child: &Child) -> StoreResult<NodeKind> {
+        Ok(match child {
+            Child::Directory(_) => NodeKind::Directory,
+            Child::File(_) => NodeKind::File,
+            Child::Symlink { .. } => NodeKind::Symlink,
+            Child::Stored { reference, .. } => NodeRef::decode(reference)
+                .map_err(|source| StoreError::Undecodable { what: "an entry".to_owned(), source })?
+                .kind(),
+        })
+    }
+
+    pub(super) fn stat_found(&self, found: Found<'_>) -> Result<Stat> {
+        let directory = |directory: &Directory| -> Result<Stat> {
+            let stored = match directory.base {
+                Some((id, times)) => Some(self.store.directory(id, Some(times))?),
+                None => None,
+            };
+            let modified = directory.modified.or(stored.as_ref().and_then(|(_, modified)| *modified));
+            let (mode, xattrs) = match (&directory.head, stored) {
+                (Some(head), _) => head.clone(),
+                (None, Some((node, _))) => (node.mode, node.xattrs),
+                (None, None) => (NEW_DIRECTORY, Xattrs::new()),
+            };
+            Ok(Stat { kind: NodeKind::Directory, mode, size: 0, modified, link: None, xattrs })
+        };
+        match found {
+            Found::Root(root) => directory(root),
+            Found::Virtual(Child::Directory(below)) => directory(below),
+            Found::Virtual(Child::File(file)) => Ok(Stat {
+                kind: NodeKind::File,
+                mode: file.mode,
+                size: file.size(),
+                modified: file.modified,
+                link: file.link,
+                xattrs: file.xattrs.clone(),
+            }),
+            found => {
+                let entry = self.entry_found(found)?;
+                let size = if entry.node.kind() == NodeKind::Directory { 0 } else { entry.node.size() };
+                let xattrs = match &entry.node {
+                    Node::File(node) => node.xattrs.clone(),
+                    Node::Directory(node) => node.xattrs.clone(),
+                    Node::Symlink(_) => Xattrs::new(),
+                };
+                Ok(Stat {
+                    kind: entry.node.kind(),
+                    mode: entry.node.mode(),
+                    size,
+                    modified: entry.modified,
+                    link: entry.link,
+                    xattrs,
+                })
+            }
+        }
+    }
+}
