@@ -328,6 +328,12 @@ fn split(path: &[u8]) -> Result<Option<ParentAndName<'_>>> {
     Ok(names.pop().map(|name| (names, name)))
 }
 
+/// How an entry of the store refers to its node.
+fn stored_kind(reference: &[u8]) -> StoreResult<NodeRef<'_>> {
+    NodeRef::decode(reference)
+        .map_err(|source| StoreError::Undecodable { what: "an entry".to_owned(), source })
+}
+
 fn stored_directory(reference: &[u8], time: &[u8]) -> StoreResult<Option<Directory>> {
     let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
     match (NodeRef::decode(reference).map_err(wrong)?, EntryTime::decode(time).map_err(wrong)?) {

@@ -1,5 +1,6 @@
 //! Reading files that others may be writing.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -133,7 +134,7 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
     }
     let mut writer = ContentWriter::new(batch);
     let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; size.min(BUFFER as u64) as usize];
     let mut at = 0;
     while at < size {
         let data = if sparse { next_data(file, at, size)? } else { at };
@@ -154,21 +155,29 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
     Ok(writer.finish()?)
 }
 
+thread_local! {
+    /// Room for a small file. Most files are small: making it anew for each would take longer than reading them.
+    static SMALL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>, ReadError> {
-    let mut content = vec![0; size];
-    let mut at = 0;
-    while at < size {
-        match pread(file, &mut content[at..], at as u64)? {
-            0 => break,
-            len => at += len,
+    SMALL.with_borrow_mut(|room| {
+        if room.len() < size {
+            room.resize(WHOLE_MAX, 0);
         }
-    }
-    content.truncate(at);
-    if content.is_empty() {
-        return Ok(Vec::new());
-    }
-    let chunk = batch.put_chunk(&content)?;
-    Ok(vec![Extent::Data { len: content.len() as u64, chunk }])
+        let mut at = 0;
+        while at < size {
+            match pread(file, &mut room[at..size], at as u64)? {
+                0 => break,
+                len => at += len,
+            }
+        }
+        if at == 0 {
+            return Ok(Vec::new());
+        }
+        let chunk = batch.put_chunk(&room[..at])?;
+        Ok(vec![Extent::Data { len: at as u64, chunk }])
+    })
 }
 
 fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<u64, Errno> {

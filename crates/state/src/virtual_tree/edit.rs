@@ -3,30 +3,38 @@
 use std::sync::Arc;
 
 use crate::content;
-use crate::node::{MODE_BITS, NodeKind, Xattrs};
+use crate::node::{MODE_BITS, NodeKind, NodeRef, Xattrs};
 use crate::snapshot::Timestamp;
 use crate::tree::{Node, path_names};
 
-use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, shown, split};
+use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, shown, split, stored_kind};
 
 impl VirtualTree {
     /// Writes a whole file, making missing parents. An existing file keeps its mode and attributes.
     pub fn write(&mut self, path: impl AsRef<[u8]>, content: impl Into<Vec<u8>>) -> Result<()> {
         let path = path.as_ref();
-        let (mode, xattrs) = match self.find(path)? {
-            Some(found) => {
-                let stat = self.stat_found(found)?;
-                match stat.kind {
-                    NodeKind::Directory => return Err(TreeError::IsADirectory { path: shown(path) }),
-                    NodeKind::File => (stat.mode, stat.xattrs),
-                    NodeKind::Symlink => (NEW_FILE, Xattrs::new()),
+        let is_a_directory = || TreeError::IsADirectory { path: shown(path) };
+        let Some((parent, name)) = split(path)? else { return Err(is_a_directory()) };
+        let store = self.store.clone();
+        // The way down is walked once: what is there is asked of the directory that is going to change.
+        let directory = self.directory_mut(&parent)?;
+        let (mode, xattrs) = match directory.child(&store, name)? {
+            Some(Child::Directory(_)) => return Err(is_a_directory()),
+            Some(Child::File(file)) => (file.mode, file.xattrs.clone()),
+            Some(Child::Stored { reference, .. }) => match stored_kind(&reference)? {
+                NodeRef::Directory(_) => return Err(is_a_directory()),
+                NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => (NEW_FILE, Xattrs::new()),
+                file => {
+                    let file = store.file(file)?;
+                    (file.mode, file.xattrs)
                 }
-            }
-            None => (NEW_FILE, Xattrs::new()),
+            },
+            Some(Child::Symlink { .. }) | None => (NEW_FILE, Xattrs::new()),
         };
         let modified = Some(Timestamp::now());
         let file = File { mode, xattrs, modified, link: None, kept: Vec::new(), tail: content.into() };
-        self.put(path, Child::File(Arc::new(file)))
+        directory.put(name, Child::File(Arc::new(file)));
+        Ok(())
     }
 
     /// Adds to the end of a file, making it if it is not there. Costs what is added, not what exists.

@@ -10,7 +10,7 @@ use crate::tree::{Entry, Node, path_names};
 
 use super::{
     Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree, shown,
-    stored_directory,
+    stored_directory, stored_kind,
 };
 
 impl VirtualTree {
@@ -203,9 +203,7 @@ impl VirtualTree {
             Child::Directory(_) => NodeKind::Directory,
             Child::File(_) => NodeKind::File,
             Child::Symlink { .. } => NodeKind::Symlink,
-            Child::Stored { reference, .. } => NodeRef::decode(reference)
-                .map_err(|source| StoreError::Undecodable { what: "an entry".to_owned(), source })?
-                .kind(),
+            Child::Stored { reference, .. } => stored_kind(reference)?.kind(),
         })
     }
 
