@@ -112,7 +112,9 @@ impl MountError {
                 "make the directory first"
             }
             Self::AlreadyMounted { .. } => "use it, or unmount it first",
-            Self::Busy { .. } => "close what is open below it (`fuser -vm DIR` lists who), or detach it",
+            Self::Busy { .. } => {
+                "close what is open below it (`fuser -vm DIR` lists who), or detach it (`workspace umount --lazy`)"
+            }
             Self::Daemon { hint, .. } => return hint.clone(),
             _ => return None,
         };

@@ -75,7 +75,7 @@ pub(crate) struct Diff {
 /// Make a directory what a snapshot holds
 ///
 /// A directory that was checked out before is brought from one snapshot to the other by writing only what differs. Local
-/// edits are refused unless forced. An interrupted checkout goes on when it is run again.
+/// edits in the way are refused unless forced; elsewhere they stay. An interrupted checkout goes on when it is run again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -17,6 +17,7 @@ struct Report {
     unchanged: u64,
     bytes: u64,
     resumed: bool,
+    already: bool,
 }
 
 pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
@@ -25,9 +26,10 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
     let options = CheckoutOptions { force: args.force, keep_set_id: args.keep_set_id, sync: args.sync };
     let report = checkout(&store, &snapshot, &args.directory, &options, &context.progress)?;
     if context.output.json() {
-        let CheckoutReport { written, removed, unchanged, bytes, resumed, .. } = report;
+        let CheckoutReport { written, removed, unchanged, bytes, resumed, already, .. } = report;
         let id = snapshot.id;
-        context.output.record(&Report { snapshot: id, written, removed, unchanged, bytes, resumed })?;
+        let report = Report { snapshot: id, written, removed, unchanged, bytes, resumed, already };
+        context.output.record(&report)?;
     } else {
         print_stderr(&summary(&report));
     }
@@ -35,6 +37,9 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
 }
 
 fn summary(report: &CheckoutReport) -> String {
+    if report.already {
+        return "already there; local changes, if any, were left alone (--force undoes them)".to_owned();
+    }
     let resumed = if report.resumed { "finished what was interrupted: " } else { "" };
     format!(
         "{resumed}wrote {} ({}), removed {}",

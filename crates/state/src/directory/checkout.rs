@@ -12,7 +12,7 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 use super::error::{Context, DirectoryError, Result};
-use super::state::{Held, Known};
+use super::state::Known;
 use super::switch::Switch;
 
 /// How a snapshot is checked out.
@@ -39,6 +39,9 @@ pub struct CheckoutReport {
     pub bytes: u64,
     /// Whether this went on with a checkout that had been interrupted.
     pub resumed: bool,
+    /// Whether the directory was known to hold the snapshot, so that nothing was done. Local changes were not
+    /// looked for; with force they would have been undone.
+    pub already: bool,
 }
 
 /// A tree with its times.
@@ -63,11 +66,13 @@ pub fn checkout(
     // From here on, a collection leaves alone what the two trees hold.
     let _guard = store.guard()?;
     let target: Ids = (snapshot.tree.root(), snapshot.times);
-    let held = known.held()?;
+    // In an empty directory nothing is left of what it held: all of it is written anew.
+    let is_empty = is_empty(&root).on("list", &known.path)?;
+    let held = if is_empty { None } else { known.held(&root)? };
     let mut from: Option<Ids> =
         held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
     known.has_usable_index()?;
-    let foreign = held.is_none() && !is_empty(&root).on("list", &known.path)?;
+    let foreign = held.is_none() && !is_empty;
     if foreign && !options.force {
         return Err(DirectoryError::NotEmpty { directory: known.path });
     }
@@ -82,6 +87,8 @@ pub fn checkout(
     }
     if from != Some(target) || options.force {
         run(&switch(foreign), from, target, &mut report)?;
+    } else {
+        report.already = !report.resumed;
     }
     if options.sync {
         rustix::fs::syncfs(&root).on("sync", &known.path)?;
@@ -95,12 +102,7 @@ fn run(switch: &Switch<'_>, from: Option<Ids>, to: Ids, report: &mut CheckoutRep
         crate::pool::run(|| switch.check(from, to))?;
     }
     let ids = |(tree, times): Ids| (TreeId::from(tree), times);
-    let held = |tree: Option<Ids>, towards: Option<Ids>| Held {
-        path: known.path.to_string_lossy().into_owned(),
-        tree: tree.map(ids),
-        towards: towards.map(ids),
-    };
-    known.set_held(&held(from, Some(to)))?;
+    known.set_held(switch.root, from.map(ids), Some(ids(to)))?;
     failpoint::hit("checkout-started").on("check out into", &known.path)?;
     progress.begin("checking out", None);
     let done = crate::pool::run(|| switch.apply(from, to));
@@ -108,7 +110,7 @@ fn run(switch: &Switch<'_>, from: Option<Ids>, to: Ids, report: &mut CheckoutRep
     done?;
     switch.finish(report)?;
     failpoint::hit("checkout-applied").on("check out into", &known.path)?;
-    Ok(known.set_held(&held(Some(to), None))?)
+    known.set_held(switch.root, Some(ids(to)), None)
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

@@ -28,7 +28,7 @@ use super::ignores::{IGNORE_FILE, Ignores};
 use super::path::{open_directory, relative, shown};
 use super::read::{Read, ReadError, is_settled, looks, now, read_file};
 use super::stat_index::{Looks, StatEntry, StatRecord};
-use super::state::{Held, Known};
+use super::state::Known;
 
 /// How a directory is snapshotted.
 #[derive(Debug, Clone)]
@@ -150,11 +150,7 @@ pub fn snapshot_directory(
     known.update(&changed)?;
     let mut skipped = std::mem::take(&mut *scan.skipped.lock().unwrap_or_else(PoisonError::into_inner));
     skipped.sort_by(|a, b| a.path.cmp(&b.path));
-    known.set_held(&Held {
-        path: known.path.to_string_lossy().into_owned(),
-        tree: Some((snapshot.tree, snapshot.times)),
-        towards: None,
-    })?;
+    known.set_held(&root, Some((snapshot.tree, snapshot.times)), None)?;
     let counts = &scan.counts;
     Ok(SnapshotReport {
         snapshot,

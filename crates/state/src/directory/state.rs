@@ -1,11 +1,13 @@
 //! What the store knows about a directory outside it: which tree it holds, and the stat index.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{IoContext, Result as StoreResult};
+use crate::error::Result as StoreResult;
 use crate::id::{NodeId, TreeId};
 use crate::record::Kind;
 use crate::store::Store;
@@ -25,6 +27,9 @@ pub(super) struct Known<'s> {
 pub(super) struct Held {
     /// For people who look into the store.
     pub(super) path: String,
+    /// Device and inode: another directory at the same path holds something else.
+    #[serde(default)]
+    pub(super) directory: Option<(u64, u64)>,
     /// Tree and times; nothing for a directory that was empty.
     pub(super) tree: Option<(TreeId, NodeId)>,
     /// The tree that a checkout was on its way to. Files of both may be there.
@@ -44,14 +49,18 @@ impl<'s> Known<'s> {
         self.store.path().join("directories").join(name)
     }
 
-    /// What the directory holds, if its content is still in the store.
-    pub(super) fn held(&self) -> StoreResult<Option<Held>> {
+    /// What the directory, open as `root`, holds, if its content is still in the store.
+    pub(super) fn held(&self, root: &OwnedFd) -> Result<Option<Held>> {
         let Ok(text) = std::fs::read(self.file()) else { return Ok(None) };
         let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
+        if held.directory.is_some() && held.directory != Some(self.identity(root)?) {
+            return Ok(None);
+        }
         let index = &self.store.inner.index;
         let txn = index.read()?;
         for (tree, times) in held.tree.iter().chain(&held.towards) {
-            let live = |id: &[u8; 32]| index.live(&txn, Kind::Node, id).map(|found| found.is_some());
+            let live =
+                |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.live(&txn, Kind::Node, id)?.is_some()) };
             if !live(tree.as_bytes())? || !live(times.as_bytes())? {
                 return Ok(None);
             }
@@ -59,14 +68,26 @@ impl<'s> Known<'s> {
         Ok(Some(held))
     }
 
-    /// Remembers what the directory holds. Replaced in one step; not synced, because what it says can be
-    /// found out again by reading the files.
-    pub(super) fn set_held(&self, held: &Held) -> StoreResult<()> {
+    fn identity(&self, root: &OwnedFd) -> Result<(u64, u64)> {
+        let stat = fstat(root).on("stat", &self.path)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// Remembers what the directory, open as `root`, holds, and towards which tree it may be on its way.
+    /// Replaced in one step; not synced, because what it says can be found out again by reading the files.
+    pub(super) fn set_held(
+        &self,
+        root: &OwnedFd,
+        tree: Option<(TreeId, NodeId)>,
+        towards: Option<(TreeId, NodeId)>,
+    ) -> Result<()> {
+        let directory = Some(self.identity(root)?);
+        let held = Held { path: self.path.to_string_lossy().into_owned(), directory, tree, towards };
         let path = self.file();
         let new = path.with_extension(format!("{}", std::process::id()));
-        let text = serde_json::to_vec(held).unwrap_or_default();
-        std::fs::write(&new, text).at("write", &new)?;
-        std::fs::rename(&new, &path).at("rename", &new)
+        let text = serde_json::to_vec(&held).unwrap_or_default();
+        std::fs::write(&new, text).on("write", &new)?;
+        std::fs::rename(&new, &path).on("rename", &new)
     }
 
     /// Whether what the stat records refer to is still in the store. They all belong to the tree of the

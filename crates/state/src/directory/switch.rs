@@ -41,7 +41,7 @@ const TEMPORARY: &[u8] = b".workspace-new-";
 pub(super) struct Switch<'a> {
     store: &'a Store,
     pub(super) known: &'a Known<'a>,
-    root: &'a OwnedFd,
+    pub(super) root: &'a OwnedFd,
     pub(super) options: &'a CheckoutOptions,
     /// Whether a checkout may have been interrupted here, and have left files it was writing.
     may_have_leftovers: bool,

@@ -89,6 +89,56 @@ fn a_directory_comes_back_as_it_was() {
     assert_eq!(again.snapshot.tree, report.snapshot.tree);
 }
 
+/// What the store remembers of a directory is worth nothing once that directory is gone.
+#[test]
+fn a_directory_that_was_lost_is_written_anew() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    interesting_directory(&work);
+    let whole = describe(&work);
+    let first = snapshot(&store, &work).snapshot;
+    fs::write(work.join("another"), "file").unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    check_out(&store, &first, &work).unwrap();
+    for target in [&first, &second, &first] {
+        make_removable(&work);
+        fs::remove_dir_all(&work).unwrap();
+        check_out(&store, target, &work).unwrap();
+        assert_eq!(work.join("another").exists(), target.id == second.id);
+        assert_eq!(snapshot(&store, &work).snapshot.tree, target.tree);
+    }
+    make_removable(&work);
+    for entry in fs::read_dir(&work).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    check_out(&store, &first, &work).unwrap();
+    assert_eq!(describe(&work), whole, "emptied, then written");
+    // Moved away and replaced: not ours to write into.
+    fs::rename(&work, home.path().join("away")).unwrap();
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("theirs"), "keep").unwrap();
+    let refused = check_out(&store, &second, &work);
+    assert!(matches!(refused, Err(DirectoryError::NotEmpty { .. })), "{refused:?}");
+    assert_eq!(fs::read_dir(&work).unwrap().count(), 1);
+}
+
+/// Lets everything below be removed by whoever runs the tests.
+fn make_removable(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            make_removable(&path);
+        }
+    }
+}
+
 #[test]
 fn unchanged_files_are_not_read_again() {
     let (home, store) = new_store();
