@@ -24,7 +24,7 @@ Exit status:
   0  done
   1  failed; stderr says why and what to do
   2  the command line makes no sense
-  3  done with reservations: files were left out because they kept changing, or damage was found
+  3  done with reservations: left out files that changed or could not be read, or found damage
 
 Environment:
   WORKSPACE_STORE  the store, as with --store

@@ -9,7 +9,7 @@ use crate::time;
 ///
 /// Without a rule, all snapshots stay and only unreachable content goes. With rules, first the snapshots that no rule
 /// keeps are removed; what references point to always stays. Others may go on working meanwhile: what they still
-/// use is left for a later collection.
+/// use is left for a later collection, and so is for a minute what an interrupted command left behind.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

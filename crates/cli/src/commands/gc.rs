@@ -104,5 +104,9 @@ fn print(output: &mut Output, report: &GcReport, dry_run: bool) -> Result<()> {
         shown_bytes(report.freed_bytes),
         counted(report.packs_removed, "pack", "packs"),
         report.packs_rewritten
-    ))
+    ))?;
+    if report.freed_bytes == 0 && report.dead_bytes > 0 {
+        output.line("disk space comes back once most of a pack is not used")?;
+    }
+    Ok(())
 }
