@@ -114,16 +114,12 @@ impl Batch {
         Ok(id)
     }
 
+    /// What is known is in the batch for certain: whoever is told so may commit what refers to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
-        if !self.lock().known.insert((kind, *id)) {
+        if self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }
-        let done = self.put_unknown(kind, id, content);
-        if done.is_err() {
-            // Who tries again must not be told that it is there.
-            self.lock().known.remove(&(kind, *id));
-        }
-        done
+        self.put_unknown(kind, id, content)
     }
 
     fn put_unknown(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
@@ -131,6 +127,9 @@ impl Batch {
         if effort == Effort::None && content.len() <= INTERACTIVE_PLAIN {
             let mut state = self.lock();
             if state.objects.len() < UNCHECKED_MAX && state.unchecked == state.objects.len() {
+                if !state.known.insert((kind, *id)) {
+                    return Ok(());
+                }
                 if state.buffer.is_empty() {
                     state.buffer.reserve(STEP_USUAL);
                 }
@@ -149,6 +148,9 @@ impl Batch {
         let mut state = self.lock();
         if state.buffer.len() + encoded.len() > SPILL && !state.buffer.is_empty() {
             state = self.spill(state)?;
+        }
+        if !state.known.insert((kind, *id)) {
+            return Ok(());
         }
         let offset = state.buffer.len() as u32;
         state.buffer.extend_from_slice(&encoded);

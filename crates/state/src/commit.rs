@@ -599,14 +599,30 @@ impl Inner {
         Ok(())
     }
 
+    /// The log as it is now, at least up to `target`: everything committed so far rides along.
+    fn present_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
+        loop {
+            let reached = {
+                let txn = self.index.read()?;
+                let state = self.index.log_state(&txn)?;
+                state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
+            };
+            match self.log_file(reached.pack) {
+                // A collection has closed and removed it meanwhile. It was synced before the next one began.
+                Err(StoreError::Io { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotFound && self.has_moved_on(reached)? => {}
+                other => return Ok((reached, other?)),
+            }
+        }
+    }
+
+    fn has_moved_on(&self, from: LogEnd) -> Result<bool> {
+        let txn = self.index.read()?;
+        Ok(self.index.log_state(&txn)?.is_some_and(|state| state.pack > from.pack))
+    }
+
     fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
-        // Everything committed so far rides along.
-        let reached = {
-            let txn = self.index.read()?;
-            let state = self.index.log_state(&txn)?;
-            state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
-        };
-        let file = self.log_file(reached.pack)?;
+        let (reached, file) = self.present_log(target)?;
         failpoint::hit("log-sync")
             .and_then(|()| file.sync_data())
             .at("sync", &self.packs.path(reached.pack))?;

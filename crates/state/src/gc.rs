@@ -372,7 +372,8 @@ impl Inner {
         })?;
         // In the order they lie on disk.
         moves.sort_unstable_by_key(|(_, location)| *location);
-        moves.dedup_by_key(|(object, _)| *object);
+        // An object may be there twice, condemned and put anew: each copy moves.
+        moves.dedup();
         plan.moves = moves;
         Ok(plan)
     }

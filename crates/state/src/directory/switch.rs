@@ -130,6 +130,12 @@ impl<'a> Switch<'a> {
         Ok(())
     }
 
+    /// What the stat index knows about a directory, if that is what the old tree has there. A snapshot that was
+    /// interrupted leaves records of another tree.
+    fn record_of(&self, path: &[u8], from: Option<Ids>) -> Result<Option<StatRecord>> {
+        Ok(self.known.record(path)?.filter(|record| from == Some((record.node, record.times))))
+    }
+
     /// What is at a name, if anything is.
     fn stat(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<Option<Stat>> {
         match statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {

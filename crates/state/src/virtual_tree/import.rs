@@ -81,6 +81,12 @@ impl VirtualTree {
     /// Puts an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
     /// directory with all it holds.
     pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
+        if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
+            return Err(StoreError::Refused(
+                "a directory can only be put elsewhere with its times".to_owned(),
+            )
+            .into());
+        }
         self.check_live(path.as_ref(), &entry.node)?;
         let time = match (&entry.node, entry.modified) {
             (Node::Directory(node), _) => node.times.map_or(EntryTime::Unknown, EntryTime::Directory),

@@ -129,7 +129,6 @@ fn a_directory_that_was_lost_is_written_anew() {
 
 /// Lets everything below be removed by whoever runs the tests.
 fn make_removable(directory: &Path) {
-    use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -398,4 +397,71 @@ fn a_store_inside_its_directory_is_not_part_of_it() {
     let store = Store::open_or_create(home.path().join(".store")).unwrap();
     let report = snapshot(&store, home.path());
     assert_eq!((report.files, report.directories), (1, 0));
+}
+
+#[test]
+fn something_unknown_deep_in_a_directory_that_is_to_become_a_file_is_found_before_anything_is_done() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir_all(work.join("d/sub")).unwrap();
+    fs::write(work.join("d/sub/known"), "known").unwrap();
+    fs::write(work.join("a"), "one").unwrap();
+    let first = snapshot(&store, &work).snapshot;
+    fs::remove_dir_all(work.join("d")).unwrap();
+    fs::write(work.join("d"), "now a file").unwrap();
+    fs::write(work.join("a"), "two").unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    check_out(&store, &first, &to).unwrap();
+    fs::write(to.join("d/sub/mine"), "mine").unwrap();
+    let before = describe(&to);
+    let refused = check_out(&store, &second, &to);
+    assert!(matches!(refused, Err(DirectoryError::LocalEdits { .. })), "{refused:?}");
+    assert_eq!(before, describe(&to));
+    check_out(&store, &first, &to).unwrap();
+    assert!(to.join("d/sub/mine").exists());
+}
+
+/// A snapshot that ends between writing the stat records and saying what the directory holds leaves records
+/// of another tree than the one it is known to hold.
+#[test]
+fn stat_records_of_another_tree_are_not_believed() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir_all(&work).unwrap();
+    fs::write(work.join("edited"), "original").unwrap();
+    fs::write(work.join("other"), "one").unwrap();
+    let first = snapshot(&store, &work).snapshot;
+    fs::write(work.join("other"), "two").unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    check_out(&store, &first, &work).unwrap();
+    fs::write(work.join("edited"), "my edit").unwrap();
+    // Long enough for the edit to be trusted once it was read.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let held = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
+    let blocked = held.with_extension(std::process::id().to_string());
+    fs::create_dir(&blocked).unwrap();
+    snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet).unwrap_err();
+    fs::remove_dir(&blocked).unwrap();
+    check_out(&store, &second, &work).unwrap();
+    let last = snapshot(&store, &work).snapshot;
+    let stored = store.restore(&last.id).unwrap().read("edited").unwrap();
+    assert_eq!(stored, fs::read(work.join("edited")).unwrap());
+}
+
+#[test]
+fn a_directory_that_stays_for_what_is_unknown_in_it_keeps_its_mode() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir_all(work.join("d")).unwrap();
+    fs::write(work.join("d/known"), "known").unwrap();
+    let first = snapshot(&store, &work).snapshot;
+    fs::remove_dir_all(work.join("d")).unwrap();
+    fs::write(work.join("x"), "x").unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    check_out(&store, &first, &to).unwrap();
+    fs::write(to.join("d/mine"), "mine").unwrap();
+    fs::set_permissions(to.join("d"), fs::Permissions::from_mode(0o555)).unwrap();
+    check_out(&store, &second, &to).unwrap();
+    assert_eq!(fs::metadata(to.join("d")).unwrap().permissions().mode() & 0o7777, 0o555);
+    fs::set_permissions(to.join("d"), fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use workspace_state::{
-    CheckoutOptions, Expect, GcOptions, NewSnapshot, Quiet, Retention, Snapshot, SnapshotId, Store,
-    StoreError, Timestamp, Tree, checkout, snapshot_directory,
+    CheckoutOptions, Expect, GcOptions, NewSnapshot, Quiet, Retention, Snapshot, SnapshotId, SnapshotOptions,
+    Store, StoreError, Timestamp, Tree, checkout, snapshot_directory,
 };
 
 use crate::child::{Player, say, text, wait_for_parent};
@@ -525,7 +525,7 @@ fn a_checkout_whose_tree_was_collected_starts_anew() {
     let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
     checkout(&store, &second, &out, &force, &Quiet).unwrap();
     assert_eq!(fs::read(out.join("sub/file")).unwrap(), b"second");
-    let options = workspace_state::SnapshotOptions { new: NewSnapshot::default(), ignore: true };
+    let options = SnapshotOptions { new: NewSnapshot::default(), ignore: true };
     let again = snapshot_directory(&store, &out, options, &Quiet).unwrap().snapshot;
     assert_eq!(again.tree, second.tree);
     assert_sound(&store);
@@ -550,5 +550,33 @@ fn what_a_killed_writer_left_is_removed_when_it_is_old() {
     assert!(report.freed_bytes > 4 * MIB as u64 && pack_bytes(&path) < 4 * MIB as u64, "{report:?}");
     assert!(!path.join("packs/000000ff.new").exists());
     assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), b"kept");
+    assert_sound(&store);
+}
+
+/// An object that is condemned for someone who holds it, and was put anew by another commit, is there twice.
+#[test]
+fn a_living_copy_beside_a_condemned_one_is_kept() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("file"), "content").unwrap();
+    let take = |seconds: u64, text: &str| {
+        for path in [work.join("file"), work.clone()] {
+            let time = std::time::UNIX_EPOCH + Duration::from_secs(seconds);
+            fs::File::open(path).unwrap().set_modified(time).unwrap();
+        }
+        let options = SnapshotOptions { new: message(text), ..SnapshotOptions::default() };
+        snapshot_directory(&store, &work, options, &Quiet).unwrap().snapshot
+    };
+    take(1000, "kept");
+    let first = take(2000, "first");
+    store.remove_snapshots(&[first.id]).unwrap();
+    let held = store.empty_tree().unwrap();
+    collect(&store);
+    // The long message makes the log a pack worth rewriting.
+    let again = take(2000, &"m".repeat(6 * MIB));
+    assert_eq!(first.times, again.times);
+    collect(&store);
+    drop(held);
     assert_sound(&store);
 }

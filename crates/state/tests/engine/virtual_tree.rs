@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use workspace_state::{NodeKind, Store, TreeError, VirtualTree};
+use workspace_state::{NodeKind, Store, StoreError, Tree, TreeError, VirtualTree};
 
 use crate::support::{message, new_store};
 
@@ -353,4 +353,15 @@ fn appending_to_a_stored_file_cuts_where_writing_at_once_cuts() {
         assert_eq!(streamed.read("f").unwrap(), noise);
         assert_eq!(once.tree_id().unwrap(), streamed.tree_id().unwrap(), "streamed, split at {split}");
     }
+}
+
+#[test]
+fn a_directory_without_times_is_not_put_elsewhere() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("d/file", "content").unwrap();
+    let first = tree.commit(message("first")).unwrap();
+    let entry = Tree::open(&store, first.tree, None).unwrap().entry("d").unwrap().unwrap();
+    let refused = store.empty_tree().unwrap().graft("copy", &entry);
+    assert!(matches!(refused, Err(TreeError::Store(StoreError::Refused(_)))), "{refused:?}");
 }

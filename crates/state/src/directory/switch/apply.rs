@@ -42,7 +42,7 @@ impl Switch<'_> {
         self.limit(path, depth)?;
         let (fd, _) = open_as_owner(self.root, path, WRITE).on("open", &self.shown(path))?;
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, ids(Some(to)))?);
-        let record = self.known.record(path)?;
+        let record = self.record_of(path, from)?;
         let mode = fstat(&fd).on("stat", &self.shown(path))?.st_mode as u16 & 0o7777;
         if mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::from_raw_mode(u32::from(mode | 0o700))).on("change", &self.shown(path))?;

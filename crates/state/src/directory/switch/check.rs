@@ -60,7 +60,7 @@ impl Switch<'_> {
         to: Option<Ids>,
     ) -> Result<()> {
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, to)?);
-        let record = self.known.record(path)?;
+        let record = self.record_of(path, from)?;
         let place = Place { fd, path, depth, record: record.as_ref() };
         let mut changed = pairs(&old, &new);
         changed.retain(|pair| !pair.is_same());
@@ -104,13 +104,30 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Whether the directory on disk holds something its tree does not.
+    /// Whether the directory on disk holds, at any depth, something its tree does not.
     fn has_unknown(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
         let (fd, lent) = open_as_owner(self.root, path, READ).on("open", &self.shown(path))?;
-        let known = Listing::of(self.store, ids(tree))?;
-        let names = self.names(&fd, path);
+        let found = self.finds_unknown(&fd, path, tree);
         self.give_back(&fd, path, lent)?;
-        Ok(names?.iter().any(|name| !known.has(name)))
+        found
+    }
+
+    fn finds_unknown(&self, fd: &OwnedFd, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
+        let known = Listing::of(self.store, ids(tree))?;
+        for name in self.names(fd, path)? {
+            let Some(raw) = known.get(&name) else { return Ok(true) };
+            let here = join(path, &name);
+            let Some(stat) = self.stat(fd, &here, &name)? else { continue };
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                continue;
+            }
+            let entry = self.entry(raw)?;
+            let below = if let Node::Directory(node) = &entry.node { Some(node) } else { None };
+            if self.has_unknown(&here, below)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether what is on disk is what the tree says, times aside.

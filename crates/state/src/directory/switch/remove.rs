@@ -43,7 +43,9 @@ impl Switch<'_> {
                 self.removed.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
-            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                fchmod(&below, Mode::from_raw_mode(stat.st_mode & 0o7777)).on("change", &self.shown(here))
+            }
             Err(error) => Err(error).on("remove", &self.shown(here)),
         }
     }
