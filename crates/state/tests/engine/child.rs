@@ -34,6 +34,7 @@ fn plays_its_role() {
         "commit-forever" => crate::race::commit_forever(&arguments),
         "read-and-commit" => crate::recent::read_and_commit(&arguments),
         "fill-disk" => crate::disk_full::fill_disk(&arguments),
+        "stream-twice" => crate::disk_full::stream_twice(&arguments),
         "fail-once" => crate::disk_full::fail_once(&arguments),
         "open-full" => crate::disk_full::open_full(&arguments),
         "check-out-full" => crate::disk_full::check_out_full(&arguments),

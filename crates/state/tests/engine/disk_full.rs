@@ -395,3 +395,38 @@ fn a_store_opens_and_reads_where_no_byte_is_left() {
     let home = tempfile::tempdir().unwrap();
     Player::run(mounting("open-full", &[text(&home.path().join("disk"))])).finish().assert_success();
 }
+
+/// Role: two clones stream the same content into the chunks they share, and one write fails.
+pub(crate) fn stream_twice(arguments: &[&str]) {
+    let [home] = arguments else { panic!("directory") };
+    let store = Store::open_or_create(home).unwrap();
+    let attributes = || Attributes { mode: 0o644, ..Attributes::default() };
+    let mut first = store.empty_tree().unwrap();
+    first.put_file("small", &mut &b"small"[..], attributes()).unwrap();
+    let content = noise(5, 12 * MIB);
+    let (both, trees) = (std::sync::Barrier::new(2), [first.clone(), first.clone()]);
+    std::thread::scope(|scope| {
+        for mut tree in trees {
+            let (store, content, both) = (&store, &content, &both);
+            scope.spawn(move || {
+                both.wait();
+                let put = tree.put_file("big", &mut content.as_slice(), attributes());
+                if let Ok(taken) = put.and_then(|()| tree.commit(message("big"))) {
+                    let found = store.restore(&taken.id).unwrap().read("big");
+                    assert!(found.is_ok_and(|found| found == *content), "acknowledged and not there");
+                }
+            });
+        }
+    });
+    assert_sound(&store);
+}
+
+/// Who is told that a chunk is known may commit what refers to it, whatever becomes of the one who brought it.
+#[test]
+fn a_chunk_whose_write_failed_is_not_known_to_others() {
+    for round in 0..8 {
+        let home = tempfile::tempdir().unwrap();
+        let failpoint = format!("bulk-write=enospc@{}", round % 3 + 1);
+        Player::start_failing("stream-twice", &[text(home.path())], &failpoint).finish().assert_success();
+    }
+}
