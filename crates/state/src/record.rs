@@ -129,7 +129,7 @@ pub(crate) enum Effort {
     Thorough,
 }
 
-/// What is smaller than this has little to gain: zstd's level 2 takes longer than level 1 for nothing.
+/// What is smaller than this has nothing to gain: zstd's levels 1 and 2 make the same of it.
 const LITTLE: usize = 8 << 10;
 
 impl Effort {

@@ -27,9 +27,10 @@ pub(super) struct Known<'s> {
 pub(super) struct Held {
     /// For people who look into the store.
     pub(super) path: String,
-    /// Device and inode: another directory at the same path holds something else.
+    /// The directory's inode: another one at the same path holds something else. Not its device, which some
+    /// filesystems number anew with every mount.
     #[serde(default)]
-    pub(super) directory: Option<(u64, u64)>,
+    pub(super) inode: Option<u64>,
     /// Tree and times; nothing for a directory that was empty.
     pub(super) tree: Option<(TreeId, NodeId)>,
     /// The tree that a checkout was on its way to. Files of both may be there.
@@ -53,7 +54,7 @@ impl<'s> Known<'s> {
     pub(super) fn held(&self, root: &OwnedFd) -> Result<Option<Held>> {
         let Ok(text) = std::fs::read(self.file()) else { return Ok(None) };
         let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
-        if held.directory.is_some() && held.directory != Some(self.identity(root)?) {
+        if held.inode.is_some() && held.inode != Some(self.inode(root)?) {
             return Ok(None);
         }
         let index = &self.store.inner.index;
@@ -68,9 +69,8 @@ impl<'s> Known<'s> {
         Ok(Some(held))
     }
 
-    fn identity(&self, root: &OwnedFd) -> Result<(u64, u64)> {
-        let stat = fstat(root).on("stat", &self.path)?;
-        Ok((stat.st_dev, stat.st_ino))
+    fn inode(&self, root: &OwnedFd) -> Result<u64> {
+        Ok(fstat(root).on("stat", &self.path)?.st_ino)
     }
 
     /// Remembers what the directory, open as `root`, holds, and towards which tree it may be on its way.
@@ -81,8 +81,8 @@ impl<'s> Known<'s> {
         tree: Option<(TreeId, NodeId)>,
         towards: Option<(TreeId, NodeId)>,
     ) -> Result<()> {
-        let directory = Some(self.identity(root)?);
-        let held = Held { path: self.path.to_string_lossy().into_owned(), directory, tree, towards };
+        let inode = Some(self.inode(root)?);
+        let held = Held { path: self.path.to_string_lossy().into_owned(), inode, tree, towards };
         let path = self.file();
         let new = path.with_extension(format!("{}", std::process::id()));
         let text = serde_json::to_vec(&held).unwrap_or_default();
