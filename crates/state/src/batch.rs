@@ -52,6 +52,8 @@ struct State {
     bulk: Vec<BulkPack>,
     /// Writes into bulk packs that are under way.
     spilling: usize,
+    /// What a commit has on its way, see [`Batch::lend`].
+    lent: Option<Contents>,
 }
 
 /// An object and where it was put.
@@ -220,6 +222,33 @@ impl Batch {
 
     /// Ends collecting. A batch that has spilled puts its last part into its pack as well.
     pub(crate) fn finish(&self) -> Result<Contents> {
+        Ok(self.end_collecting()?.take_contents())
+    }
+
+    /// Ends collecting as [`Batch::finish`] does. Others go on reading what is handed out, and collecting,
+    /// until [`Batch::take_back`] or [`Batch::forget`] says how its commit ended.
+    pub(crate) fn lend(&self) -> Result<Contents> {
+        let mut state = self.end_collecting()?;
+        let contents = state.take_contents();
+        state.lent = Some(contents.clone());
+        Ok(contents)
+    }
+
+    /// The commit failed: the next one needs what was lent.
+    pub(crate) fn take_back(&self) {
+        let mut state = self.lock();
+        if let Some(contents) = state.lent.take() {
+            state.append(&contents.buffer, &contents.objects);
+            state.bulk.splice(0..0, contents.bulk);
+        }
+    }
+
+    /// What was lent is part of the store.
+    pub(crate) fn forget(&self) {
+        self.lock().lent = None;
+    }
+
+    fn end_collecting(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         if !state.bulk.is_empty() && !state.buffer.is_empty() {
             state = self.spill(state)?;
@@ -228,15 +257,7 @@ impl Batch {
             state = self.spilled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         self.drop_stored(&mut state)?;
-        let state = std::mem::take(&mut *state);
-        Ok(Contents { buffer: state.buffer, objects: state.objects, bulk: state.bulk })
-    }
-
-    /// Takes back what a commit that failed did not make part of the store, for the next one.
-    pub(crate) fn put_back(&self, contents: Contents) {
-        let mut state = self.lock();
-        state.append(&contents.buffer, &contents.objects);
-        state.bulk.splice(0..0, contents.bulk);
+        Ok(state)
     }
 
     /// Content whose chunks may be in the store or still in this batch.
@@ -251,17 +272,21 @@ impl Batch {
 
     fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let state = self.lock();
-        if let Some(object) = state.objects.iter().find(|object| object.kind == kind && object.id == *id) {
-            let at = object.offset as usize;
-            let record = &state.buffer[at..at + object.len as usize];
-            return record::open(record).map(Some).map_err(|source| StoreError::Undecodable {
-                what: "a record of this batch".to_owned(),
-                source,
-            });
-        }
-        for pack in &state.bulk {
-            if let Some(object) = pack.objects.iter().find(|object| object.kind == kind && object.id == *id) {
-                return self.store.inner.packs.read(pack.location(object), kind, id);
+        let lent = state.lent.as_ref().map(|lent| (&lent.buffer, &lent.objects, &lent.bulk));
+        for (buffer, objects, bulk) in lent.into_iter().chain([(&state.buffer, &state.objects, &state.bulk)])
+        {
+            if let Some(object) = find(objects, kind, id) {
+                let at = object.offset as usize;
+                let record = record::open(&buffer[at..at + object.len as usize]);
+                return record.map(Some).map_err(|source| StoreError::Undecodable {
+                    what: "a record of this batch".to_owned(),
+                    source,
+                });
+            }
+            for pack in bulk {
+                if let Some(object) = find(&pack.objects, kind, id) {
+                    return self.store.inner.packs.read(pack.location(object), kind, id);
+                }
             }
         }
         Ok(None)
@@ -272,7 +297,21 @@ impl Batch {
     }
 }
 
+fn find<'a>(objects: &'a [Placed], kind: Kind, id: &[u8; 32]) -> Option<&'a Placed> {
+    objects.iter().find(|object| object.kind == kind && object.id == *id)
+}
+
 impl State {
+    /// Everything collected; nothing is known any more.
+    fn take_contents(&mut self) -> Contents {
+        self.known.clear();
+        Contents {
+            buffer: std::mem::take(&mut self.buffer),
+            objects: std::mem::take(&mut self.objects),
+            bulk: std::mem::take(&mut self.bulk),
+        }
+    }
+
     /// Puts encoded records behind those in the buffer.
     fn append(&mut self, buffer: &[u8], objects: &[Placed]) {
         let base = self.buffer.len() as u32;

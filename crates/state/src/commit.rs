@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -169,17 +170,12 @@ impl Inner {
 
     /// Commits a group, lets the next begin, and syncs once for all who asked for it.
     fn lead(&self, mut group: Vec<Request>) {
-        let results = match self.commit_group(&mut group) {
+        let results = match catch_unwind(AssertUnwindSafe(|| self.commit_all(&mut group))) {
             Ok(results) => results,
-            Err(error) if group.len() == 1 => vec![Err(error)],
-            // Each alone, so that nobody fails for another.
-            Err(_) => group
-                .iter_mut()
-                .map(|request| {
-                    let mut results = self.commit_group(std::slice::from_mut(request))?;
-                    results.remove(0)
-                })
-                .collect(),
+            Err(panic) => {
+                self.give_up(&group);
+                resume_unwind(panic);
+            }
         };
         self.hand_over();
         let mut target = None;
@@ -205,6 +201,31 @@ impl Inner {
         }
     }
 
+    /// A panic must not leave others waiting. What it left undone nobody knows, so nothing is written by this
+    /// process any more.
+    fn give_up(&self, group: &[Request]) {
+        lock(&self.committer.sync).failed = true;
+        self.hand_over();
+        for request in group {
+            request.seat.set(Turn::Done(Err(StoreError::Poisoned)));
+        }
+    }
+
+    fn commit_all(&self, group: &mut [Request]) -> Vec<Result<LogEnd>> {
+        match self.commit_group(group) {
+            Ok(results) => results,
+            Err(error) if group.len() == 1 => vec![Err(error)],
+            // Each alone, so that nobody fails for another.
+            Err(_) => group
+                .iter_mut()
+                .map(|request| {
+                    let mut results = self.commit_group(std::slice::from_mut(request))?;
+                    results.remove(0)
+                })
+                .collect(),
+        }
+    }
+
     /// Lets the first in the queue lead, or leaves the lead to whoever comes.
     fn hand_over(&self) {
         let mut queue = lock(&self.committer.queue);
@@ -222,7 +243,7 @@ impl Inner {
         if synced {
             self.settle_unsynced(&mut txn, group)?;
         }
-        let alone = group.len() == 1;
+        let (alone, pack) = (group.len() == 1, state.pack);
         let mut writing = Writing { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
         let mut bases = Vec::with_capacity(group.len());
@@ -239,19 +260,51 @@ impl Inner {
         }
         if !writing.bytes.is_empty() {
             // The disk works on the log while the index is brought up to date.
-            self.write_log(&mut writing, &mut state, synced)?;
-            for (request, base) in group.iter().zip(bases) {
-                if let Some((base, sequence)) = base {
-                    state.waiting += self.insert_objects(&mut txn, state.pack, base, sequence, request)?;
-                    self.keep_alive(&mut txn, &writing, base, request)?;
-                }
+            let done = self
+                .write_log(&mut writing, &mut state, synced)
+                .and_then(|()| self.update_index(txn, state, &writing, group, &bases));
+            if done.is_err() {
+                // The error on its way says more than that this one failed as well.
+                drop(self.void_log(pack, writing.start));
             }
-            self.index.put_log_state(&mut txn, &state)?;
-            failpoint::hit("before-index").at("commit to", &self.path)?;
-            self.index.commit(txn)?;
+            done?;
             failpoint::hit("after-index").at("commit to", &self.path)?;
         }
         Ok(results)
+    }
+
+    /// Makes the index know what was written: all of the group, or nothing.
+    fn update_index(
+        &self,
+        mut txn: RwTxn<'_>,
+        mut state: LogState,
+        writing: &Writing,
+        group: &[Request],
+        bases: &[Option<(u64, u64)>],
+    ) -> Result<()> {
+        for (request, base) in group.iter().zip(bases) {
+            if let Some((base, sequence)) = *base {
+                state.waiting += self.insert_objects(&mut txn, state.pack, base, sequence, request)?;
+                self.keep_alive(&mut txn, writing, base, request)?;
+            }
+        }
+        self.index.put_log_state(&mut txn, &state)?;
+        failpoint::hit("before-index").at("commit to", &self.path)?;
+        self.index.commit(txn)
+    }
+
+    /// Takes back from the log what the index never came to know. The next commit would overwrite it; without
+    /// one, a rebuild would find commits there whose makers were told that they failed.
+    fn void_log(&self, pack: u32, start: u64) -> Result<()> {
+        // The write lock went with the transaction that failed: someone else may have written there since.
+        let txn = self.index.write()?;
+        let state = self.index.log_state(&txn)?;
+        if state.is_some_and(|state| state.pack == pack && state.end == start) {
+            let file = self.log_file(pack)?;
+            let voided = file.write_all_at(&[0; HEADER], start).and_then(|()| file.sync_data());
+            voided.at("write", &self.packs.path(pack))?;
+        }
+        Ok(())
     }
 
     /// Packs of earlier buffered commits, and of those in the same group, reach the disk before a synced

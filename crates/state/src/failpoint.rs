@@ -1,8 +1,8 @@
 //! Named places where a test can kill the process, fail a write or pause.
 //!
 //! `WORKSPACE_FAILPOINT=name=action[@n]`: at the n-th visit (first by default) of `name`, `kill` the
-//! process with SIGKILL, return the error `enospc` or `eio`, or `pause` for 200 ms. Compiled to nothing
-//! without the feature `failpoints`.
+//! process with SIGKILL, `panic`, return the error `enospc` or `eio`, or `pause` for 200 ms. Compiled to
+//! nothing without the feature `failpoints`.
 
 use std::io;
 
@@ -37,6 +37,7 @@ pub(crate) fn hit(name: &str) -> io::Result<()> {
             rustix::process::kill_process(me, rustix::process::Signal::KILL)?;
             Ok(())
         }
+        "panic" => panic!("failpoint {name}"),
         "enospc" => Err(rustix::io::Errno::NOSPC.into()),
         "pause" => {
             std::thread::sleep(std::time::Duration::from_millis(200));

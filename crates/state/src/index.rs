@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
+use crate::mark;
 use crate::pack::Location;
 use crate::recent::Memory;
 use crate::record::Kind;
@@ -114,8 +115,9 @@ impl LogState {
 }
 
 impl Index {
-    /// Opens or makes the index in `directory`, which exists.
-    pub(crate) fn open(directory: &Path) -> Result<Self> {
+    /// Opens or makes the index of the store in `store`.
+    pub(crate) fn open(store: &Path) -> Result<Self> {
+        let directory = &store.join("index");
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_SIZE).max_dbs(16).max_readers(READERS_MAX);
         // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the
@@ -127,6 +129,8 @@ impl Index {
         let env = unsafe { options.open(directory).map_err(|error| explain(error, directory))? };
         env.clear_stale_readers()?;
         let mut txn = env.write_txn()?;
+        let closed_well = || mark::read(store).as_deref().is_some_and(mark::is_clean);
+        fill_up(&env, closed_well)?;
         let mut table = |name: &str| env.create_database(&mut txn, Some(name));
         let index = Self {
             chunks: table("chunks")?,
@@ -156,6 +160,14 @@ impl Index {
 
     pub(crate) fn write(&self) -> Result<RwTxn<'_>> {
         Ok(self.env.write_txn()?)
+    }
+
+    /// Writes everything to disk, in a file as long as it says it is.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let txn = self.write()?;
+        fill_up(&self.env, || false)?;
+        drop(txn);
+        Ok(self.env.force_sync()?)
     }
 
     /// Commits.
@@ -214,6 +226,25 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
         Err(Errno::OPNOTSUPP) => Ok(()),
         other => other.at("write", &path),
     }
+}
+
+/// Makes the file at least as long as the pages it counts. It may well be shorter: pages at its end that were
+/// given up before they were written never were there. But where one is missing that is in use, reading it would
+/// kill the process, while a page of zeros is an error like others. One that `is_whole` has its length.
+///
+/// The caller holds the write lock: nobody else makes the file longer meanwhile.
+fn fill_up(env: &Env<WithoutTls>, is_whole: impl FnOnce() -> bool) -> Result<()> {
+    let path = env.path().join("data.mdb");
+    let file = File::options().write(true).open(&path).at("open", &path)?;
+    let pages = env.info().last_page_number as u64 + 1;
+    let length = pages * u64::from(env.stat().page_size);
+    if file.metadata().at("stat", &path)?.len() >= length {
+        return Ok(());
+    }
+    if length > MAP_SIZE as u64 || is_whole() {
+        return Err(heed::Error::Mdb(heed::MdbError::Corrupted).into());
+    }
+    file.set_len(length).at("extend", &path)
 }
 
 /// A disk without room is said to be one: LMDB calls a write that was cut short an I/O error.

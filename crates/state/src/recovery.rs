@@ -38,11 +38,11 @@ pub(crate) fn rebuild(path: &Path) -> Result<()> {
     let packs = Packs::new(path.join("packs"));
     let found = Found::scan(&packs)?;
     {
-        let index = Index::open(&directory)?;
+        let index = Index::open(path)?;
         let mut txn = index.write()?;
         replay(&packs, &found, &index, &mut txn, crashed)?;
         index.commit(txn)?;
-        index.env.force_sync()?;
+        index.sync()?;
     }
     mark::set(path, &mark::boot_id())
 }

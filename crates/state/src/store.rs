@@ -159,30 +159,8 @@ impl Store {
 impl Inner {
     fn open(path: PathBuf) -> Result<Self> {
         let lock = open_lock(&path)?;
-        flock(&lock, FlockOperation::LockShared).at("lock", &path)?;
-        if !index_is_trustworthy(&path)? {
-            flock(&lock, FlockOperation::Unlock).at("unlock", &path)?;
-            lock_exclusively(&lock, &path)?;
-            if !index_is_trustworthy(&path)? {
-                recovery::rebuild(&path)?;
-            }
-            flock(&lock, FlockOperation::LockShared).at("lock", &path)?;
-        }
         let packs = Packs::new(path.join("packs"));
-        let mut index = open_index(&path);
-        if is_unusable(&index, &packs)? {
-            drop(index);
-            flock(&lock, FlockOperation::Unlock).at("unlock", &path)?;
-            lock_exclusively(&lock, &path)?;
-            index = open_index(&path);
-            if is_unusable(&index, &packs)? {
-                drop(index);
-                recovery::rebuild(&path)?;
-                index = open_index(&path);
-            }
-            flock(&lock, FlockOperation::LockShared).at("lock", &path)?;
-        }
-        let index = index?;
+        let index = open_sound_index(&path, &lock, &packs)?;
         Ok(Self {
             packs,
             sessions: Arc::new(Sessions::new(path.join("sessions"))),
@@ -240,7 +218,7 @@ impl Inner {
         self.trim_log()?;
         // What the index refers to comes first.
         self.sync_packs()?;
-        self.index.env.force_sync()?;
+        self.index.sync()?;
         mark::set_clean(&self.path)
     }
 }
@@ -253,10 +231,35 @@ impl Drop for Inner {
     }
 }
 
+/// Opens the index with the store's lock held shared, which keeps others from replacing it; where it cannot be
+/// used, it is built anew first.
+fn open_sound_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
+    loop {
+        flock(lock, FlockOperation::LockShared).at("lock", path)?;
+        if let Some(index) = sound_index(path, packs)? {
+            return Ok(index);
+        }
+        flock(lock, FlockOperation::Unlock).at("unlock", path)?;
+        lock_exclusively(lock, path)?;
+        // Someone else may have built it meanwhile.
+        if sound_index(path, packs)?.is_none() {
+            recovery::rebuild(path)?;
+        }
+    }
+}
+
+fn sound_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
+    if !index_is_trustworthy(path)? {
+        return Ok(None);
+    }
+    let index = open_index(path);
+    if is_unusable(&index, packs)? { Ok(None) } else { index.map(Some) }
+}
+
 fn open_index(path: &Path) -> Result<Index> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        match Index::open(&path.join("index")) {
+        match Index::open(path) {
             // The last owner in this process has let go of it but not closed it yet.
             Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));

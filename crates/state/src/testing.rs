@@ -87,7 +87,7 @@ pub type Reencode = fn(&[u8]) -> Option<Vec<u8>>;
 
 /// Leaves the index of a closed store as a version with another idea of it would.
 pub fn make_log_state_unreadable(store: &std::path::Path) -> Result<()> {
-    let index = Index::open(&store.join("index"))?;
+    let index = Index::open(store)?;
     let mut txn = index.write()?;
     index.meta.put(&mut txn, b"log", b"another version")?;
     index.commit(txn)

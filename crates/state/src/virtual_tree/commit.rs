@@ -51,12 +51,13 @@ impl VirtualTree {
         new: NewSnapshot,
     ) -> StoreResult<(Snapshot, NodeId, NodeId)> {
         let (tree, times) = self.write_root(batch)?;
-        let contents = batch.finish()?;
-        // What was streamed in is nowhere else: if the commit fails, the next one needs it.
-        let kept = keep.then(|| contents.clone());
+        // What was streamed in is nowhere else until the commit is done, and clones rely on it.
+        let contents = if keep { batch.lend()? } else { batch.finish()? };
         let done = commit_snapshot(&self.store, contents, tree.into(), times, parents, new);
-        if let (Err(_), Some(kept)) = (&done, kept) {
-            batch.put_back(kept);
+        match (keep, &done) {
+            (true, Ok(_)) => batch.forget(),
+            (true, Err(_)) => batch.take_back(),
+            (false, _) => {}
         }
         Ok((done?, tree, times))
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use workspace_state::{Damage, FORMAT, GcOptions, Quiet, Snapshot, SnapshotId, Store, StoreError, TreeError};
 
+use crate::child::{Player, text};
 use crate::support::{
     CHUNK, COMMIT, NODE, PackRecord, Random, all_files, assert_sound, assert_usable, buffered, collect,
     is_full_run, message, new_store, noise, pack_records, packs,
@@ -384,4 +385,22 @@ fn a_directory_that_is_no_store_is_refused_and_left_alone() {
     let empty = home.path().join("empty");
     fs::create_dir(&empty).unwrap();
     assert_usable(&Store::open_or_create(&empty).unwrap());
+}
+
+/// A page that is not in the file cannot be read, and the attempt would kill the process.
+#[test]
+fn an_index_cut_short_is_rebuilt() {
+    let sample = Sample::new();
+    let expected = format!("{} snapshots", all_snapshots(&sample.path).len());
+    let length = fs::metadata(sample.path.join("index/data.mdb")).unwrap().len();
+    for cut in (1..=length / 4096).map(|pages| length - pages * 4096).chain([5000, 9000]) {
+        let copy = tempfile::tempdir().unwrap();
+        let path = copy.path().join("store");
+        crate::support::copy_directory(&sample.path, &path);
+        fs::File::options().write(true).open(path.join("index/data.mdb")).unwrap().set_len(cut).unwrap();
+        let ended = Player::start("open", &[text(&path)]).finish();
+        assert_eq!(ended.lines, [expected.as_str()], "cut to {cut}: {}", ended.complaint);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(sample.read_all(&store), []);
+    }
 }

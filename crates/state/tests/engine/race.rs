@@ -5,10 +5,12 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store, StoreError, TreeError};
+use workspace_state::{
+    Attributes, Durability, Expect, NewSnapshot, SnapshotId, Store, StoreError, TreeError,
+};
 
 use crate::child::{Player, say, text, wait_for_parent};
-use crate::support::{assert_sound, buffered, commit_file, is_full_run, message, new_store};
+use crate::support::{assert_sound, buffered, commit_file, is_full_run, message, new_store, noise};
 
 #[test]
 fn of_two_writers_racing_on_a_reference_one_wins_and_one_is_told() {
@@ -271,5 +273,74 @@ fn one_refused_commit_of_a_group_fails_no_other() {
             });
         }
     });
+    assert_sound(&store);
+}
+
+/// Role: reads from one clone what was streamed in, while the other commits it.
+pub(crate) fn read_while_committing(arguments: &[&str]) {
+    let [path] = arguments else { panic!("store") };
+    let store = Store::open_or_create(path).unwrap();
+    let content = noise(5, 300_000);
+    let mut tree = store.empty_tree().unwrap();
+    tree.put_file("big", &mut &content[..], Attributes::default()).unwrap();
+    let clone = tree.clone();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            tree.commit(message("streamed")).unwrap();
+            done.store(true, Ordering::SeqCst);
+        });
+        while !done.load(Ordering::SeqCst) {
+            assert!(clone.read("big").unwrap() == content);
+        }
+    });
+    assert!(clone.read("big").unwrap() == content);
+    let mut clone = clone;
+    clone.write("more", "more").unwrap();
+    clone.commit(message("the clone")).unwrap();
+    assert_sound(&store);
+}
+
+#[test]
+fn a_clone_reads_what_was_streamed_in_while_the_other_commits_it() {
+    let home = tempfile::tempdir().unwrap();
+    let store = home.path().join("store");
+    Player::start_failing("read-while-committing", &[text(&store)], "before-commit=pause")
+        .finish()
+        .assert_success();
+}
+
+/// Role: many commit at once, and the one that leads panics.
+pub(crate) fn panic_while_leading(arguments: &[&str]) {
+    let [path] = arguments else { panic!("store") };
+    let store = Store::open_or_create(path).unwrap();
+    let commit = |thread: u64| -> Result<(), TreeError> {
+        for seed in 0..100 {
+            let mut tree = store.empty_tree()?;
+            tree.write("file", noise(thread * 1000 + seed, 100))?;
+            let id = tree.commit(message("one of many"))?.id;
+            say(&id.to_string());
+        }
+        Ok(())
+    };
+    let refused = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || commit(thread))).collect();
+        let ends: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        ends.iter().filter(|end| matches!(end, Ok(Err(_)))).count()
+    });
+    assert_eq!(refused, 3, "one panics, the others are told");
+}
+
+#[test]
+fn a_panic_of_the_leader_leaves_nobody_waiting() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("store");
+    let ended =
+        Player::start_failing("panic-while-leading", &[text(&path)], "before-index=panic@20").finish();
+    ended.assert_success();
+    let store = Store::open(&path).unwrap();
+    for acknowledged in &ended.lines {
+        store.snapshot(&acknowledged.parse().unwrap()).unwrap();
+    }
     assert_sound(&store);
 }
