@@ -18,7 +18,6 @@ use crate::id::{PinId, SnapshotId};
 use crate::index::{Index, LogState};
 use crate::pack::Packs;
 use crate::record::Kind;
-use crate::snapshot::Snapshot;
 
 /// Changes in one record of a checkpoint.
 const PART: usize = 4096;
@@ -63,10 +62,7 @@ fn state_as_changes(index: &Index, txn: &RwTxn<'_>) -> Result<Vec<Change>> {
     let undecodable = |what: &str, source| StoreError::Undecodable { what: what.to_owned(), source };
     let id = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map_err(|_| DecodeError("not an id"));
     let mut changes = Vec::new();
-    for (_, record) in index.rows(txn, &index.snapshots)? {
-        let snapshot = Snapshot::decode(&record).map_err(|source| undecodable("a snapshot", source))?;
-        changes.push(Change::PutSnapshot(snapshot));
-    }
+    index.for_each_snapshot(txn, |snapshot| changes.push(Change::PutSnapshot(snapshot)))?;
     for (name, target) in index.rows(txn, &index.references)? {
         changes.push(Change::SetReference {
             name: String::from_utf8_lossy(&name).into_owned(),

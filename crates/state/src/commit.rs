@@ -30,7 +30,7 @@ use crate::failpoint;
 use crate::id::{ById, ChunkId, NodeId, SnapshotId};
 use crate::index::{Index, LogState, Table, condemned_key, joined};
 use crate::pack::{Location, PACK_HEADER, Packs, Role};
-use crate::recent::SMALL;
+use crate::recent::Row;
 use crate::record::{self, Effort, HEADER, Kind};
 use crate::references_of::{ObjectId, references_of};
 use crate::store::Inner;
@@ -237,7 +237,7 @@ impl Inner {
 
     fn commit_group(&self, group: &mut [Request]) -> Result<Vec<Result<LogEnd>>> {
         let mut txn = self.index.write()?;
-        self.index.settle_if_many(&mut txn)?;
+        self.settle_before(&mut txn, group)?;
         let mut state = self.log_for_writing(&mut txn)?;
         let synced = group.iter().any(|request| request.durability == Durability::Synced);
         if synced {
@@ -307,6 +307,15 @@ impl Inner {
         Ok(())
     }
 
+    /// Settles what waits when there is much of it, or when something is to be taken out of the tables.
+    fn settle_before(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
+        let removes = |change: &Change| matches!(change, Change::RemoveSnapshot(_));
+        if group.iter().any(|request| request.changes.iter().any(removes)) {
+            return self.index.settle(txn);
+        }
+        self.index.settle_if_many(txn)
+    }
+
     /// Packs of earlier buffered commits, and of those in the same group, reach the disk before a synced
     /// commit is written.
     pub(crate) fn settle_unsynced(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
@@ -374,14 +383,15 @@ impl Inner {
         let appended = writing.append_record(Kind::Commit, &record.encode());
         request.changes = record.changes;
         state.previous = appended?;
-        for change in &request.changes {
+        // Snapshots follow with the objects.
+        for change in request.changes.iter().filter(|change| !matches!(change, Change::PutSnapshot(_))) {
             self.index.apply(txn, change)?;
         }
         Ok(LogEnd { pack: state.pack, end: writing.end() })
     }
 
-    /// Tells the index where a request's objects are; those in the log begin at `base`. Says how many of them
-    /// wait to settle.
+    /// Tells the index of a request's snapshots, and where its objects are; those in the log begin at `base`.
+    /// Says how many of them wait to settle.
     fn insert_objects(
         &self,
         txn: &mut RwTxn<'_>,
@@ -395,13 +405,19 @@ impl Inner {
             let offset = (base + u64::from(object.offset)) as u32;
             ((object.kind, object.id), Location { pack: log, offset, len: object.len })
         };
-        let mut objects: Vec<(ObjectId, Location)> = contents.objects.iter().map(in_log).collect();
-        let mut waiting = 0;
-        if !objects.is_empty() && objects.len() <= SMALL && contents.bulk.is_empty() {
-            self.index.put_recent(txn, sequence, &objects)?;
-            waiting = objects.len() as u32;
-            objects.clear();
+        let snapshots = request.changes.iter().filter_map(|change| match change {
+            Change::PutSnapshot(snapshot) => Some(snapshot.clone()),
+            _ => None,
+        });
+        let row =
+            Row { objects: contents.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
+        if contents.bulk.is_empty()
+            && let Some(encoded) = row.encode_small()
+        {
+            self.index.put_recent(txn, sequence, &encoded)?;
+            return Ok(row.len() as u32);
         }
+        let mut objects = row.objects;
         for pack in &contents.bulk {
             objects
                 .extend(pack.objects.iter().map(|object| ((object.kind, object.id), pack.location(object))));
@@ -411,13 +427,16 @@ impl Inner {
         for (object, location) in objects {
             self.index.put_object(txn, &object, location)?;
         }
+        for snapshot in row.snapshots {
+            self.index.apply(txn, &Change::PutSnapshot(snapshot))?;
+        }
         for pack in &contents.bulk {
             self.index.packs.put(txn, &pack.number.to_be_bytes(), &[])?;
             if request.durability == Durability::Buffered {
                 self.index.unsynced.put(txn, &pack.number.to_be_bytes(), &[])?;
             }
         }
-        Ok(waiting)
+        Ok(0)
     }
 
     /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
@@ -497,9 +516,8 @@ impl Inner {
         let new = |id: &SnapshotId| {
             changes.iter().any(|change| matches!(change, Change::PutSnapshot(new) if new.id == *id))
         };
-        let exists = |id: &SnapshotId| -> Result<bool> {
-            Ok(new(id) || self.index.snapshots.get(txn, id.as_bytes())?.is_some())
-        };
+        let exists =
+            |id: &SnapshotId| -> Result<bool> { Ok(new(id) || self.index.snapshot(txn, id)?.is_some()) };
         for change in changes {
             match change {
                 Change::SetReference { name, expect, to } => {
@@ -757,10 +775,9 @@ impl Index {
                 self.trees.put(txn, &joined(snapshot.tree.as_bytes(), snapshot.id.as_bytes()), &[])?;
             }
             Change::RemoveSnapshot(id) => {
-                let tree = self.snapshots.get(txn, id.as_bytes())?.map(|bytes| bytes[16..48].to_vec());
-                self.snapshots.delete(txn, id.as_bytes())?;
-                if let Some(tree) = tree {
-                    self.trees.delete(txn, &joined(&tree, id.as_bytes()))?;
+                if let Some(snapshot) = self.snapshot(txn, id)? {
+                    self.snapshots.delete(txn, id.as_bytes())?;
+                    self.trees.delete(txn, &joined(snapshot.tree.as_bytes(), id.as_bytes()))?;
                 }
             }
             Change::SetReference { name, to, .. } => {

@@ -32,7 +32,6 @@ use crate::progress::Progress;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::session::Sessions;
-use crate::snapshot::Snapshot;
 use crate::store::{Inner, Store};
 
 /// A pack is rewritten when this part of it is dead (of 100).
@@ -177,15 +176,12 @@ impl Inner {
     /// What snapshots and pins that are not in `seen` name. They are then.
     fn roots(&self, txn: &RoTxn<'_>, seen: &mut Seen) -> Result<Vec<ObjectId>> {
         let mut roots = Vec::new();
-        for row in self.index.snapshots.iter(txn)? {
-            let (id, record) = row?;
-            if seen.insert(id.to_vec()) {
-                let snapshot = Snapshot::decode(record)
-                    .map_err(|source| StoreError::Undecodable { what: "a snapshot".to_owned(), source })?;
+        self.index.for_each_snapshot(txn, |snapshot| {
+            if seen.insert(snapshot.id.as_bytes().to_vec()) {
                 roots.push((Kind::Node, *snapshot.tree.as_bytes()));
                 roots.push((Kind::Node, *snapshot.times.as_bytes()));
             }
-        }
+        })?;
         for row in self.index.pins.iter(txn)? {
             let (id, record) = row?;
             if seen.insert(id.to_vec()) {

@@ -28,25 +28,22 @@ impl Store {
     /// The snapshot with this id, if there is one.
     pub fn find_snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>> {
         let txn = self.inner.index.read()?;
-        self.inner.index.snapshots.get(&txn, id.as_bytes())?.map(decode).transpose()
+        self.inner.index.snapshot(&txn, id)
     }
 
     /// All snapshots, oldest first.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let txn = self.inner.index.read()?;
-        let rows = self.inner.index.rows(&txn, &self.inner.index.snapshots)?;
-        rows.iter().map(|(_, record)| decode(record)).collect()
+        let mut found = Vec::new();
+        self.inner.index.for_each_snapshot(&txn, |snapshot| found.push(snapshot))?;
+        found.sort_by_key(|snapshot| snapshot.id);
+        Ok(found)
     }
 
     /// The snapshots that have a tree: states reached more than once in a search.
     pub fn snapshots_with_tree(&self, tree: &TreeId) -> Result<Vec<SnapshotId>> {
         let txn = self.inner.index.read()?;
-        let mut found = Vec::new();
-        for entry in self.inner.index.trees.prefix_iter(&txn, tree.as_bytes())? {
-            let (key, _) = entry?;
-            found.extend(key[32..].try_into().ok().map(SnapshotId::from_bytes));
-        }
-        Ok(found)
+        self.inner.index.snapshots_with_tree(&txn, tree)
     }
 
     /// Removes snapshots. Their content goes with the next collection, unless something else has it too.
@@ -67,13 +64,10 @@ impl Store {
         let Some(start) = Start::parse(text) else { return Ok(Resolved::None) };
         let txn = self.inner.index.read()?;
         let mut found = Vec::new();
-        for entry in self.inner.index.snapshots.prefix_iter(&txn, &start.bytes)? {
-            let id: Option<SnapshotId> = entry?.0.try_into().ok().map(SnapshotId::from_bytes);
-            found.extend(id.filter(|id| start.fits(id)));
-            if found.len() > 8 {
-                break;
-            }
-        }
+        self.inner.index.snapshots_from(&txn, &start.bytes, |id| {
+            found.extend(Some(id).filter(|id| start.fits(id)));
+            found.len() <= 8
+        })?;
         Ok(match found.as_slice() {
             [] => Resolved::None,
             [one] => Resolved::One(*one),
@@ -145,11 +139,6 @@ impl Walk {
         let marks = self.marks[&snapshot.id];
         Some((snapshot, marks))
     }
-}
-
-fn decode(record: &[u8]) -> Result<Snapshot> {
-    Snapshot::decode(record)
-        .map_err(|source| StoreError::Undecodable { what: "a snapshot".to_owned(), source })
 }
 
 /// The first digits of an id.

@@ -204,11 +204,9 @@ fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, cras
 /// Only what records reach is live: what else lies in the packs may refer to what was collected long ago.
 fn index_reachable(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
     let mut reach = Reach::new(packs, found);
-    for (_, record) in index.rows(txn, &index.snapshots)? {
-        if let Ok(snapshot) = crate::snapshot::Snapshot::decode(&record) {
-            reach.has_all(&roots(&[Change::PutSnapshot(snapshot)]))?;
-        }
-    }
+    let mut snapshots = Vec::new();
+    index.for_each_snapshot(txn, |snapshot| snapshots.push(Change::PutSnapshot(snapshot)))?;
+    reach.has_all(&roots(&snapshots))?;
     for (_, record) in index.rows(txn, &index.pins)? {
         reach.has_all(&pin::roots(&record))?;
     }

@@ -14,9 +14,9 @@ use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIM
 use crate::pack::Location;
 use crate::page::{EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
-use crate::recent;
+use crate::recent::Row;
 use crate::record::{self, Effort, Kind};
-use crate::references_of::{ObjectId, references_of};
+use crate::references_of::references_of;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
@@ -106,7 +106,7 @@ pub const FORMATS: &[(&str, Reencode)] = &[
     ("stat_record", stat_record::reencode),
     ("pin", |bytes| Some(Pin::decode(PinId::from_bytes([0; 16]), bytes).ok()?.encode())),
     ("log_state", |bytes| Some(LogState::decode(bytes).ok()?.encode())),
-    ("recent", |bytes| Some(recent::encode(&recent::decode(bytes).ok()?))),
+    ("recent", |bytes| Some(Row::decode(bytes).ok()?.encode())),
     ("episode", reencode_episode),
 ];
 
@@ -181,7 +181,7 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
-        "recent" => vec![recent::encode(&[]), recent::encode(&recents())],
+        "recent" => recents().iter().map(Row::encode).collect(),
         "episode" => episodes(),
         other => panic!("there is no format `{other}`"),
     }
@@ -355,9 +355,14 @@ fn log_state() -> LogState {
     }
 }
 
-fn recents() -> Vec<(ObjectId, Location)> {
+fn recents() -> Vec<Row> {
     let location = Location { pack: 2, offset: 4096, len: 77 };
-    vec![((Kind::Chunk, [3; 32]), location), ((Kind::Node, [4; 32]), location)]
+    let objects = vec![((Kind::Chunk, [3; 32]), location), ((Kind::Node, [4; 32]), location)];
+    vec![
+        Row::default(),
+        Row { objects: objects.clone(), snapshots: Vec::new() },
+        Row { objects, snapshots: snapshots() },
+    ]
 }
 
 fn episodes() -> Vec<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Objects of small commits: found by everyone before and after they settle in the index.
 
 use workspace_state::testing::make_log_state_unreadable;
-use workspace_state::{Snapshot, SnapshotId, Store, Tree};
+use workspace_state::{Resolved, Snapshot, SnapshotId, Store, Tree};
 
 use crate::child::{Player, say, text, wait_for_parent};
 use crate::support::{
@@ -131,4 +131,51 @@ fn a_closed_store_keeps_no_room_it_does_not_use() {
     let store = Store::open(&path).unwrap();
     assert_usable(&store);
     assert_sound(&store);
+}
+
+/// Everything that looks for snapshots finds these.
+fn assert_found(store: &Store, expected: &[Snapshot]) {
+    assert_eq!(store.snapshots().unwrap(), expected);
+    for snapshot in expected {
+        assert_eq!(store.find_snapshot(&snapshot.id).unwrap().as_ref(), Some(snapshot));
+        assert!(store.snapshots_with_tree(&snapshot.tree).unwrap().contains(&snapshot.id));
+        let start = &snapshot.id.to_string()[..35];
+        assert!(!matches!(store.resolve(start).unwrap(), Resolved::None));
+    }
+}
+
+#[test]
+fn snapshots_of_small_commits_are_found_before_and_after_they_settle() {
+    let (_home, store) = new_store();
+    let mut expected: Vec<Snapshot> = Vec::new();
+    for seed in 0..3 {
+        // Every other one has a message that is too long to wait.
+        for text in ["short".to_owned(), "long ".repeat(3000)] {
+            let mut tree = store.empty_tree().unwrap();
+            tree.write("file", noise(seed, 10)).unwrap();
+            expected.push(tree.commit(buffered(&text)).unwrap());
+        }
+    }
+    assert_found(&store, &expected);
+    assert_eq!(store.snapshots_with_tree(&expected[0].tree).unwrap().len(), 2);
+    // Taking one out settles the others.
+    store.remove_snapshots(&[expected.remove(2).id]).unwrap();
+    assert_found(&store, &expected);
+    // One that brings no object brings its snapshot.
+    expected.push(store.restore(&expected[0].id).unwrap().commit(buffered("the same")).unwrap());
+    expected.push(commit_file(&store, "file", "later"));
+    assert_found(&store, &expected);
+    let removed = expected.pop().unwrap();
+    store.remove_snapshots(&[removed.id]).unwrap();
+    assert_eq!(store.find_snapshot(&removed.id).unwrap(), None);
+    assert_found(&store, &expected);
+    collect(&store);
+    assert_found(&store, &expected);
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_found(&store, &expected);
+    assert_sound(&store);
+    drop(store);
+    assert_found(&Store::rebuild_index(path).unwrap(), &expected);
 }
