@@ -10,12 +10,12 @@ use heed::RwTxn;
 
 use crate::change::{Change, CheckpointRecord, Expect};
 use crate::codec::DecodeError;
-use crate::commit::{Writing, next_log};
 use crate::episode;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{PinId, SnapshotId};
 use crate::index::{Index, LogState};
+use crate::log::{Writing, next_log};
 use crate::pack::Packs;
 use crate::record::Kind;
 

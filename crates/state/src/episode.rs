@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, Durability};
 use crate::codec::{DecodeError, Decoded};
-use crate::commit::episode_key;
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, SnapshotId};
+use crate::index::episode_key;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 

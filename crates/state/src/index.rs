@@ -13,8 +13,10 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use crate::change::Change;
 use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
+use crate::id::EpisodeId;
 use crate::mark;
 use crate::pack::Location;
 use crate::recent::Memory;
@@ -186,6 +188,53 @@ impl Index {
         Ok(self.meta.put(txn, b"log", &state.encode())?)
     }
 
+    /// Makes a change to the tables of records.
+    pub(crate) fn apply(&self, txn: &mut RwTxn<'_>, change: &Change) -> Result<()> {
+        match change {
+            Change::PutSnapshot(snapshot) => {
+                self.snapshots.put(txn, snapshot.id.as_bytes(), &snapshot.encode())?;
+                self.trees.put(txn, &joined(snapshot.tree.as_bytes(), snapshot.id.as_bytes()), &[])?;
+            }
+            Change::RemoveSnapshot(id) => {
+                if let Some(snapshot) = self.snapshot(txn, id)? {
+                    self.snapshots.delete(txn, id.as_bytes())?;
+                    self.trees.delete(txn, &joined(snapshot.tree.as_bytes(), id.as_bytes()))?;
+                }
+            }
+            Change::SetReference { name, to, .. } => {
+                self.references.put(txn, name.as_bytes(), to.as_bytes())?;
+            }
+            Change::RemoveReference { name, .. } => {
+                self.references.delete(txn, name.as_bytes())?;
+            }
+            Change::PutEpisode { id, parent, record } => {
+                self.episodes.put(txn, id.as_bytes(), record)?;
+                let key = episode_key(parent.as_ref().map(EpisodeId::as_bytes), id.as_bytes());
+                self.episode_children.put(txn, &key, &[])?;
+            }
+            Change::RemoveEpisode { id, parent } => {
+                self.episodes.delete(txn, id.as_bytes())?;
+                let key = episode_key(parent.as_ref().map(EpisodeId::as_bytes), id.as_bytes());
+                self.episode_children.delete(txn, &key)?;
+            }
+            Change::PutPin { id, record } => self.pins.put(txn, id.as_bytes(), record)?,
+            Change::RemovePin(id) => {
+                self.pins.delete(txn, id.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all rows of a table; for tables that are small or wanted whole.
+    pub(crate) fn rows(&self, txn: &RoTxn<'_>, table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut rows = Vec::new();
+        for entry in table.iter(txn)? {
+            let (key, value) = entry?;
+            rows.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(rows)
+    }
+
     /// The table of live objects of a kind.
     pub(crate) fn objects(&self, kind: Kind) -> &Table {
         if kind == Kind::Chunk { &self.chunks } else { &self.nodes }
@@ -274,4 +323,9 @@ pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {
 /// Two ids, one after the other, as a key.
 pub(crate) fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
     [first, second].concat()
+}
+
+/// Roots have sixteen zeros for a parent.
+pub(crate) fn episode_key(parent: Option<&[u8; 16]>, id: &[u8; 16]) -> Vec<u8> {
+    joined(parent.unwrap_or(&[0; 16]), id)
 }

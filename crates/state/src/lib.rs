@@ -64,6 +64,7 @@ mod history;
 mod id;
 mod index;
 mod insight;
+mod log;
 mod mark;
 mod node;
 mod pack;

@@ -29,6 +29,7 @@ use crate::commit::Committer;
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::{ById, ChunkId, NodeId};
 use crate::index::Index;
+use crate::log::Log;
 use crate::mark;
 use crate::pack::{PACK_HEADER, Packs, sync_directory};
 use crate::page::Page;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) index: Index,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) committer: Committer,
+    pub(crate) log: Log,
     pages: Cache<NodeId, Arc<Page>, ById>,
     /// Whether this process has marked the index as written in this boot.
     marked: AtomicBool,
@@ -165,6 +167,7 @@ impl Inner {
             packs,
             sessions: Arc::new(Sessions::new(path.join("sessions"))),
             committer: Committer::default(),
+            log: Log::default(),
             pages: Cache::new(PAGE_CACHE),
             marked: AtomicBool::new(false),
             index,

@@ -1,0 +1,98 @@
+//! Keeping alive what a commit refers to, while a collection condemns.
+
+use std::collections::HashSet;
+
+use heed::RwTxn;
+
+use crate::batch::Contents;
+use crate::change::Change;
+use crate::error::{Result, StoreError};
+use crate::id::{ById, NodeId};
+use crate::index::condemned_key;
+use crate::log::Writing;
+use crate::pack::Location;
+use crate::record::{self, Kind};
+use crate::references_of::{ObjectId, references_of};
+use crate::store::Inner;
+
+use super::{Request, missing};
+
+impl Inner {
+    /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
+    /// is nothing to do; during a collection, what this commit relies on is taken back.
+    pub(super) fn keep_alive(
+        &self,
+        txn: &mut RwTxn<'_>,
+        writing: &Writing,
+        base: u64,
+        request: &Request,
+    ) -> Result<()> {
+        let mut roots: Vec<ObjectId> = Vec::new();
+        for change in &request.changes {
+            match change {
+                Change::PutSnapshot(snapshot) => {
+                    roots.push((Kind::Node, *snapshot.tree.as_bytes()));
+                    roots.push((Kind::Node, *snapshot.times.as_bytes()));
+                }
+                Change::PutPin { record, .. } => roots.extend(crate::pin::roots(record)),
+                _ => {}
+            }
+        }
+        if !self.index.condemned.is_empty(txn)? {
+            let buffer = &writing.bytes[(base - writing.start) as usize..];
+            self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
+        }
+        // What the commit brings is not in sight before it is done.
+        let own: HashSet<ObjectId, ById> =
+            request.contents.objects.iter().map(|object| (object.kind, object.id)).collect();
+        for root in roots.into_iter().filter(|root| !own.contains(root)) {
+            self.revive(txn, root)?;
+        }
+        Ok(())
+    }
+
+    fn references_of_contents(
+        &self,
+        buffer: &[u8],
+        contents: &Contents,
+        found: &mut impl FnMut(ObjectId),
+    ) -> Result<()> {
+        let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };
+        for object in contents.objects.iter().filter(|object| object.kind == Kind::Node) {
+            let at = object.offset as usize;
+            let node = record::open(&buffer[at..at + object.len as usize]).map_err(undecodable)?;
+            references_of(node, found).map_err(undecodable)?;
+        }
+        for pack in &contents.bulk {
+            for object in pack.objects.iter().filter(|object| object.kind == Kind::Node) {
+                let node = self.packs.read(pack.location(object), Kind::Node, &object.id)?;
+                references_of(node.unwrap_or_default(), found).map_err(undecodable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a condemned object and all it refers to back among the living.
+    pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
+        let mut open = vec![root];
+        while let Some((kind, id)) = open.pop() {
+            // What is live refers to nothing but what is live.
+            if self.index.live(txn, kind, &id)?.is_some() {
+                continue;
+            }
+            let key = condemned_key(kind, &id);
+            let Some(location) = self.index.condemned.get(txn, &key)?.and_then(Location::decode) else {
+                return Err(missing(kind, id));
+            };
+            if kind == Kind::Node {
+                let node = self.packs.read(location, kind, &id)?.ok_or_else(|| missing(kind, id))?;
+                references_of(node, &mut |object| open.push(object)).map_err(|source| {
+                    StoreError::Undecodable { what: format!("node {}", NodeId::from_bytes(id)), source }
+                })?;
+            }
+            self.index.condemned.delete(txn, &key)?;
+            self.index.objects(kind).put(txn, &id, &location.encode())?;
+        }
+        Ok(())
+    }
+}

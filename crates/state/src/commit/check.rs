@@ -1,0 +1,81 @@
+//! Whether the changes of a commit may be made.
+
+use heed::RwTxn;
+
+use crate::change::{Change, Expect};
+use crate::error::{Result, StoreError};
+use crate::id::SnapshotId;
+use crate::store::Inner;
+
+impl Inner {
+    /// Whether every change may be made. Nothing is written before all of a commit was checked.
+    pub(super) fn check(&self, txn: &RwTxn<'_>, changes: &[Change]) -> Result<()> {
+        let new = |id: &SnapshotId| {
+            changes.iter().any(|change| matches!(change, Change::PutSnapshot(new) if new.id == *id))
+        };
+        let exists =
+            |id: &SnapshotId| -> Result<bool> { Ok(new(id) || self.index.snapshot(txn, id)?.is_some()) };
+        for change in changes {
+            match change {
+                Change::SetReference { name, expect, to } => {
+                    crate::reference::check_reference_name(name)?;
+                    if !exists(to)? {
+                        return Err(StoreError::UnknownSnapshot(*to));
+                    }
+                    self.check_reference(txn, name, *expect)?;
+                }
+                Change::RemoveReference { name, expect } => self.check_reference(txn, name, *expect)?,
+                Change::RemoveSnapshot(id) => {
+                    if !exists(id)? {
+                        return Err(StoreError::UnknownSnapshot(*id));
+                    }
+                    self.check_unreferenced(txn, id, changes)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_reference(&self, txn: &RwTxn<'_>, name: &str, expect: Expect) -> Result<()> {
+        let found = snapshot_id(self.index.references.get(txn, name.as_bytes())?);
+        let fits = match expect {
+            Expect::Anything => true,
+            Expect::Absent => found.is_none(),
+            Expect::At(id) => found == Some(id),
+        };
+        if fits {
+            return Ok(());
+        }
+        let shown = |id: Option<SnapshotId>| id.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
+        let expected = if let Expect::At(id) = expect { Some(id) } else { None };
+        Err(StoreError::ReferenceMoved {
+            name: name.to_owned(),
+            expected: shown(expected),
+            found: shown(found),
+        })
+    }
+
+    fn check_unreferenced(&self, txn: &RwTxn<'_>, id: &SnapshotId, changes: &[Change]) -> Result<()> {
+        for entry in self.index.references.iter(txn)? {
+            let (name, target) = entry?;
+            let name = String::from_utf8_lossy(name);
+            let moved = changes.iter().any(|change| match change {
+                Change::SetReference { name: other, .. } | Change::RemoveReference { name: other, .. } => {
+                    *other == name
+                }
+                _ => false,
+            });
+            if !moved && snapshot_id(Some(target)) == Some(*id) {
+                return Err(StoreError::Refused(format!(
+                    "snapshot {id} is what reference `{name}` points to"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn snapshot_id(bytes: Option<&[u8]>) -> Option<SnapshotId> {
+    bytes.and_then(|bytes| bytes.try_into().ok()).map(SnapshotId::from_bytes)
+}

@@ -1,0 +1,286 @@
+//! The log: where small commits go, one behind the other, and what is synced for all of them.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use heed::RwTxn;
+
+use crate::change::LogEnd;
+use crate::commit::lock;
+use crate::error::{IoContext, Result, StoreError};
+use crate::failpoint;
+use crate::index::{Index, LogState};
+use crate::pack::{PACK_HEADER, Packs, Role};
+use crate::record::{self, Effort, HEADER, Kind};
+use crate::store::Inner;
+
+/// A log pack is closed when it is larger than this.
+const LOG_MAX: u64 = 64 << 20;
+/// How far the log is filled with zeros ahead of its end. Overwriting blocks that exist needs no
+/// journal commit of the filesystem: a sync takes about half the time.
+const ZEROS_AHEAD: u64 = 1 << 20;
+/// A process that has made fewer synced commits than this is not worth the zeros.
+const WORTH_ZEROS: u32 = 4;
+
+/// What this process knows of the log.
+#[derive(Default)]
+pub(crate) struct Log {
+    file: Mutex<Option<(u32, Arc<File>)>>,
+    /// Groups written that are to be synced.
+    synced_writes: AtomicU32,
+    sync: Mutex<SyncState>,
+    synced: Condvar,
+}
+
+#[derive(Default)]
+struct SyncState {
+    done: LogEnd,
+    waiting: usize,
+    running: bool,
+    failed: bool,
+}
+
+impl Log {
+    /// How far the log is known to be on disk.
+    pub(crate) fn durable(&self) -> LogEnd {
+        lock(&self.sync).done
+    }
+
+    /// Whether a sync has failed: what the disk holds is unknown from then on.
+    pub(crate) fn has_failed(&self) -> bool {
+        lock(&self.sync).failed
+    }
+
+    /// Nothing is written by this process any more.
+    pub(crate) fn give_up(&self) {
+        lock(&self.sync).failed = true;
+    }
+}
+
+impl Inner {
+    /// The state of the log, with room in its pack.
+    pub(crate) fn log_for_writing(&self, txn: &mut RwTxn<'_>) -> Result<LogState> {
+        match self.index.log_state(txn)? {
+            Some(state) if state.end < LOG_MAX => Ok(state),
+            Some(state) => {
+                let file = self.log_file(state.pack)?;
+                next_log(&self.packs, &self.index, txn, state, Some(&file))
+            }
+            None => next_log(&self.packs, &self.index, txn, LogState::default(), None),
+        }
+    }
+
+    /// A number that no pack has had.
+    pub(crate) fn allocate_pack(&self) -> Result<u32> {
+        self.mark_written()?;
+        let mut txn = self.index.write()?;
+        let mut state = self.log_for_writing(&mut txn)?;
+        let number = state.next_pack;
+        state.next_pack += 1;
+        self.index.put_log_state(&mut txn, &state)?;
+        self.index.commit(txn)?;
+        Ok(number)
+    }
+
+    pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
+        let mut log = lock(&self.log.file);
+        match &*log {
+            Some((number, file)) if *number == pack && has_name(file) => Ok(Arc::clone(file)),
+            _ => {
+                let file = Arc::new(self.packs.open_for_writing(pack)?);
+                *log = Some((pack, Arc::clone(&file)));
+                Ok(file)
+            }
+        }
+    }
+
+    pub(crate) fn write_log(&self, writing: &mut Writing, state: &mut LogState, synced: bool) -> Result<()> {
+        let file = self.log_file(state.pack)?;
+        let path = self.packs.path(state.pack);
+        let length = file.metadata().at("stat", &path)?.len();
+        let end = writing.end();
+        // A header of zeros behind the last record: what a killed writer left there is cut off.
+        let terminator = HEADER.min(length.saturating_sub(end) as usize);
+        writing.bytes.resize(writing.bytes.len() + terminator, 0);
+        failpoint::hit("log-write")
+            .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
+            .at("write", &path)?;
+        writing.bytes.truncate((end - writing.start) as usize);
+        if synced {
+            let writes = self.log.synced_writes.fetch_add(1, Ordering::Relaxed);
+            if writes >= WORTH_ZEROS && end + ZEROS_AHEAD / 16 > length {
+                let zeros = vec![0; ZEROS_AHEAD as usize];
+                // Only saves time; on a full disk the log simply ends here.
+                drop(file.write_all_at(&zeros, end.max(length)));
+            }
+            start_writeback(&file, writing.start, end - writing.start);
+        }
+        state.end = end;
+        Ok(())
+    }
+
+    /// Syncs the log at least to `target`, together with everyone else who waits.
+    pub(crate) fn sync_log(&self, target: LogEnd) -> Result<()> {
+        let log = &self.log;
+        let mut sync = lock(&log.sync);
+        while sync.done < target {
+            if sync.failed {
+                return Err(StoreError::Poisoned);
+            }
+            if sync.running {
+                sync.waiting += 1;
+                sync = log.synced.wait(sync).unwrap_or_else(PoisonError::into_inner);
+                sync.waiting -= 1;
+                continue;
+            }
+            sync.running = true;
+            drop(sync);
+            let reached = self.sync_log_now(target);
+            sync = lock(&log.sync);
+            sync.running = false;
+            match reached {
+                Ok(reached) => sync.done = sync.done.max(reached),
+                Err(_) => sync.failed = true,
+            }
+            if sync.waiting > 0 {
+                log.synced.notify_all();
+            }
+            reached?;
+        }
+        Ok(())
+    }
+
+    /// The log as it is now, at least up to `target`: everything committed so far rides along.
+    fn present_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
+        loop {
+            let reached = {
+                let txn = self.index.read()?;
+                let state = self.index.log_state(&txn)?;
+                state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
+            };
+            match self.log_file(reached.pack) {
+                // A collection has closed and removed it meanwhile. It was synced before the next one began.
+                Err(StoreError::Io { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotFound && self.has_moved_on(reached)? => {}
+                other => return Ok((reached, other?)),
+            }
+        }
+    }
+
+    fn has_moved_on(&self, from: LogEnd) -> Result<bool> {
+        let txn = self.index.read()?;
+        Ok(self.index.log_state(&txn)?.is_some_and(|state| state.pack > from.pack))
+    }
+
+    fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
+        let (reached, file) = self.present_log(target)?;
+        failpoint::hit("log-sync")
+            .and_then(|()| file.sync_data())
+            .at("sync", &self.packs.path(reached.pack))?;
+        failpoint::hit("after-sync").at("commit to", &self.path)?;
+        Ok(reached)
+    }
+
+    /// Takes back from the log what the index never came to know. The next commit would overwrite it; without
+    /// one, a rebuild would find commits there whose makers were told that they failed.
+    pub(crate) fn void_log(&self, pack: u32, start: u64) -> Result<()> {
+        // The write lock went with the transaction that failed: someone else may have written there since.
+        let txn = self.index.write()?;
+        let state = self.index.log_state(&txn)?;
+        if state.is_some_and(|state| state.pack == pack && state.end == start) {
+            let file = self.log_file(pack)?;
+            let voided = file.write_all_at(&[0; HEADER], start).and_then(|()| file.sync_data());
+            voided.at("write", &self.packs.path(pack))?;
+        }
+        Ok(())
+    }
+
+    /// Cuts off the zeros ahead of the log's end. Only for the last who has the store open.
+    pub(crate) fn trim_log(&self) -> Result<()> {
+        let txn = self.index.read()?;
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
+        let file = self.log_file(state.pack)?;
+        let path = self.packs.path(state.pack);
+        if file.metadata().at("stat", &path)?.len() > state.end {
+            file.set_len(state.end).at("shorten", &path)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything committed so far durable, buffered commits included.
+    pub(crate) fn sync_packs(&self) -> Result<()> {
+        let mut txn = self.index.write()?;
+        self.settle_unsynced(&mut txn, &[])?;
+        if let Some(state) = self.index.log_state(&txn)? {
+            self.log_file(state.pack)?.sync_data().at("sync", &self.packs.path(state.pack))?;
+        }
+        self.index.commit(txn)
+    }
+}
+
+/// Lets the disk begin to write a part of a file, without waiting for it.
+fn start_writeback(file: &File, offset: u64, len: u64) {
+    // SAFETY: the call takes an open file and numbers, and touches no memory of ours. It is a hint: whether
+    // it worked shows in nothing but the time the sync takes.
+    unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
+    }
+}
+
+/// A commit that failed right after it began a log leaves a pack whose number the next one takes again.
+fn has_name(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.nlink() > 0)
+}
+
+/// Closes the log's pack, if there is one, and begins a new one. What the old one holds is on disk before
+/// the new one is written: the log as a whole is always a prefix of what was committed.
+pub(crate) fn next_log(
+    packs: &Packs,
+    index: &Index,
+    txn: &mut RwTxn<'_>,
+    mut state: LogState,
+    old: Option<&File>,
+) -> Result<LogState> {
+    if let Some(old) = old {
+        old.set_len(state.end).and_then(|()| old.sync_all()).at("sync", &packs.path(state.pack))?;
+    }
+    failpoint::hit("next-log").at("extend the log in", packs.directory())?;
+    state.pack = state.next_pack.max(1);
+    state.next_pack = state.pack + 1;
+    state.end = PACK_HEADER;
+    let file = packs.create(state.pack, Role::Log)?;
+    file.sync_all().at("sync", &packs.path(state.pack))?;
+    packs.sync_directory()?;
+    index.packs.put(txn, &state.pack.to_be_bytes(), &[])?;
+    Ok(state)
+}
+
+/// Bytes on their way to the end of the log.
+pub(crate) struct Writing {
+    pub(crate) start: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Writing {
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// Takes encoded records. Who is alone in its group needs them no more.
+    pub(crate) fn take(&mut self, records: &mut Vec<u8>, alone: bool) {
+        if alone && self.bytes.is_empty() {
+            self.bytes = std::mem::take(records);
+        } else {
+            self.bytes.extend_from_slice(records);
+        }
+    }
+
+    pub(crate) fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<[u8; 32]> {
+        let id = *blake3::hash(payload).as_bytes();
+        record::append(&mut self.bytes, kind, &id, payload, Effort::None)?;
+        Ok(id)
+    }
+}
