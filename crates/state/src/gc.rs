@@ -25,6 +25,7 @@ use crate::checkpoint;
 use crate::commit::missing;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
+use crate::id::ById;
 use crate::index::condemned_key;
 use crate::pack::{Location, Packs};
 use crate::pin;
@@ -134,6 +135,9 @@ enum Marking<'a> {
     Alone,
 }
 
+/// Objects that have not settled.
+type Recent = HashMap<ObjectId, Location, ById>;
+
 /// Ids of the snapshots and pins that were marked.
 type Seen = HashSet<Vec<u8>>;
 
@@ -158,7 +162,12 @@ impl Inner {
         let mut live = Live::new();
         let mut seen = Seen::new();
         let roots = self.roots(&txn, &mut seen)?;
-        self.mark(&txn, roots, &mut live, Marking::Parallel(progress))?;
+        // Its own view of them: the one in memory follows the committers, who may settle any time.
+        let mut recent = Recent::default();
+        self.index.for_each_recent(&txn, |object, location| {
+            recent.entry(object).or_insert(location);
+        })?;
+        self.mark((&txn, &recent), roots, &mut live, Marking::Parallel(progress))?;
         let mut dead = Vec::new();
         self.for_each_living(&txn, |object, location| {
             if live.contains(&short(&object)) {
@@ -193,7 +202,13 @@ impl Inner {
 
     /// Adds to `live` what `roots` reach. Damage found on the way stops the collection: what lies behind
     /// it cannot be told from garbage.
-    fn mark(&self, txn: &RoTxn<'_>, roots: Vec<ObjectId>, live: &mut Live, how: Marking<'_>) -> Result<()> {
+    fn mark(
+        &self,
+        (txn, recent): (&RoTxn<'_>, &Recent),
+        roots: Vec<ObjectId>,
+        live: &mut Live,
+        how: Marking<'_>,
+    ) -> Result<()> {
         let mut wave: Vec<ObjectId> = roots.into_iter().filter(|root| live.insert(short(root))).collect();
         while !wave.is_empty() {
             if let Marking::Parallel(progress) = how {
@@ -201,8 +216,9 @@ impl Inner {
             }
             let mut located = Vec::with_capacity(wave.len());
             for (kind, id) in &wave {
-                let location = self.index.live(txn, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
-                located.push((*id, location));
+                let settled = self.index.objects(*kind).get(txn, id)?.and_then(Location::decode);
+                let location = settled.or_else(|| recent.get(&(*kind, *id)).copied());
+                located.push((*id, location.ok_or_else(|| missing(*kind, *id))?));
             }
             let read = |(id, location): &([u8; 32], Location)| self.references_at(id, *location);
             let found: Vec<Vec<ObjectId>> = match how {
@@ -239,7 +255,7 @@ impl Inner {
         self.index.settle(&mut txn)?;
         let mut seen = seen.clone();
         let roots = self.roots(&txn, &mut seen)?;
-        self.mark(&txn, roots, &mut live, Marking::Alone)?;
+        self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone)?;
         let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
         state.epoch += 1;
         for (object, location) in dead {
