@@ -16,7 +16,8 @@ use heed::{PutFlags, RoTxn, RwTxn};
 
 use crate::change::Change;
 use crate::codec::{DecodeError, Decoded, Reader, Write};
-use crate::error::{Result, StoreError};
+use crate::error::{IoContext, Result, StoreError};
+use crate::failpoint;
 use crate::id::{ById, SnapshotId, TreeId};
 use crate::index::{Index, LogState};
 use crate::pack::Location;
@@ -257,6 +258,7 @@ impl Index {
         for snapshot in snapshots {
             self.apply(txn, &Change::PutSnapshot(snapshot))?;
         }
+        failpoint::hit("settle").at("write the index in", self.env.path())?;
         self.recent.clear(txn)?;
         (state.settled, state.waiting) = (state.sequence, 0);
         self.put_log_state(txn, &state)

@@ -250,9 +250,9 @@ fn a_write_that_fails_at_any_failpoint_is_told_and_the_next_one_works() {
                 let poisoned = matches!(*failpoint, "log-sync" | "after-sync");
                 match ended.lines.last().unwrap().as_str() {
                     "poisoned" => assert!(poisoned, "{plan}"),
-                    line => {
-                        assert!(!poisoned && (line == "failed 1" || visit > 1), "{plan}: {line}");
-                    }
+                    // Room that is not given back when the store is closed is no reason to complain.
+                    "failed 0" => assert!(*failpoint == "trim-log" || visit > 1, "{plan}"),
+                    line => assert!(!poisoned && line == "failed 1", "{plan}: {line}"),
                 }
                 let store = Store::open(home.path().join("store")).unwrap();
                 assert_sound(&store);
