@@ -7,6 +7,7 @@ mod attributes;
 mod checkout;
 mod error;
 mod ignores;
+mod labels;
 mod listing;
 mod path;
 mod read;

@@ -341,7 +341,7 @@ impl Scan<'_> {
             let ready = if seen.kind == FileType::Symlink {
                 self.symlink(fd, path, seen)?
             } else {
-                self.file(fd, path, seen)?
+                self.file(fd, path, seen, old)?
             };
             if ready.is_some() {
                 self.count(seen);
@@ -369,7 +369,13 @@ impl Scan<'_> {
         }
     }
 
-    fn file(&self, fd: &OwnedFd, path: &[u8], seen: &Seen) -> Result<Option<Ready>> {
+    fn file(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        seen: &Seen,
+        old: Option<&StatRecord>,
+    ) -> Result<Option<Ready>> {
         let at = || shown(&self.known.path, &join(path, &seen.name));
         self.counts.read.fetch_add(1, Ordering::Relaxed);
         let (node, looks, links, settled) = match read_file(self.batch, fd, &seen.name) {
@@ -386,8 +392,27 @@ impl Scan<'_> {
             Err(ReadError::System(error)) => return Err(error).on("read", &at()),
             Err(ReadError::Store(error)) => return Err(error.into()),
         };
-        let link = (links > 1).then(|| link_label(looks.inode));
+        let link = if links > 1 {
+            Some(self.known.label_of(looks.inode)?)
+        } else {
+            self.lone_label(seen, looks, old)?
+        };
         self.ready_file(&node, looks, link, settled).map(Some)
+    }
+
+    /// A file that has one name here and a label all the same: its other names were outside of what a snapshot
+    /// took. It keeps the label for as long as it is the file that was checked out.
+    fn lone_label(&self, seen: &Seen, looks: Looks, old: Option<&StatRecord>) -> Result<Option<u64>> {
+        let Some(record) = old else { return Ok(None) };
+        if record.find(&seen.name).is_none_or(|known| known.looks != looks) {
+            return Ok(None);
+        }
+        let found = self.store.find_entry(record.node, Some(record.times), &seen.name)?;
+        let time = found.and_then(|(_, times, at)| EntryTime::decode(times?.body(at)).ok());
+        Ok(match time {
+            Some(EntryTime::Modified { link, .. }) => link,
+            _ => None,
+        })
     }
 
     fn ready_file(&self, node: &FileNode, looks: Looks, link: Option<u64>, trusted: bool) -> Result<Ready> {
@@ -491,14 +516,6 @@ fn unwanted(kind: FileType) -> Option<SkipReason> {
         FileType::CharacterDevice | FileType::BlockDevice => Some(SkipReason::Device),
         _ => None,
     }
-}
-
-/// The same for all names of one file.
-fn link_label(inode: u64) -> u64 {
-    let hash = blake3::hash(&inode.to_le_bytes());
-    let mut label = [0; 8];
-    label.copy_from_slice(&hash.as_bytes()[..8]);
-    u64::from_le_bytes(label)
 }
 
 /// The node that the stat index has for a directory.

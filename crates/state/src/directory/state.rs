@@ -17,7 +17,7 @@ use super::stat_index::{StatRecord, key};
 
 /// A directory known to the store, by its real path.
 pub(super) struct Known<'s> {
-    store: &'s Store,
+    pub(super) store: &'s Store,
     pub(super) id: [u8; 16],
     pub(super) path: PathBuf,
 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod check;
+mod links;
 mod place;
 mod remove;
 
@@ -16,7 +17,7 @@ use rustix::fs::{Access, AtFlags, Mode, RawDir, Stat, Timespec, Timestamps, fchm
 use rustix::io::Errno;
 
 use crate::error::StoreError;
-use crate::node::{FileNode, NodeKind, NodeRef};
+use crate::node::{NodeKind, NodeRef};
 use crate::page::EntryTime;
 use crate::progress::Progress;
 use crate::snapshot::Timestamp;
@@ -30,6 +31,7 @@ use super::path::{open_directory, relative, shown};
 use super::read::{is_settled, now};
 use super::stat_index::StatRecord;
 use super::state::Known;
+use links::Group;
 
 const SET_ID: u16 = 0o6000;
 /// What is needed to look into a directory, and to change it.
@@ -48,9 +50,10 @@ pub(super) struct Switch<'a> {
     pub(super) progress: &'a dyn Progress,
     edits: Mutex<Vec<PathBuf>>,
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
-    /// Where the first name of each linked file was put, and names that wait for it.
-    links: Mutex<HashMap<u64, (Vec<u8>, FileNode)>>,
-    linked: Mutex<Vec<(u64, Vec<u8>, Entry)>>,
+    /// Linked files that were written, by label.
+    links: Mutex<HashMap<u64, Group>>,
+    /// Inodes and the labels they got.
+    labels: Mutex<Vec<(u64, u64)>>,
     temporary: AtomicU64,
     written: AtomicU64,
     removed: AtomicU64,
@@ -94,7 +97,7 @@ impl<'a> Switch<'a> {
             edits: Mutex::default(),
             records: Mutex::default(),
             links: Mutex::default(),
-            linked: Mutex::default(),
+            labels: Mutex::default(),
             temporary: AtomicU64::new(0),
             written: AtomicU64::new(0),
             removed: AtomicU64::new(0),
@@ -122,6 +125,7 @@ impl<'a> Switch<'a> {
         for (path, record) in records {
             last.insert(path, record);
         }
+        self.known.set_labels(&std::mem::take(&mut *locked(&self.labels)))?;
         self.known.update(&last.into_iter().collect::<Vec<_>>())?;
         report.written += self.written.load(Ordering::Relaxed);
         report.removed += self.removed.load(Ordering::Relaxed);
@@ -198,22 +202,6 @@ impl<'a> Switch<'a> {
 
 fn ids(directory: Option<&DirectoryNode>) -> Option<Ids> {
     directory.and_then(|node| node.times.map(|times| (node.id, times)))
-}
-
-/// Whether another name of this file was met before. The first is remembered.
-fn is_further_name(
-    links: &mut HashMap<u64, (Vec<u8>, FileNode)>,
-    link: u64,
-    path: &[u8],
-    node: &FileNode,
-) -> bool {
-    match links.get(&link) {
-        Some((_, first)) => first == node,
-        None => {
-            links.insert(link, (path.to_vec(), node.clone()));
-            false
-        }
-    }
 }
 
 fn times(modified: Timestamp) -> Timestamps {

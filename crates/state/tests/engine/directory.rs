@@ -11,7 +11,7 @@ use workspace_state::{
     snapshot_directory,
 };
 
-use crate::support::new_store;
+use crate::support::{Random, new_store};
 
 pub(crate) fn snapshot(store: &Store, directory: &Path) -> SnapshotReport {
     snapshot_directory(store, directory, SnapshotOptions::default(), &Quiet).unwrap()
@@ -464,4 +464,177 @@ fn a_directory_that_stays_for_what_is_unknown_in_it_keeps_its_mode() {
     check_out(&store, &second, &to).unwrap();
     assert_eq!(fs::metadata(to.join("d")).unwrap().permissions().mode() & 0o7777, 0o555);
     fs::set_permissions(to.join("d"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Which names of a directory are one file, for files with more than one name.
+fn groups(directory: &Path) -> Vec<Vec<Vec<u8>>> {
+    let mut by_inode: BTreeMap<u64, Vec<Vec<u8>>> = BTreeMap::new();
+    for name in names(directory) {
+        let meta = fs::symlink_metadata(directory.join(std::ffi::OsStr::from_bytes(&name))).unwrap();
+        if meta.is_file() && meta.nlink() > 1 {
+            by_inode.entry(meta.ino()).or_default().push(name);
+        }
+    }
+    let mut groups: Vec<_> = by_inode.into_values().collect();
+    groups.sort();
+    groups
+}
+
+/// Checks a snapshot out and takes one of what came of it: the same, times and links included.
+#[track_caller]
+fn assert_switches(store: &Store, target: &Snapshot, to: &Path, want: &[Vec<Vec<u8>>]) {
+    check_out(store, target, to).unwrap();
+    assert_eq!(groups(to), want);
+    let again = snapshot(store, to).snapshot;
+    assert_eq!((again.tree, again.times), (target.tree, target.times));
+}
+
+#[test]
+fn a_switch_links_a_further_name_to_those_that_stay() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir_all(work.join("untouched/below")).unwrap();
+    fs::write(work.join("a"), "linked").unwrap();
+    fs::hard_link(work.join("a"), work.join("b")).unwrap();
+    fs::write(work.join("untouched/below/c"), "linked").unwrap();
+    fs::hard_link(work.join("untouched/below/c"), work.join("untouched/d")).unwrap();
+    let (first, of_first) = (snapshot(&store, &work).snapshot, groups(&work));
+    fs::hard_link(work.join("a"), work.join("e")).unwrap();
+    fs::hard_link(work.join("untouched/d"), work.join("f")).unwrap();
+    let (second, of_second) = (snapshot(&store, &work).snapshot, groups(&work));
+    for _ in 0..2 {
+        assert_switches(&store, &first, &to, &of_first);
+        let inode = |name: &str| fs::metadata(to.join(name)).unwrap().ino();
+        let kept = inode("a");
+        assert_switches(&store, &second, &to, &of_second);
+        assert_eq!(inode("a"), kept, "an equal file was replaced");
+    }
+}
+
+#[test]
+fn a_switch_separates_names_that_are_no_longer_one_file() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("a"), "same").unwrap();
+    let modified = fs::metadata(work.join("a")).unwrap().modified().unwrap();
+    for name in ["b", "c"] {
+        fs::hard_link(work.join("a"), work.join(name)).unwrap();
+    }
+    let (first, of_first) = (snapshot(&store, &work).snapshot, groups(&work));
+    fs::remove_file(work.join("c")).unwrap();
+    fs::write(work.join("c"), "same").unwrap();
+    fs::File::options().write(true).open(work.join("c")).unwrap().set_modified(modified).unwrap();
+    let (second, of_second) = (snapshot(&store, &work).snapshot, groups(&work));
+    fs::remove_file(work.join("b")).unwrap();
+    fs::hard_link(work.join("c"), work.join("b")).unwrap();
+    let (third, of_third) = (snapshot(&store, &work).snapshot, groups(&work));
+    assert_eq!(first.tree, third.tree);
+    for _ in 0..2 {
+        assert_switches(&store, &first, &to, &of_first);
+        assert_switches(&store, &second, &to, &of_second);
+        assert_switches(&store, &third, &to, &of_third);
+    }
+}
+
+#[test]
+fn a_name_is_not_linked_to_a_file_that_was_edited() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("a"), "linked").unwrap();
+    fs::hard_link(work.join("a"), work.join("b")).unwrap();
+    let first = snapshot(&store, &work).snapshot;
+    fs::hard_link(work.join("a"), work.join("c")).unwrap();
+    fs::hard_link(work.join("a"), work.join("d")).unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    check_out(&store, &first, &to).unwrap();
+    fs::write(to.join("a"), "edited").unwrap();
+    check_out(&store, &second, &to).unwrap();
+    assert_eq!(fs::read(to.join("b")).unwrap(), b"edited");
+    assert_eq!(fs::read(to.join("c")).unwrap(), b"linked");
+    let group = |names: [&str; 2]| names.map(|name| name.as_bytes().to_vec()).to_vec();
+    assert_eq!(groups(&to), [group(["a", "b"]), group(["c", "d"])]);
+    // What was found then is what comes back.
+    let mixed = snapshot(&store, &to).snapshot;
+    let other = home.path().join("other");
+    check_out(&store, &mixed, &other).unwrap();
+    assert_eq!(groups(&other), groups(&to));
+}
+
+#[test]
+fn a_file_whose_other_names_are_elsewhere_keeps_its_label() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("a"), "linked").unwrap();
+    fs::hard_link(work.join("a"), home.path().join("elsewhere")).unwrap();
+    let taken = snapshot(&store, &work).snapshot;
+    assert_switches(&store, &taken, &to, &[]);
+    fs::write(to.join("a"), "edited").unwrap();
+    let edited = snapshot(&store, &to).snapshot;
+    let tree = workspace_state::Tree::of_snapshot(&store, &edited).unwrap();
+    assert_eq!(tree.entry("a").unwrap().unwrap().link, None);
+}
+
+/// A name that only the user knows is not changed through the file it shares.
+#[test]
+fn a_switch_of_attributes_leaves_further_names_alone() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("a"), "x").unwrap();
+    fs::set_permissions(work.join("a"), fs::Permissions::from_mode(0o644)).unwrap();
+    let first = snapshot(&store, &work).snapshot;
+    fs::set_permissions(work.join("a"), fs::Permissions::from_mode(0o755)).unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    check_out(&store, &first, &to).unwrap();
+    fs::hard_link(to.join("a"), home.path().join("mine")).unwrap();
+    check_out(&store, &second, &to).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(&to.join("a")), mode(&home.path().join("mine"))), (0o755, 0o644));
+}
+
+#[test]
+fn links_come_back_whatever_is_switched_to() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    let mut random = Random::new();
+    let places: Vec<String> = ["", "d/", "d/e/", "f/"]
+        .iter()
+        .flat_map(|at| (0..4).map(move |name| format!("{at}{name}")))
+        .collect();
+    fs::create_dir_all(work.join("d/e")).unwrap();
+    fs::create_dir_all(work.join("f")).unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..12 {
+        for _ in 0..1 + random.below(5) {
+            let [one, other] = [0, 1].map(|_| work.join(&places[random.below(places.len() as u64) as usize]));
+            if one == other {
+                continue;
+            }
+            drop(fs::remove_file(&one));
+            match random.below(4) {
+                0 => {}
+                1 => fs::write(&one, format!("{}", random.below(2))).unwrap(),
+                _ if other.exists() => fs::hard_link(&other, &one).unwrap(),
+                _ => fs::write(&one, "").unwrap(),
+            }
+        }
+        let moved = random.one_in(4) && work.join("f").exists();
+        if moved {
+            fs::rename(work.join("f"), work.join("g")).unwrap();
+        }
+        taken.push((snapshot(&store, &work).snapshot, groups(&work)));
+        if moved {
+            fs::rename(work.join("g"), work.join("f")).unwrap();
+        }
+    }
+    for _ in 0..40 {
+        let (target, groups) = &taken[random.below(taken.len() as u64) as usize];
+        if random.one_in(4) {
+            checkout(&store, target, &to, &forced(), &Quiet).unwrap();
+        }
+        assert_switches(&store, target, &to, groups);
+    }
 }

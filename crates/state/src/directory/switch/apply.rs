@@ -21,14 +21,14 @@ use crate::page::EntryTime;
 use crate::snapshot::Timestamp;
 use crate::tree::{DirectoryNode, Entry, Node, join};
 
-use super::{Place, SET_ID, Switch, WRITE, each, ids, is_further_name, locked, times};
+use super::{Place, SET_ID, Switch, WRITE, each, ids, locked, times};
 
 impl Switch<'_> {
     /// Makes the directory hold `to`.
     pub(in crate::directory) fn apply(&self, from: Option<Ids>, to: Ids) -> Result<()> {
         let (node, modified) = self.store.directory(to.0, Some(to.1))?;
         self.apply_directory(b"", 0, from, &node, modified)?;
-        self.place_links()
+        self.place_links(to)
     }
 
     fn apply_directory(
@@ -192,7 +192,10 @@ impl Switch<'_> {
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             self.remove(fd, here, name, old)?;
             replace = false;
-        } else if replace && self.only_attributes(old, new) && self.is_on_disk_content(fd, name, new)? {
+        } else if stat.is_some_and(|stat| stat.st_nlink == 1)
+            && self.only_attributes(old, new)
+            && self.is_on_disk_content(fd, name, new)?
+        {
             self.set_attributes(fd, here, name, new)?;
             self.unchanged.fetch_add(1, Ordering::Relaxed);
             return self.stat_entry(fd, here, name);
@@ -201,8 +204,7 @@ impl Switch<'_> {
         if let (Some(link), Node::File(node)) = (new.link, &new.node) {
             // Whoever comes first writes the file; the others become names of it at the end, if they are
             // the same file at all.
-            if is_further_name(&mut locked(&self.links), link, here, node) {
-                locked(&self.linked).push((link, here.to_vec(), new.clone()));
+            if self.is_further_name(link, here, node, new.modified) {
                 return Ok(StatEntry { name: name.to_vec(), looks: Looks::default(), trusted: false });
             }
         }

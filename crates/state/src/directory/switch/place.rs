@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, fchmod, fstat, ftruncate, futimens, linkat, openat, renameat, symlinkat, unlinkat,
+    AtFlags, Mode, OFlags, fchmod, ftruncate, futimens, linkat, openat, renameat, symlinkat, unlinkat,
     utimensat,
 };
 use rustix::io::Errno;
@@ -14,15 +14,12 @@ use rustix::io::Errno;
 use crate::chunker::{BLOCK, is_zero};
 use crate::directory::attributes;
 use crate::directory::error::{Context, Result};
-use crate::directory::path::{open_as_owner, open_directory};
-use crate::directory::read::looks;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
 use crate::snapshot::Timestamp;
-use crate::tree::Node;
 
-use super::{Switch, TEMPORARY, WRITE, locked, times};
+use super::{Switch, TEMPORARY, times};
 
 impl Switch<'_> {
     pub(super) fn place_symlink(
@@ -122,54 +119,11 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Further names of linked files, once the first is there.
-    pub(super) fn place_links(&self) -> Result<()> {
-        let linked = std::mem::take(&mut *locked(&self.linked));
-        for (label, path, entry) in linked {
-            let first = locked(&self.links).get(&label).map(|(path, _)| path.clone());
-            let (parent, name) = split(&path);
-            let (fd, lent) = open_as_owner(self.root, parent, WRITE).on("open", &self.shown(parent))?;
-            let modified = Timestamp(looks(&fstat(&fd).on("stat", &self.shown(parent))?).mtime);
-            let done = match &first {
-                Some(first) => self.link(first, &fd, name),
-                None => Err(Errno::NOENT),
-            };
-            if done.is_err()
-                && let Node::File(node) = &entry.node
-            {
-                self.place_file(&fd, &path, name, node, entry.modified, true)?;
-            }
-            futimens(&fd, &times(modified)).on("set the times of", &self.shown(parent))?;
-            self.give_back(&fd, parent, lent)?;
-        }
-        Ok(())
-    }
-
-    fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-        let (parent, first_name) = split(first);
-        let from = open_directory(self.root, parent)?;
-        let temporary = self.temporary_name();
-        linkat(&from, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
-        renameat(fd, temporary.as_slice(), fd, name)?;
-        // Renaming one name of a file onto another does nothing, and leaves both.
-        match unlinkat(fd, temporary.as_slice(), AtFlags::empty()) {
-            Err(Errno::NOENT) => Ok(()),
-            other => other,
-        }
-    }
-
-    fn temporary_name(&self) -> Vec<u8> {
+    pub(super) fn temporary_name(&self) -> Vec<u8> {
         let number = self.temporary.fetch_add(1, Ordering::Relaxed);
         let mut name = TEMPORARY.to_vec();
         name.extend_from_slice(format!("{}-{number}", std::process::id()).as_bytes());
         name
-    }
-}
-
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (b"", path),
     }
 }
 

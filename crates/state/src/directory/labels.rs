@@ -1,0 +1,74 @@
+//! Labels of hard-linked files: names of one file have one label in a snapshot.
+//!
+//! In one directory a label is a function of the inode: the hash of its number, or what a checkout gave it
+//! because the snapshot says so. The latter are two rows each beside the stat records, from inode to label and
+//! back, so that no second inode is given a label that is taken.
+
+use crate::error::Result;
+
+use super::stat_index::key;
+use super::state::Known;
+
+impl Known<'_> {
+    /// The label of a file with several names.
+    pub(super) fn label_of(&self, inode: u64) -> Result<u64> {
+        if let Some(label) = self.number(&inode_key(inode))? {
+            return Ok(label);
+        }
+        let mut label = hashed(inode);
+        while self.number(&label_key(label))?.is_some() {
+            label = hashed(label);
+        }
+        Ok(label)
+    }
+
+    /// Remembers which inodes got which labels. The inode that had a label before has it no more. A label that
+    /// no inode has any more stays taken: what was called otherwise because of it keeps its name.
+    pub(super) fn set_labels(&self, labels: &[(u64, u64)]) -> Result<()> {
+        if labels.is_empty() {
+            return Ok(());
+        }
+        self.store.inner.mark_written()?;
+        let index = &self.store.inner.index;
+        let mut txn = index.write()?;
+        let row = |path: &[u8]| key(&self.id, path);
+        for (inode, label) in labels {
+            let from_label = row(&label_key(*label));
+            if let Some(before) = index.stats.get(&txn, &from_label)?.and_then(number) {
+                let from_before = row(&inode_key(before));
+                if index.stats.get(&txn, &from_before)?.and_then(number) == Some(*label) {
+                    index.stats.delete(&mut txn, &from_before)?;
+                }
+            }
+            index.stats.put(&mut txn, &row(&inode_key(*inode)), &label.to_le_bytes())?;
+            index.stats.put(&mut txn, &from_label, &inode.to_le_bytes())?;
+        }
+        index.commit(txn)
+    }
+
+    fn number(&self, path: &[u8]) -> Result<Option<u64>> {
+        let index = &self.store.inner.index;
+        let txn = index.read()?;
+        Ok(index.stats.get(&txn, &key(&self.id, path))?.and_then(number))
+    }
+}
+
+fn number(row: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(row.try_into().ok()?))
+}
+
+/// No path in a tree begins with a slash.
+fn inode_key(inode: u64) -> Vec<u8> {
+    format!("/inode/{inode}").into_bytes()
+}
+
+fn label_key(label: u64) -> Vec<u8> {
+    format!("/label/{label}").into_bytes()
+}
+
+fn hashed(number: u64) -> u64 {
+    let hash = blake3::hash(&number.to_le_bytes());
+    let mut label = [0; 8];
+    label.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(label)
+}

@@ -1,0 +1,222 @@
+//! Names of one file: linked at the end, when what they share is there.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{AtFlags, fstat, futimens, linkat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use crate::directory::checkout::Ids;
+use crate::directory::error::{Context, Result};
+use crate::directory::listing::{Listing, Raw};
+use crate::directory::path::{open_as_owner, open_directory};
+use crate::directory::read::looks;
+use crate::directory::stat_index::Looks;
+use crate::node::{FileNode, NodeRef};
+use crate::page::EntryTime;
+use crate::snapshot::Timestamp;
+use crate::tree::{Entry, Node, join};
+
+use super::{Switch, WRITE, each, locked, times};
+
+/// A linked file that was written, and its names.
+pub(super) struct Group {
+    node: FileNode,
+    /// The first was written; the others wait to become names of the same file.
+    names: Vec<(Vec<u8>, Option<Timestamp>)>,
+}
+
+/// Names that stay as they are, by label.
+type Kept = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
+
+/// Groups in which names that stay are looked for, and the paths that were written.
+struct Wanted<'g> {
+    groups: &'g HashMap<u64, Group>,
+    written: HashSet<&'g [u8]>,
+}
+
+impl Switch<'_> {
+    /// Whether another name of this file was met before. The first is to be written, others wait.
+    pub(super) fn is_further_name(
+        &self,
+        label: u64,
+        here: &[u8],
+        node: &FileNode,
+        modified: Option<Timestamp>,
+    ) -> bool {
+        let mut links = locked(&self.links);
+        let name = (here.to_vec(), modified);
+        match links.get_mut(&label) {
+            Some(group) if group.node == *node => {
+                group.names.push(name);
+                true
+            }
+            Some(_) => false,
+            None => {
+                links.insert(label, Group { node: node.clone(), names: vec![name] });
+                false
+            }
+        }
+    }
+
+    /// Makes names of one file what they are. Where some of them stayed, those that were written join them.
+    pub(super) fn place_links(&self, to: Ids) -> Result<()> {
+        let groups = std::mem::take(&mut *locked(&self.links));
+        let mut kept = self.kept_names(to, &groups)?;
+        let mut linked = HashMap::new();
+        for (label, group) in &groups {
+            let holder = self.holder(kept.remove(label).unwrap_or_default())?;
+            self.join_group(holder.as_deref(), group)?;
+            let first = holder.as_ref().unwrap_or(&group.names[0].0);
+            if let Some(looks) = self.looks_at(first)? {
+                locked(&self.labels).push((looks.inode, *label));
+            }
+            if holder.is_none() && group.names.len() > 1 {
+                linked.extend(group.names.iter().map(|(path, modified)| (path.as_slice(), *modified)));
+            }
+        }
+        self.look_again(&linked)
+    }
+
+    fn join_group(&self, holder: Option<&[u8]>, group: &Group) -> Result<()> {
+        let Some(((written, _), waiting)) = group.names.split_first() else { return Ok(()) };
+        let mut first = written.as_slice();
+        if let Some(holder) = holder
+            && self.with_parent(written, |fd, name| Ok(self.link(holder, fd, name).is_ok()))?
+        {
+            first = holder;
+        }
+        for (path, modified) in waiting {
+            self.with_parent(path, |fd, name| match self.link(first, fd, name) {
+                Ok(()) => Ok(()),
+                // Not every filesystem has links, and no file any number of them.
+                Err(_) => self.place_file(fd, path, name, &group.node, *modified, true),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Works on a name in its directory, whose time stays what it is.
+    fn with_parent<R>(&self, path: &[u8], work: impl FnOnce(&OwnedFd, &[u8]) -> Result<R>) -> Result<R> {
+        let (parent, name) = split(path);
+        let (fd, lent) = open_as_owner(self.root, parent, WRITE).on("open", &self.shown(parent))?;
+        let before = Timestamp(looks(&fstat(&fd).on("stat", &self.shown(parent))?).mtime);
+        let done = work(&fd, name)?;
+        futimens(&fd, &times(before)).on("set the times of", &self.shown(parent))?;
+        self.give_back(&fd, parent, lent)?;
+        Ok(done)
+    }
+
+    /// Names of the new tree that were not written although another name of the same file was. They can be
+    /// anywhere in it, also where nothing differs: this looks through all of the tree, but only if it must.
+    fn kept_names(&self, to: Ids, groups: &HashMap<u64, Group>) -> Result<Kept> {
+        if groups.is_empty() || self.unchanged.load(Ordering::Relaxed) == 0 {
+            return Ok(Kept::new());
+        }
+        let written = groups.values().flat_map(|group| &group.names).map(|(path, _)| path.as_slice());
+        let wanted = Wanted { groups, written: written.collect() };
+        let found = Mutex::default();
+        self.find_kept(b"", to, &wanted, &found)?;
+        Ok(std::mem::take(&mut *locked(&found)))
+    }
+
+    fn find_kept(&self, path: &[u8], directory: Ids, wanted: &Wanted<'_>, found: &Mutex<Kept>) -> Result<()> {
+        let listing = Listing::of(self.store, Some(directory))?;
+        let mut below = Vec::new();
+        for raw in listing.iter() {
+            match (EntryTime::decode(raw.time), NodeRef::decode(raw.reference)) {
+                (Ok(EntryTime::Directory(times)), Ok(NodeRef::Directory(node))) => {
+                    below.push((join(path, raw.name), (node, times)));
+                }
+                (Ok(EntryTime::Modified { link: Some(label), .. }), Ok(_)) => {
+                    self.note_kept(path, raw, label, wanted, found)?;
+                }
+                _ => {}
+            }
+        }
+        each(&below, |(path, directory)| self.find_kept(path, *directory, wanted, found)).map(drop)
+    }
+
+    fn note_kept(
+        &self,
+        path: &[u8],
+        raw: Raw<'_>,
+        label: u64,
+        wanted: &Wanted<'_>,
+        found: &Mutex<Kept>,
+    ) -> Result<()> {
+        let Some(group) = wanted.groups.get(&label) else { return Ok(()) };
+        let here = join(path, raw.name);
+        if wanted.written.contains(here.as_slice()) {
+            return Ok(());
+        }
+        let entry = self.entry(raw)?;
+        if matches!(&entry.node, Node::File(node) if *node == group.node) {
+            locked(found).entry(label).or_default().push((here, entry));
+        }
+        Ok(())
+    }
+
+    /// The first of the names that stay which still is what the tree says: what was edited keeps to itself.
+    fn holder(&self, mut kept: Vec<(Vec<u8>, Entry)>) -> Result<Option<Vec<u8>>> {
+        kept.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for (path, entry) in kept {
+            let (parent, name) = split(&path);
+            let Ok(fd) = open_directory(self.root, parent) else { continue };
+            let Some(stat) = self.stat(&fd, &path, name)? else { continue };
+            let same_time = entry.modified.is_none_or(|modified| modified.0 == looks(&stat).mtime);
+            if same_time && self.is_on_disk(&fd, name, Some(&entry))? {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        let (parent, first_name) = split(first);
+        let from = open_directory(self.root, parent)?;
+        let temporary = self.temporary_name();
+        linkat(&from, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
+        let renamed = renameat(fd, temporary.as_slice(), fd, name);
+        // Renaming one name of a file onto another does nothing, and leaves both.
+        match unlinkat(fd, temporary.as_slice(), AtFlags::empty()) {
+            Err(Errno::NOENT) => renamed,
+            other => renamed.and(other),
+        }
+    }
+
+    fn looks_at(&self, path: &[u8]) -> Result<Option<Looks>> {
+        let (parent, name) = split(path);
+        let Ok(fd) = open_directory(self.root, parent) else { return Ok(None) };
+        Ok(self.stat(&fd, path, name)?.map(|stat| looks(&stat)))
+    }
+
+    /// Linking changed how names look, and the directories they are in: the records say so.
+    fn look_again(&self, linked: &HashMap<&[u8], Option<Timestamp>>) -> Result<()> {
+        let parents: HashSet<&[u8]> = linked.keys().map(|path| split(path).0).collect();
+        for (path, record) in locked(&self.records).iter_mut() {
+            let Some(record) = record.as_mut().filter(|_| parents.contains(path.as_slice())) else {
+                continue;
+            };
+            let Ok(fd) = open_directory(self.root, path) else { continue };
+            record.own = looks(&fstat(&fd).on("stat", &self.shown(path))?);
+            for entry in &mut record.entries {
+                let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
+                let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
+                entry.looks = looks(&stat);
+                // Another time: somebody else wrote to it meanwhile.
+                entry.trusted = modified.is_some_and(|modified| modified.0 == entry.looks.mtime);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
