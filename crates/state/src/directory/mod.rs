@@ -9,6 +9,7 @@ mod error;
 mod ignores;
 mod labels;
 mod listing;
+mod parallel;
 mod path;
 mod read;
 mod scan;

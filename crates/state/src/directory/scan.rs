@@ -8,7 +8,6 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rayon::prelude::*;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, fstat, readlinkat, statat};
 use rustix::io::Errno;
 
@@ -25,6 +24,7 @@ use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 use super::attributes;
 use super::error::{Context, DirectoryError, Result};
 use super::ignores::{IGNORE_FILE, Ignores};
+use super::parallel::{each, each_while_open};
 use super::path::{open_directory, relative, shown};
 use super::read::{Read, ReadError, is_settled, looks, now, read_file};
 use super::stat_index::{Looks, StatEntry, StatRecord};
@@ -246,7 +246,9 @@ impl Scan<'_> {
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (seen, ignores) = self.list(&fd, path, ignores)?;
         let old = if self.use_index { self.record(path, known)? } else { None };
-        let ready = self.entries(&fd, path, depth, &ignores, &seen, old.as_ref())?;
+        let mut ready = self.leaves(&fd, path, &seen, old.as_ref())?;
+        drop(fd);
+        self.below(path, depth, &ignores, &seen, old.as_ref(), &mut ready)?;
         self.forget_vanished(path, old.as_ref(), &seen)?;
         self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
     }
@@ -314,24 +316,17 @@ impl Scan<'_> {
         Ok((seen, ignores))
     }
 
-    /// Looks at every entry: what changed is read.
-    fn entries(
+    /// Looks at every entry that is no directory: what changed is read.
+    fn leaves(
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        depth: usize,
-        ignores: &Ignores,
         seen: &[Seen],
         old: Option<&StatRecord>,
     ) -> Result<Vec<Option<Ready>>> {
         let look = |seen: &Seen| -> Result<Option<Ready>> {
             if seen.kind == FileType::Directory {
-                let known = old.and_then(|old| old.find(&seen.name)).map(|known| known.looks);
-                let below = self.directory(&join(path, &seen.name), depth + 1, ignores, known)?;
-                if below.is_some() {
-                    self.counts.directories.fetch_add(1, Ordering::Relaxed);
-                }
-                return Ok(below.map(Ready::Directory));
+                return Ok(None);
             }
             let known = old.and_then(|old| old.find(&seen.name));
             if known.is_some_and(|known| known.trusted && known.looks == seen.looks) {
@@ -350,14 +345,34 @@ impl Scan<'_> {
         };
         // Going parallel costs more than a look at files that did not change.
         let work = seen.iter().filter(|seen| {
-            seen.kind == FileType::Directory
-                || old.and_then(|old| old.find(&seen.name)).is_none_or(|known| known.looks != seen.looks)
+            seen.kind != FileType::Directory
+                && old.and_then(|old| old.find(&seen.name)).is_none_or(|known| known.looks != seen.looks)
         });
-        if work.take(2).count() > 1 {
-            seen.par_iter().map(look).collect()
-        } else {
-            seen.iter().map(look).collect()
+        if work.take(2).count() > 1 { each_while_open(seen, look) } else { seen.iter().map(look).collect() }
+    }
+
+    /// Goes into every directory.
+    fn below(
+        &self,
+        path: &[u8],
+        depth: usize,
+        ignores: &Ignores,
+        seen: &[Seen],
+        old: Option<&StatRecord>,
+        ready: &mut [Option<Ready>],
+    ) -> Result<()> {
+        let is_directory = |at: &usize| seen[*at].kind == FileType::Directory;
+        let directories: Vec<usize> = (0..seen.len()).filter(is_directory).collect();
+        let done = each(&directories, |at| {
+            let name = &seen[*at].name;
+            let known = old.and_then(|old| old.find(name)).map(|known| known.looks);
+            self.directory(&join(path, name), depth + 1, ignores, known)
+        })?;
+        for (at, done) in directories.into_iter().zip(done) {
+            self.counts.directories.fetch_add(u64::from(done.is_some()), Ordering::Relaxed);
+            ready[at] = done.map(Ready::Directory);
         }
+        Ok(())
     }
 
     fn count(&self, seen: &Seen) {

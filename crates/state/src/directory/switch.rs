@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rayon::prelude::*;
 use rustix::fs::{Access, AtFlags, Mode, RawDir, Stat, Timespec, Timestamps, fchmod, statat};
 use rustix::io::Errno;
 
@@ -65,13 +64,7 @@ pub(super) struct Switch<'a> {
 struct Place<'p> {
     fd: &'p OwnedFd,
     path: &'p [u8],
-    depth: usize,
     record: Option<&'p StatRecord>,
-}
-
-/// In parallel where there is more than one thing to do.
-fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R> + Sync + Send) -> Result<Vec<R>> {
-    if items.len() > 1 { items.par_iter().map(work).collect() } else { items.iter().map(work).collect() }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -151,6 +144,15 @@ impl<'a> Switch<'a> {
     /// Puts back the mode of a directory that was opened by its owner against it.
     fn give_back(&self, fd: &OwnedFd, path: &[u8], lent: Option<Mode>) -> Result<()> {
         lent.map_or(Ok(()), |mode| fchmod(fd, mode)).on("change", &self.shown(path))
+    }
+
+    /// The same for a directory that was closed meanwhile.
+    fn give_back_at(&self, path: &[u8], lent: Option<Mode>) -> Result<()> {
+        if lent.is_none() {
+            return Ok(());
+        }
+        let fd = open_directory(self.root, path).on("open", &self.shown(path))?;
+        self.give_back(&fd, path, lent)
     }
 
     fn names(&self, fd: &OwnedFd, path: &[u8]) -> Result<Vec<Vec<u8>>> {

@@ -41,6 +41,7 @@ fn plays_its_role() {
         "fail-once" => crate::disk_full::fail_once(&arguments),
         "open-full" => crate::disk_full::open_full(&arguments),
         "check-out-full" => crate::disk_full::check_out_full(&arguments),
+        "walk-with-few-files" => crate::directory::walk_with_few_files(&arguments),
         "unreadable" => crate::hostile::snapshot_unreadable(&arguments),
         other => panic!("there is no role `{other}`"),
     }

@@ -11,7 +11,8 @@ use workspace_state::{
     snapshot_directory,
 };
 
-use crate::support::{Random, new_store};
+use crate::child::{Player, say, text};
+use crate::support::{Random, message, new_store};
 
 pub(crate) fn snapshot(store: &Store, directory: &Path) -> SnapshotReport {
     snapshot_directory(store, directory, SnapshotOptions::default(), &Quiet).unwrap()
@@ -636,5 +637,57 @@ fn links_come_back_whatever_is_switched_to() {
             checkout(&store, target, &to, &forced(), &Quiet).unwrap();
         }
         assert_switches(&store, target, &to, groups);
+    }
+}
+
+/// Chains of directories, with something else beside them at every fourth level.
+fn chains(store: &Store, number: usize, depth: usize, content: &str) -> Snapshot {
+    let mut tree = store.empty_tree().unwrap();
+    for chain in 0..number {
+        let mut path = format!("c{chain}");
+        for level in 0..depth {
+            path.push_str("/d");
+            if level % 4 == 0 || level + 1 == depth {
+                tree.symlink(format!("{path}/f"), content).unwrap();
+                tree.symlink(format!("{path}/e/g"), content).unwrap();
+            }
+        }
+    }
+    tree.commit(message(content)).unwrap()
+}
+
+/// Role: everything that walks directories, with few files open.
+pub(crate) fn walk_with_few_files(arguments: &[&str]) {
+    let [home, files, number, depth] = arguments else { panic!("directory, files, chains, depth") };
+    let (number, depth) = (number.parse().unwrap(), depth.parse().unwrap());
+    let limit = rustix::process::Rlimit { current: files.parse().ok(), maximum: files.parse().ok() };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let home = Path::new(home);
+    let store = Store::open_or_create(home.join("store")).unwrap();
+    let to = home.join("to");
+    let first = chains(&store, number, depth, "first");
+    for target in [&first, &chains(&store, number, depth, "second")] {
+        check_out(&store, target, &to).unwrap();
+        assert_eq!(snapshot(&store, &to).snapshot.tree, target.tree);
+    }
+    checkout(&store, &first, &to, &forced(), &Quiet).unwrap();
+    let mut files = store.empty_tree().unwrap();
+    for chain in 0..number / 2 {
+        files.write(format!("c{chain}"), "now a file").unwrap();
+    }
+    let files = files.commit(message("files")).unwrap();
+    check_out(&store, &files, &to).unwrap();
+    assert_eq!(snapshot(&store, &to).snapshot.tree, files.tree);
+    say("done");
+}
+
+#[test]
+fn many_deep_directories_need_few_open_files() {
+    for (files, number, depth) in [("64", "16", "200"), ("64", "2", "900")] {
+        let home = tempfile::tempdir().unwrap();
+        let arguments = [text(home.path()), files, number, depth];
+        let ended = Player::start("walk-with-few-files", &arguments).finish();
+        ended.assert_success();
+        assert_eq!(ended.lines, ["done"]);
     }
 }

@@ -13,7 +13,8 @@ use crate::directory::attributes;
 use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::{Listing, Pair, Raw, pairs};
-use crate::directory::path::open_as_owner;
+use crate::directory::parallel::{each, each_while_open};
+use crate::directory::path::{open_as_owner, open_directory};
 use crate::directory::read::looks;
 use crate::directory::stat_index::{Looks, StatEntry, StatRecord};
 use crate::node::NodeRef;
@@ -21,7 +22,24 @@ use crate::page::EntryTime;
 use crate::snapshot::Timestamp;
 use crate::tree::{DirectoryNode, Entry, Node, join};
 
-use super::{Place, SET_ID, Switch, WRITE, each, ids, locked, times};
+use super::{Place, SET_ID, Switch, WRITE, ids, locked, times};
+
+/// What came of one entry.
+enum Applied {
+    Gone,
+    Leaf(StatEntry),
+    Directory(Below),
+}
+
+/// A directory that is there, to be gone into when the one around it is closed.
+struct Below {
+    /// Its place among the entries.
+    at: usize,
+    name: Vec<u8>,
+    from: Option<Ids>,
+    to: DirectoryNode,
+    modified: Option<Timestamp>,
+}
 
 impl Switch<'_> {
     /// Makes the directory hold `to`.
@@ -40,7 +58,7 @@ impl Switch<'_> {
         modified: Option<Timestamp>,
     ) -> Result<()> {
         self.limit(path, depth)?;
-        let (fd, _) = open_as_owner(self.root, path, WRITE).on("open", &self.shown(path))?;
+        let (mut fd, _) = open_as_owner(self.root, path, WRITE).on("open", &self.shown(path))?;
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, ids(Some(to)))?);
         let record = self.record_of(path, from)?;
         let mode = fstat(&fd).on("stat", &self.shown(path))?.st_mode as u16 & 0o7777;
@@ -50,8 +68,14 @@ impl Switch<'_> {
         if self.may_have_leftovers {
             self.remove_leftovers(&fd, path, &old, &new)?;
         }
-        let place = Place { fd: &fd, path, depth, record: record.as_ref() };
-        let entries = self.apply_entries(&place, &pairs(&old, &new))?;
+        let place = Place { fd: &fd, path, record: record.as_ref() };
+        let (mut entries, below) = self.apply_entries(&place, &pairs(&old, &new))?;
+        if !below.is_empty() {
+            drop(fd);
+            self.apply_below(path, depth, &below, &mut entries)?;
+            fd = open_directory(self.root, path).on("open", &self.shown(path))?;
+        }
+        let entries = entries.into_iter().flatten().collect();
         let own = self.settle_directory(&fd, path, to, modified)?;
         let record =
             StatRecord { node: to.id, times: to.times.unwrap_or(to.id), own, own_trusted: true, entries };
@@ -59,8 +83,13 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Most entries stay as they are; those that do not are brought to where they should be in parallel.
-    fn apply_entries(&self, place: &Place<'_>, pairs: &[Pair<'_>]) -> Result<Vec<StatEntry>> {
+    /// Most entries stay as they are; those that do not are brought to where they should be in parallel. What is
+    /// in directories is left for later: those are returned.
+    fn apply_entries(
+        &self,
+        place: &Place<'_>,
+        pairs: &[Pair<'_>],
+    ) -> Result<(Vec<Option<StatEntry>>, Vec<Below>)> {
         let mut entries = Vec::with_capacity(pairs.len());
         let mut changed = Vec::new();
         for pair in pairs {
@@ -70,11 +99,34 @@ impl Switch<'_> {
             }
             entries.push(kept);
         }
-        let applied = each(&changed, |(at, pair)| Ok((*at, self.apply_entry(place, pair)?)))?;
-        for (at, entry) in applied {
-            entries[at] = entry;
+        let applied = each_while_open(&changed, |(at, pair)| Ok((*at, self.apply_entry(place, *at, pair)?)))?;
+        let mut below = Vec::new();
+        for (at, applied) in applied {
+            match applied {
+                Applied::Gone => {}
+                Applied::Leaf(entry) => entries[at] = Some(entry),
+                Applied::Directory(directory) => below.push(directory),
+            }
         }
-        Ok(entries.into_iter().flatten().collect())
+        Ok((entries, below))
+    }
+
+    fn apply_below(
+        &self,
+        path: &[u8],
+        depth: usize,
+        below: &[Below],
+        entries: &mut [Option<StatEntry>],
+    ) -> Result<()> {
+        each(below, |Below { name, from, to, modified, .. }| {
+            self.apply_directory(&join(path, name), depth + 1, *from, to, *modified)
+        })?;
+        for Below { at, name, to, .. } in below {
+            let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
+            let looks = Looks::of_directory(mode, to.id, to.times.unwrap_or(to.id));
+            entries[*at] = Some(StatEntry { name: name.clone(), looks, trusted: true });
+        }
+        Ok(())
     }
 
     /// What the stat index says about an entry that need not be touched.
@@ -129,27 +181,23 @@ impl Switch<'_> {
         Mode::from_raw_mode(u32::from(mode))
     }
 
-    /// Brings one name to where it should be; what the stat index says about it then.
-    fn apply_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Result<Option<StatEntry>> {
+    /// Brings one name to where it should be.
+    fn apply_entry(&self, place: &Place<'_>, at: usize, pair: &Pair<'_>) -> Result<Applied> {
         self.progress.advance(1);
         let here = join(place.path, pair.name);
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
         let Some(after) = pair.after else {
             self.remove(place.fd, &here, pair.name, old.as_ref())?;
-            return Ok(None);
+            return Ok(Applied::Gone);
         };
         let new = self.entry(after)?;
         let stat = self.stat(place.fd, &here, pair.name)?;
-        match &new.node {
-            Node::Directory(node) => {
-                let old = self.make_directory(place, &here, pair.name, old.as_ref(), stat.as_ref())?;
-                self.apply_directory(&here, place.depth + 1, old, node, new.modified)?;
-                let mode = FileType::Directory.as_raw_mode() | self.mode(node.mode).as_raw_mode();
-                let looks = Looks::of_directory(mode, node.id, node.times.unwrap_or(node.id));
-                Ok(Some(StatEntry { name: pair.name.to_vec(), looks, trusted: true }))
-            }
-            _ => self.apply_leaf(place.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Some),
+        if let Node::Directory(to) = new.node {
+            let from = self.make_directory(place, &here, pair.name, old.as_ref(), stat.as_ref())?;
+            let (name, modified) = (pair.name.to_vec(), new.modified);
+            return Ok(Applied::Directory(Below { at, name, from, to, modified }));
         }
+        self.apply_leaf(place.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Applied::Leaf)
     }
 
     /// Makes sure that a name is a directory; which one it was, if it was.

@@ -12,13 +12,26 @@ use crate::directory::attributes;
 use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, DirectoryError, Result};
 use crate::directory::listing::{Listing, Pair, pairs};
+use crate::directory::parallel::{each, each_while_open};
 use crate::directory::path::{open_as_owner, open_file_as_owner, relative};
 use crate::directory::read::looks;
 use crate::id::ChunkId;
 use crate::node::{Extent, FileNode};
 use crate::tree::{DirectoryNode, Entry, Node, join};
 
-use super::{Place, READ, SET_ID, Switch, each, ids, locked};
+use super::{Place, READ, SET_ID, Switch, ids, locked};
+
+/// A directory to be looked into when the one around it is closed.
+struct Below {
+    path: Vec<u8>,
+    old: Option<DirectoryNode>,
+    new: Option<DirectoryNode>,
+    /// Whether it makes room for a file.
+    goes: bool,
+}
+
+/// A directory on disk, and what its tree has there.
+type InTree = (Vec<u8>, Option<DirectoryNode>);
 
 impl Switch<'_> {
     /// Finds local changes that the switch would undo. Touches nothing.
@@ -46,29 +59,40 @@ impl Switch<'_> {
             }
             Err(error) => return Err(error).on("open", &self.shown(path)),
         };
-        let checked = self.check_entries(&fd, path, depth, from, to);
-        self.give_back(&fd, path, lent)?;
+        let below = self.check_entries(&fd, path, from, to);
+        drop(fd);
+        let checked =
+            below.and_then(|below| each(&below, |below| self.check_below(below, depth + 1)).map(drop));
+        self.give_back_at(path, lent)?;
         checked
     }
 
+    fn check_below(&self, below: &Below, depth: usize) -> Result<()> {
+        if below.goes && self.has_unknown(&below.path, below.old.as_ref())? {
+            locked(&self.edits).push(relative(&below.path).to_owned());
+        }
+        self.check_directory(&below.path, depth, ids(below.old.as_ref()), ids(below.new.as_ref()))
+    }
+
+    /// Looks at what differs in a directory; returns the directories among it.
     fn check_entries(
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        depth: usize,
         from: Option<Ids>,
         to: Option<Ids>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Below>> {
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, to)?);
         let record = self.record_of(path, from)?;
-        let place = Place { fd, path, depth, record: record.as_ref() };
+        let place = Place { fd, path, record: record.as_ref() };
         let mut changed = pairs(&old, &new);
         changed.retain(|pair| !pair.is_same());
         // A directory that goes away takes nothing along that the tree does not know: see `remove`.
-        each(&changed, |pair| self.check_entry(&place, pair)).map(drop)
+        let below = each_while_open(&changed, |pair| self.check_entry(&place, pair))?;
+        Ok(below.into_iter().flatten().collect())
     }
 
-    fn check_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Result<()> {
+    fn check_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Result<Option<Below>> {
         let here = join(place.path, pair.name);
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
         let new = pair.after.map(|raw| self.entry(raw)).transpose()?;
@@ -78,18 +102,11 @@ impl Switch<'_> {
         };
         let (old_directory, new_directory) = (directory(&old), directory(&new));
         // Gone already: what was to be removed is, what was to be there will be written.
-        let Some(stat) = self.stat(place.fd, &here, pair.name)? else { return Ok(()) };
+        let Some(stat) = self.stat(place.fd, &here, pair.name)? else { return Ok(None) };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if is_directory && (old_directory.is_some() || new_directory.is_some()) {
-            if new.is_some() && new_directory.is_none() && self.has_unknown(&here, old_directory.as_ref())? {
-                locked(&self.edits).push(relative(&here).to_owned());
-            }
-            return self.check_directory(
-                &here,
-                place.depth + 1,
-                ids(old_directory.as_ref()),
-                ids(new_directory.as_ref()),
-            );
+            let goes = new.is_some() && new_directory.is_none();
+            return Ok(Some(Below { path: here, old: old_directory, new: new_directory, goes }));
         }
         let known = place.record.and_then(|record| record.find(pair.name));
         let trusted =
@@ -98,36 +115,51 @@ impl Switch<'_> {
             || self.is_on_disk(place.fd, pair.name, old.as_ref())?
             || self.is_on_disk(place.fd, pair.name, new.as_ref())?
         {
-            return Ok(());
+            return Ok(None);
         }
         locked(&self.edits).push(relative(&here).to_owned());
-        Ok(())
+        Ok(None)
     }
 
     /// Whether the directory on disk holds, at any depth, something its tree does not.
     fn has_unknown(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
         let (fd, lent) = open_as_owner(self.root, path, READ).on("open", &self.shown(path))?;
-        let found = self.finds_unknown(&fd, path, tree);
-        self.give_back(&fd, path, lent)?;
+        let below = self.known_directories(&fd, path, tree);
+        drop(fd);
+        let found = below.and_then(|below| self.below_has_unknown(below));
+        self.give_back_at(path, lent)?;
         found
     }
 
-    fn finds_unknown(&self, fd: &OwnedFd, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
-        let known = Listing::of(self.store, ids(tree))?;
-        for name in self.names(fd, path)? {
-            let Some(raw) = known.get(&name) else { return Ok(true) };
-            let here = join(path, &name);
-            let Some(stat) = self.stat(fd, &here, &name)? else { continue };
-            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-                continue;
-            }
-            let entry = self.entry(raw)?;
-            let below = if let Node::Directory(node) = &entry.node { Some(node) } else { None };
-            if self.has_unknown(&here, below)? {
+    fn below_has_unknown(&self, below: Option<Vec<InTree>>) -> Result<bool> {
+        let Some(below) = below else { return Ok(true) };
+        for (path, tree) in below {
+            if self.has_unknown(&path, tree.as_ref())? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// The directories in a directory that holds only names of its tree; nothing if it holds others.
+    fn known_directories(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        tree: Option<&DirectoryNode>,
+    ) -> Result<Option<Vec<InTree>>> {
+        let known = Listing::of(self.store, ids(tree))?;
+        let mut below = Vec::new();
+        for name in self.names(fd, path)? {
+            let Some(raw) = known.get(&name) else { return Ok(None) };
+            let here = join(path, &name);
+            let Some(stat) = self.stat(fd, &here, &name)? else { continue };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let node = self.entry(raw)?.node;
+                below.push((here, if let Node::Directory(node) = node { Some(node) } else { None }));
+            }
+        }
+        Ok(Some(below))
     }
 
     /// Whether what is on disk is what the tree says, times aside.

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::{Listing, Raw};
+use crate::directory::parallel::each;
 use crate::directory::path::{open_as_owner, open_directory};
 use crate::directory::read::looks;
 use crate::directory::stat_index::Looks;
@@ -19,7 +20,7 @@ use crate::page::EntryTime;
 use crate::snapshot::Timestamp;
 use crate::tree::{Entry, Node, join};
 
-use super::{Switch, WRITE, each, locked, times};
+use super::{Switch, WRITE, locked, times};
 
 /// A linked file that was written, and its names.
 pub(super) struct Group {

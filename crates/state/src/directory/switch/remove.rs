@@ -3,15 +3,18 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, Stat, fchmod, fstat, unlinkat};
 use rustix::io::Errno;
 
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::Listing;
-use crate::directory::path::open_as_owner;
+use crate::directory::path::{open_as_owner, open_directory};
 use crate::tree::{Entry, Node, join};
 
 use super::{Switch, TEMPORARY, WRITE, ids, locked};
+
+/// The name of a directory that goes, how it looked, and what the old tree has there.
+type Below = (Vec<u8>, Stat, Option<Entry>);
 
 impl Switch<'_> {
     /// Removes what the old tree has at a name. What it does not know stays, and so do the directories
@@ -23,20 +26,57 @@ impl Switch<'_> {
             self.removed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        let (below, _) = open_as_owner(fd, name, WRITE).on("open", &self.shown(here))?;
-        if stat.st_mode & 0o700 != 0o700 {
-            fchmod(&below, Mode::RWXU).on("change", &self.shown(here))?;
+        self.empty(here, old)?;
+        self.remove_emptied(fd, here, name, &stat)
+    }
+
+    /// Removes what the old tree has in a directory. It is closed while those in it are emptied.
+    fn empty(&self, here: &[u8], old: Option<&Entry>) -> Result<()> {
+        let (fd, _) = open_as_owner(self.root, here, WRITE).on("open", &self.shown(here))?;
+        if fstat(&fd).on("stat", &self.shown(here))?.st_mode & 0o700 != 0o700 {
+            fchmod(&fd, Mode::RWXU).on("change", &self.shown(here))?;
         }
+        let below = self.remove_leaves(&fd, here, old)?;
+        if below.is_empty() {
+            return Ok(());
+        }
+        drop(fd);
+        for (name, _, old) in &below {
+            self.empty(&join(here, name), old.as_ref())?;
+        }
+        let fd = open_directory(self.root, here).on("open", &self.shown(here))?;
+        for (name, stat, _) in &below {
+            self.remove_emptied(&fd, &join(here, name), name, stat)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is no directory; returns those that are.
+    fn remove_leaves(&self, fd: &OwnedFd, here: &[u8], old: Option<&Entry>) -> Result<Vec<Below>> {
         let tree = match old.map(|old| &old.node) {
             Some(Node::Directory(node)) => Listing::of(self.store, ids(Some(node)))?,
             _ => Listing::default(),
         };
-        for child in self.names(&below, here)? {
-            let old = tree.get(&child).map(|raw| self.entry(raw)).transpose()?;
-            if old.is_some() || self.options.force {
-                self.remove(&below, &join(here, &child), &child, old.as_ref())?;
+        let mut below = Vec::new();
+        for name in self.names(fd, here)? {
+            let old = tree.get(&name).map(|raw| self.entry(raw)).transpose()?;
+            if old.is_none() && !self.options.force {
+                continue;
+            }
+            let path = join(here, &name);
+            let Some(stat) = self.stat(fd, &path, &name)? else { continue };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                below.push((name, stat, old));
+            } else {
+                unlinkat(fd, name.as_slice(), AtFlags::empty()).on("remove", &self.shown(&path))?;
+                self.removed.fetch_add(1, Ordering::Relaxed);
             }
         }
+        Ok(below)
+    }
+
+    /// Removes a directory, unless something had to stay in it: then it gets back the mode it had.
+    fn remove_emptied(&self, fd: &OwnedFd, here: &[u8], name: &[u8], before: &Stat) -> Result<()> {
         locked(&self.records).push((here.to_vec(), None));
         match unlinkat(fd, name, AtFlags::REMOVEDIR) {
             Ok(()) => {
@@ -44,7 +84,9 @@ impl Switch<'_> {
                 Ok(())
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                fchmod(&below, Mode::from_raw_mode(stat.st_mode & 0o7777)).on("change", &self.shown(here))
+                let stays = open_directory(fd, name).on("open", &self.shown(here))?;
+                let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
+                fchmod(&stays, mode).on("change", &self.shown(here))
             }
             Err(error) => Err(error).on("remove", &self.shown(here)),
         }
