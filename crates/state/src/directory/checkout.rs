@@ -12,6 +12,7 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 use super::error::{Context, DirectoryError, Result};
+use super::leftovers::{new_mark, remove_leftovers};
 use super::state::Known;
 use super::switch::Switch;
 
@@ -66,6 +67,7 @@ pub fn checkout(
     // From here on, a collection leaves alone what the two trees hold.
     let _guard = store.guard()?;
     let target: Ids = (snapshot.tree.root(), snapshot.times);
+    remove_leftovers(&known, &root, &known.marks(&root)?)?;
     // In an empty directory nothing is left of what it held: all of it is written anew.
     let is_empty = is_empty(&root).on("list", &known.path)?;
     let held = if is_empty { None } else { known.held(&root)? };
@@ -77,16 +79,17 @@ pub fn checkout(
         return Err(DirectoryError::NotEmpty { directory: known.path });
     }
     let mut report = CheckoutReport::default();
-    let switch = |leftovers| Switch::new(store, &known, &root, options, leftovers, progress);
+    let mark = new_mark();
+    let switch = || Switch::new(store, &known, &root, options, &mark, progress);
     if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
         // Somewhere between two trees: finish that first, then both are known to be one.
         let towards = (tree.root(), times);
-        run(&switch(true), from, towards, &mut report)?;
+        run(&switch(), from, towards, &mut report)?;
         from = Some(towards);
         report.resumed = true;
     }
     if from != Some(target) || options.force {
-        run(&switch(foreign), from, target, &mut report)?;
+        run(&switch(), from, target, &mut report)?;
     } else {
         report.already = !report.resumed;
     }
@@ -102,7 +105,7 @@ fn run(switch: &Switch<'_>, from: Option<Ids>, to: Ids, report: &mut CheckoutRep
         crate::pool::run(|| switch.check(from, to))?;
     }
     let ids = |(tree, times): Ids| (TreeId::from(tree), times);
-    known.set_held(switch.root, from.map(ids), Some(ids(to)))?;
+    known.set_held(switch.root, from.map(ids), Some(ids(to)), vec![switch.mark.to_owned()])?;
     failpoint::hit("checkout-started").on("check out into", &known.path)?;
     progress.begin("checking out", None);
     let done = crate::pool::run(|| switch.apply(from, to));
@@ -110,7 +113,7 @@ fn run(switch: &Switch<'_>, from: Option<Ids>, to: Ids, report: &mut CheckoutRep
     done?;
     switch.finish(report)?;
     failpoint::hit("checkout-applied").on("check out into", &known.path)?;
-    known.set_held(switch.root, Some(ids(to)), None)
+    known.set_held(switch.root, Some(ids(to)), None, Vec::new())
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

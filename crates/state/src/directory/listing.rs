@@ -53,10 +53,6 @@ impl Listing {
         let (page, times) = self.leaves.get(self.leaves.partition_point(ends_before))?;
         page.find(name).map(|at| raw(page, times, at))
     }
-
-    pub(super) fn has(&self, name: &[u8]) -> bool {
-        self.get(name).is_some()
-    }
 }
 
 fn raw<'l>(page: &'l Page, times: &'l Page, at: usize) -> Raw<'l> {

@@ -8,6 +8,7 @@ mod checkout;
 mod error;
 mod ignores;
 mod labels;
+mod leftovers;
 mod listing;
 mod parallel;
 mod path;

@@ -24,6 +24,7 @@ use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 use super::attributes;
 use super::error::{Context, DirectoryError, Result};
 use super::ignores::{IGNORE_FILE, Ignores};
+use super::leftovers::is_leftover;
 use super::parallel::{each, each_while_open};
 use super::path::{open_directory, relative, shown};
 use super::read::{Read, ReadError, is_settled, looks, now, read_file};
@@ -130,6 +131,7 @@ pub fn snapshot_directory(
         use_index: known.has_usable_index()?,
         ignore: options.ignore,
         own: own_directory(store, &known.path),
+        marks: known.marks(&root)?,
         progress,
         counts: Counts::default(),
         skipped: Mutex::default(),
@@ -150,7 +152,9 @@ pub fn snapshot_directory(
     known.update(&changed)?;
     let mut skipped = std::mem::take(&mut *scan.skipped.lock().unwrap_or_else(PoisonError::into_inner));
     skipped.sort_by(|a, b| a.path.cmp(&b.path));
-    known.set_held(&root, Some((snapshot.tree, snapshot.times)), None)?;
+    // The next checkout still has to remove what is left.
+    let marks = known.marks(&root)?;
+    known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
     let counts = &scan.counts;
     Ok(SnapshotReport {
         snapshot,
@@ -186,6 +190,8 @@ struct Scan<'a> {
     use_index: bool,
     ignore: bool,
     own: Option<Vec<u8>>,
+    /// Of checkouts that did not end: what they were writing is left out.
+    marks: Vec<String>,
     progress: &'a dyn Progress,
     counts: Counts,
     skipped: Mutex<Vec<Skipped>>,
@@ -272,7 +278,7 @@ impl Scan<'_> {
         while let Some(entry) = entries.next() {
             let entry = entry.on("list", &here())?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
+            if name != b"." && name != b".." && !is_leftover(name, &self.marks) {
                 names.push(name.to_vec());
             }
         }

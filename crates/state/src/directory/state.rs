@@ -35,6 +35,9 @@ pub(super) struct Held {
     pub(super) tree: Option<(TreeId, NodeId)>,
     /// The tree that a checkout was on its way to. Files of both may be there.
     pub(super) towards: Option<(TreeId, NodeId)>,
+    /// Marks in the names of files that checkouts which did not end were writing: see `leftovers.rs`.
+    #[serde(default)]
+    pub(super) marks: Vec<String>,
 }
 
 impl<'s> Known<'s> {
@@ -52,11 +55,7 @@ impl<'s> Known<'s> {
 
     /// What the directory, open as `root`, holds, if its content is still in the store.
     pub(super) fn held(&self, root: &OwnedFd) -> Result<Option<Held>> {
-        let Ok(text) = std::fs::read(self.file()) else { return Ok(None) };
-        let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
-        if held.inode.is_some() && held.inode != Some(self.inode(root)?) {
-            return Ok(None);
-        }
+        let Some(held) = self.noted(root)? else { return Ok(None) };
         let index = &self.store.inner.index;
         let txn = index.read()?;
         for (tree, times) in held.tree.iter().chain(&held.towards) {
@@ -67,6 +66,19 @@ impl<'s> Known<'s> {
             }
         }
         Ok(Some(held))
+    }
+
+    /// Marks of checkouts that may have left files in the directory, whatever became of their trees.
+    pub(super) fn marks(&self, root: &OwnedFd) -> Result<Vec<String>> {
+        Ok(self.noted(root)?.map(|held| held.marks).unwrap_or_default())
+    }
+
+    /// What was noted about this very directory.
+    fn noted(&self, root: &OwnedFd) -> Result<Option<Held>> {
+        let Ok(text) = std::fs::read(self.file()) else { return Ok(None) };
+        let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
+        let is_other = held.inode.is_some() && held.inode != Some(self.inode(root)?);
+        Ok((!is_other).then_some(held))
     }
 
     fn inode(&self, root: &OwnedFd) -> Result<u64> {
@@ -80,9 +92,10 @@ impl<'s> Known<'s> {
         root: &OwnedFd,
         tree: Option<(TreeId, NodeId)>,
         towards: Option<(TreeId, NodeId)>,
+        marks: Vec<String>,
     ) -> Result<()> {
         let inode = Some(self.inode(root)?);
-        let held = Held { path: self.path.to_string_lossy().into_owned(), inode, tree, towards };
+        let held = Held { path: self.path.to_string_lossy().into_owned(), inode, tree, towards, marks };
         let path = self.file();
         let new = path.with_extension(format!("{}", std::process::id()));
         let text = serde_json::to_vec(&held).unwrap_or_default();

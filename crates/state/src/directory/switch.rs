@@ -36,16 +36,14 @@ const SET_ID: u16 = 0o6000;
 /// What is needed to look into a directory, and to change it.
 const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
 const WRITE: Access = READ.union(Access::WRITE_OK);
-/// How files that are being written begin, where the filesystem cannot keep them nameless.
-const TEMPORARY: &[u8] = b".workspace-new-";
 
 pub(super) struct Switch<'a> {
     store: &'a Store,
     pub(super) known: &'a Known<'a>,
     pub(super) root: &'a OwnedFd,
     pub(super) options: &'a CheckoutOptions,
-    /// Whether a checkout may have been interrupted here, and have left files it was writing.
-    may_have_leftovers: bool,
+    /// What names of files that are being written carry.
+    pub(super) mark: &'a str,
     pub(super) progress: &'a dyn Progress,
     edits: Mutex<Vec<PathBuf>>,
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
@@ -77,7 +75,7 @@ impl<'a> Switch<'a> {
         known: &'a Known<'a>,
         root: &'a OwnedFd,
         options: &'a CheckoutOptions,
-        may_have_leftovers: bool,
+        mark: &'a str,
         progress: &'a dyn Progress,
     ) -> Self {
         Self {
@@ -85,7 +83,7 @@ impl<'a> Switch<'a> {
             known,
             root,
             options,
-            may_have_leftovers,
+            mark,
             progress,
             edits: Mutex::default(),
             records: Mutex::default(),
@@ -206,7 +204,7 @@ fn ids(directory: Option<&DirectoryNode>) -> Option<Ids> {
     directory.and_then(|node| node.times.map(|times| (node.id, times)))
 }
 
-fn times(modified: Timestamp) -> Timestamps {
+pub(super) fn times(modified: Timestamp) -> Timestamps {
     let time = Timespec {
         tv_sec: modified.0.div_euclid(1_000_000_000),
         tv_nsec: modified.0.rem_euclid(1_000_000_000) as _,

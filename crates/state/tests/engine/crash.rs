@@ -31,6 +31,7 @@ const FAILPOINTS: &[&str] = &[
     "checkpoint-write",
     "checkout-started",
     "checkout-file",
+    "checkout-named",
     "checkout-applied",
     "gc-marked",
     "gc-condemned",
@@ -468,12 +469,15 @@ fn directories_for_switching(at: &Path, store: &Store) -> (Snapshot, Snapshot) {
     (first, second)
 }
 
+/// Names that begin as files do that a checkout is writing.
+fn begun(directory: &Path) -> Vec<Vec<u8>> {
+    let is_begun = |path: &Vec<u8>| path.windows(14).any(|part| part == b".workspace-new");
+    describe(directory).into_keys().filter(is_begun).collect()
+}
+
 #[track_caller]
 fn assert_no_leftovers(directory: &Path) {
-    let left: Vec<Vec<u8>> = describe(directory)
-        .into_keys()
-        .filter(|path| path.windows(14).any(|part| part == b".workspace-new"))
-        .collect();
+    let left = begun(directory);
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -507,14 +511,53 @@ fn a_killed_checkout_is_resumed_and_ends_right() {
                 let arguments = [text(&path), &second.id.to_string(), text(&out), force];
                 let plan = format!("{failpoint}=kill@{visit}");
                 Player::start_failing("check-out", &arguments, &plan).finish().assert_killed();
-                // What a kill between naming a file and moving it into place leaves.
-                fs::write(out.join(".workspace-new-1-1"), "left").unwrap();
+                // Somebody's own, whatever it is called.
+                let mine = out.join(".workspace-new-1-1");
+                fs::write(&mine, "mine").unwrap();
                 let report = checkout(&store, target, &out, &CheckoutOptions::default(), &Quiet).unwrap();
                 assert!(report.resumed, "{failpoint}@{visit} {force}");
+                fs::remove_file(&mine).unwrap();
                 assert_no_leftovers(&out);
                 assert_eq!(&describe(&out), want, "{failpoint}@{visit} {force} from {:?}", from.is_some());
             }
         }
+    }
+}
+
+#[test]
+fn what_a_killed_checkout_was_writing_is_never_part_of_a_snapshot_and_goes_with_the_next_checkout() {
+    let (home, store) = new_store();
+    let (first, second) = directories_for_switching(&home.path().join("work"), &store);
+    let path = store.path().to_owned();
+    for (number, with_snapshot) in [false, true].into_iter().enumerate() {
+        let out = home.path().join(format!("out{number}"));
+        check_out(&store, &first, &out).unwrap();
+        let arguments = [text(&path), &second.id.to_string(), text(&out), ""];
+        Player::start_failing("check-out", &arguments, "checkout-named=kill@2").finish().assert_killed();
+        let left = begun(&out);
+        assert!(!left.is_empty(), "nothing was left behind");
+        // Somebody's own, whatever it is called.
+        let mine = ".workspace-new-1-1";
+        fs::write(out.join(mine), "mine").unwrap();
+        if with_snapshot {
+            for _ in 0..2 {
+                let taken = snapshot(&store, &out).snapshot;
+                let tree = store.restore(&taken.id).unwrap();
+                assert_eq!(tree.read(mine).unwrap(), b"mine");
+                for name in &left {
+                    assert!(!tree.exists(name).unwrap(), "{}", String::from_utf8_lossy(name));
+                }
+            }
+            assert_eq!(begun(&out).len(), left.len() + 1, "a snapshot removed something");
+        }
+        check_out(&store, &second, &out).unwrap();
+        if with_snapshot {
+            assert_no_leftovers(&out);
+            continue;
+        }
+        assert_eq!(begun(&out), [mine.as_bytes().to_vec()]);
+        fs::remove_file(out.join(mine)).unwrap();
+        assert_eq!(snapshot(&store, &out).snapshot.tree, second.tree);
     }
 }
 

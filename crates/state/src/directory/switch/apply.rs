@@ -65,9 +65,6 @@ impl Switch<'_> {
         if mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::from_raw_mode(u32::from(mode | 0o700))).on("change", &self.shown(path))?;
         }
-        if self.may_have_leftovers {
-            self.remove_leftovers(&fd, path, &old, &new)?;
-        }
         let place = Place { fd: &fd, path, record: record.as_ref() };
         let (mut entries, below) = self.apply_entries(&place, &pairs(&old, &new))?;
         if !below.is_empty() {

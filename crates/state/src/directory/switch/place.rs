@@ -14,12 +14,13 @@ use rustix::io::Errno;
 use crate::chunker::{BLOCK, is_zero};
 use crate::directory::attributes;
 use crate::directory::error::{Context, Result};
+use crate::directory::leftovers::temporary_name;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
 use crate::snapshot::Timestamp;
 
-use super::{Switch, TEMPORARY, times};
+use super::{Switch, times};
 
 impl Switch<'_> {
     pub(super) fn place_symlink(
@@ -81,6 +82,7 @@ impl Switch<'_> {
                 named = replace;
             }
             if named {
+                failpoint::hit("checkout-named").on("write", &self.shown(here))?;
                 renameat(fd, temporary.as_slice(), fd, name).on("replace", &self.shown(here))?;
                 named = false;
             }
@@ -120,10 +122,7 @@ impl Switch<'_> {
     }
 
     pub(super) fn temporary_name(&self) -> Vec<u8> {
-        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
-        let mut name = TEMPORARY.to_vec();
-        name.extend_from_slice(format!("{}-{number}", std::process::id()).as_bytes());
-        name
+        temporary_name(self.mark, self.temporary.fetch_add(1, Ordering::Relaxed))
     }
 }
 

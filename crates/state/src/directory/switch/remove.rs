@@ -11,7 +11,7 @@ use crate::directory::listing::Listing;
 use crate::directory::path::{open_as_owner, open_directory};
 use crate::tree::{Entry, Node, join};
 
-use super::{Switch, TEMPORARY, WRITE, ids, locked};
+use super::{Switch, WRITE, ids, locked};
 
 /// The name of a directory that goes, how it looked, and what the old tree has there.
 type Below = (Vec<u8>, Stat, Option<Entry>);
@@ -90,22 +90,5 @@ impl Switch<'_> {
             }
             Err(error) => Err(error).on("remove", &self.shown(here)),
         }
-    }
-
-    /// Files that an interrupted checkout was writing. One that a tree knows is a file like any other.
-    pub(super) fn remove_leftovers(
-        &self,
-        fd: &OwnedFd,
-        path: &[u8],
-        old: &Listing,
-        new: &Listing,
-    ) -> Result<()> {
-        for name in self.names(fd, path)? {
-            if name.starts_with(TEMPORARY) && !old.has(&name) && !new.has(&name) {
-                unlinkat(fd, name.as_slice(), AtFlags::empty())
-                    .on("remove", &self.shown(&join(path, &name)))?;
-            }
-        }
-        Ok(())
     }
 }
