@@ -15,6 +15,7 @@ mod ls;
 mod mount;
 mod record;
 mod refs;
+mod report;
 mod rm;
 mod show;
 mod snapshot;

@@ -5,31 +5,18 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::path::Path;
 
 use serde::Serialize;
-use workspace_state::{Durability, ImportOptions, ImportReport, Store, TreePath, import_tar, quote_path};
+use workspace_state::{Durability, ImportOptions, ImportReport, TreePath, import_tar, quote_path};
 
 use super::record::new_snapshot;
+use super::report::{Report, SkippedFields, warn};
 use crate::args::Import;
-use crate::context::{Context, References};
+use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::fields::SnapshotFields;
 use crate::text::print_stderr;
 
 #[derive(Serialize)]
-struct Report<'a> {
-    #[serde(flatten)]
-    snapshot: SnapshotFields<'a>,
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    bytes: u64,
-    skipped: Vec<SkippedFields>,
+struct Replaced {
     replaced: Vec<TreePath>,
-}
-
-#[derive(Serialize)]
-struct SkippedFields {
-    path: TreePath,
-    reason: &'static str,
 }
 
 pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
@@ -38,8 +25,18 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
     let new = new_snapshot(&store, args.record, Vec::new(), Durability::Synced)?;
     let options = ImportOptions { keep_set_id: args.keep_set_id };
     let report = import_tar(&store, &mut archive, new, &options, &context.progress)?;
-    warn(&report);
-    print(context, &store, &report)?;
+    let skipped: Vec<_> = report.skipped.iter().map(|it| SkippedFields::new(&it.path, it.reason)).collect();
+    warn(&skipped);
+    warn_replaced(&report);
+    let made = Report {
+        files: report.files,
+        directories: report.directories,
+        symlinks: report.symlinks,
+        bytes: report.bytes,
+        skipped,
+        more: Replaced { replaced: report.replaced.into_iter().map(TreePath).collect() },
+    };
+    made.print(context, &store, &report.snapshot)?;
     Ok(Outcome::Done)
 }
 
@@ -77,33 +74,11 @@ fn compression(start: &[u8]) -> Option<&'static str> {
     BEGINNINGS.iter().find(|(beginning, _)| start.starts_with(beginning)).map(|(_, program)| *program)
 }
 
-fn warn(report: &ImportReport) {
-    for skipped in &report.skipped {
-        print_stderr(&format!("warning: skipped {}: {}", quote_path(&skipped.path), skipped.reason));
-    }
+fn warn_replaced(report: &ImportReport) {
     for path in &report.replaced {
         print_stderr(&format!(
             "warning: {} is in the archive more than once; the last one counts",
             quote_path(path)
         ));
     }
-}
-
-fn print(context: &mut Context, store: &Store, report: &ImportReport) -> Result<()> {
-    if !context.output.json() {
-        return context.output.line(report.snapshot.id);
-    }
-    let references = References::read(store)?;
-    let skipped = report.skipped.iter();
-    context.output.record(&Report {
-        snapshot: SnapshotFields::new(&report.snapshot, references.of(&report.snapshot.id)),
-        files: report.files,
-        directories: report.directories,
-        symlinks: report.symlinks,
-        bytes: report.bytes,
-        skipped: skipped
-            .map(|skipped| SkippedFields { path: TreePath(skipped.path.clone()), reason: skipped.reason })
-            .collect(),
-        replaced: report.replaced.iter().cloned().map(TreePath).collect(),
-    })
 }

@@ -5,14 +5,14 @@ mod history;
 mod objects;
 
 use serde::Serialize;
-use workspace_state::{Durability, Expect, Progress, SnapshotId, Store, TreePath, quote_path};
+use workspace_state::{Durability, Expect, Progress, SnapshotId, Store};
 
+use super::report::{SkippedFields, warn};
 use crate::args::ImportGit;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::text::print_stderr;
 use git::{CommitLine, Repository};
-use history::{Importer, Skipped};
+use history::Importer;
 
 #[derive(Serialize)]
 struct Report {
@@ -28,12 +28,6 @@ struct RevisionFields {
     revision: String,
     commit: String,
     snapshot: SnapshotId,
-}
-
-#[derive(Serialize)]
-struct SkippedFields {
-    path: TreePath,
-    reason: String,
 }
 
 pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
@@ -64,7 +58,10 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
         _ => store.sync()?,
     }
     let reused = commits.len() as u64 - imported;
-    report(context, Report { imported, reused, revisions, skipped: Vec::new() }, importer.into_skipped())?;
+    let skipped = importer.into_skipped();
+    let skipped: Vec<_> = skipped.iter().map(|it| SkippedFields::new(&it.path, it.reason)).collect();
+    warn(&skipped);
+    print(context, &Report { imported, reused, revisions, skipped })?;
     Ok(Outcome::Done)
 }
 
@@ -98,16 +95,9 @@ impl<'a> Moving<'a> {
     }
 }
 
-fn report(context: &mut Context, mut report: Report, skipped: Vec<Skipped>) -> Result<()> {
-    for skipped in &skipped {
-        print_stderr(&format!("warning: skipped {}: {}", quote_path(&skipped.path), skipped.reason));
+fn print(context: &mut Context, report: &Report) -> Result<()> {
+    if context.output.json() {
+        return context.output.record(report);
     }
-    if !context.output.json() {
-        return report.revisions.iter().try_for_each(|revision| context.output.line(revision.snapshot));
-    }
-    report.skipped = skipped
-        .into_iter()
-        .map(|skipped| SkippedFields { path: TreePath(skipped.path), reason: skipped.reason.to_owned() })
-        .collect();
-    context.output.record(&report)
+    report.revisions.iter().try_for_each(|revision| context.output.line(revision.snapshot))
 }

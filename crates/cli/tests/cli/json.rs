@@ -74,3 +74,24 @@ fn an_archive_is_not_json() {
     place.ok(&["snapshot", "project", "--ref", "main"]);
     assert_eq!(place.run(&["--json", "export", "main"]).status, 2);
 }
+
+#[test]
+fn a_snapshot_and_an_import_of_the_same_files_count_alike() {
+    let place = Place::with_project();
+    place.write("project/deep/er/file", "x");
+    std::fs::hard_link(place.path("project/README.md"), place.path("project/hard")).unwrap();
+    let counts = |record: &Value| {
+        ["files", "directories", "symlinks", "bytes"].map(|field| record[field].as_u64().unwrap())
+    };
+    let taken = counts(&place.record(&["snapshot", "project"]));
+    assert_eq!(taken[1], 3, "the root does not count");
+    let tar = |words: &[&str]| {
+        let mut tar = place.program("tar");
+        crate::support::succeed(tar.args(words).current_dir(place.path("project")));
+        counts(&place.record(&["import", "x.tar"]))
+    };
+    assert_eq!(tar(&["-cf", "../x.tar", "."]), taken);
+    // Once more, and without naming a directory.
+    let files = ["README.md", "build.sh", "hard", "main", "src/main.rs", "deep/er/file"];
+    assert_eq!(tar(&[&["-cf", "../x.tar"], &files[..], &files[..]].concat()), taken);
+}

@@ -1,6 +1,6 @@
 //! Makes a snapshot from an archive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use super::member::{Kind, Member};
@@ -32,11 +32,11 @@ pub struct ImportReport {
     pub snapshot: Snapshot,
     /// Regular files, each name of a file counted.
     pub files: u64,
-    /// Directories that the archive names.
+    /// Directories in it, the root not counted.
     pub directories: u64,
     /// Symlinks.
     pub symlinks: u64,
-    /// Bytes of files.
+    /// Bytes of the files, those of each name counted.
     pub bytes: u64,
     /// Members that a snapshot cannot hold.
     pub skipped: Vec<SkippedMember>,
@@ -78,6 +78,8 @@ struct Importer {
     options: ImportOptions,
     /// Put at the end: whatever is put into a directory changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
+    /// All directories but the root; an archive need not name those that its members are in.
+    below_root: BTreeSet<Vec<u8>>,
     next_link: u64,
     counts: Counts,
     skipped: Vec<SkippedMember>,
@@ -97,6 +99,7 @@ impl Importer {
             tree: store.empty_tree()?,
             options,
             directories: BTreeMap::new(),
+            below_root: BTreeSet::new(),
             next_link: 1,
             counts: Counts::default(),
             skipped: Vec::new(),
@@ -110,8 +113,10 @@ impl Importer {
             self.skipped.push(SkippedMember { path, reason });
             return Ok(());
         }
+        self.count_directories(parent(&path));
         if member.kind == Kind::Directory {
             self.tree.mkdir(&path)?;
+            self.count_directories(&path);
             self.directories.insert(path, self.attributes(member));
             return Ok(());
         }
@@ -132,6 +137,14 @@ impl Importer {
         Ok(())
     }
 
+    /// Notes a directory and all above it.
+    fn count_directories(&mut self, mut path: &[u8]) {
+        while !path.is_empty() && !self.below_root.contains(path) {
+            self.below_root.insert(path.to_vec());
+            path = parent(path);
+        }
+    }
+
     fn attributes(&self, member: &Member) -> Attributes {
         let mode = if self.options.keep_set_id { member.mode } else { member.mode & !SET_ID };
         Attributes { mode, modified: member.modified, xattrs: member.xattrs.clone(), link: None }
@@ -145,7 +158,13 @@ impl Importer {
             Ok(stat) if stat.kind == NodeKind::Directory => {
                 Err(refused(path, "it would take the place of a directory"))
             }
-            Ok(_) => {
+            Ok(stat) => {
+                if stat.kind == NodeKind::Symlink {
+                    self.counts.symlinks -= 1;
+                } else {
+                    self.counts.files -= 1;
+                    self.counts.bytes -= stat.size;
+                }
                 self.replaced.push(path.to_vec());
                 Ok(())
             }
@@ -206,6 +225,7 @@ impl Importer {
         }
         self.copy(&target, path, stat.size, attributes)?;
         self.counts.files += 1;
+        self.counts.bytes += stat.size;
         Ok(())
     }
 
@@ -221,7 +241,6 @@ impl Importer {
     }
 
     fn commit(mut self, new: NewSnapshot) -> Result<ImportReport> {
-        let directories = self.directories.len() as u64;
         for (path, attributes) in std::mem::take(&mut self.directories) {
             self.tree.put_directory(path, attributes)?;
         }
@@ -230,7 +249,7 @@ impl Importer {
         Ok(ImportReport {
             snapshot: self.tree.commit(new)?,
             files: self.counts.files,
-            directories,
+            directories: self.below_root.len() as u64,
             symlinks: self.counts.symlinks,
             bytes: self.counts.bytes,
             skipped: self.skipped,
@@ -270,6 +289,11 @@ fn inside(path: &[u8]) -> Result<Vec<u8>> {
         return Err(refused(path, "no file can have its name"));
     }
     Ok(names.join(&b'/'))
+}
+
+/// The directory that a path is in; empty for the root.
+fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').map_or(b"", |end| &path[..end])
 }
 
 /// Content comes from the archive, so an error of it is one of the archive.

@@ -7,7 +7,8 @@ use workspace_state::{
     Durability, NewSnapshot, Progress, Snapshot, SnapshotOptions, Store, Tree, snapshot_directory,
 };
 
-use super::super::snapshot::{lacks_content, warn};
+use super::super::report::warn;
+use super::super::snapshot::{lacks_content, skipped};
 use crate::error::{CommandError, Result};
 use crate::names;
 
@@ -57,7 +58,7 @@ impl Side {
         let report = snapshot_directory(store, path, SnapshotOptions { new, ignore: true }, progress)?;
         let tree = Tree::of_snapshot(store, &report.snapshot);
         store.remove_snapshots(&[report.snapshot.id])?;
-        warn(&report);
+        warn(&skipped(&report));
         Ok(Self { tree: tree?, lacks_content: lacks_content(&report) })
     }
 }

@@ -1,0 +1,64 @@
+//! What is printed about a new snapshot, shared by the commands that make one.
+
+use serde::Serialize;
+use workspace_state::{Snapshot, Store, TreePath, quote_path};
+
+use crate::context::{Context, References};
+use crate::error::Result;
+use crate::fields::SnapshotFields;
+use crate::text::print_stderr;
+
+/// What became of what was read.
+#[derive(Serialize)]
+pub(super) struct Report<More> {
+    /// Each name of a file counts.
+    pub(super) files: u64,
+    /// Below the root, which every snapshot has.
+    pub(super) directories: u64,
+    pub(super) symlinks: u64,
+    pub(super) bytes: u64,
+    pub(super) skipped: Vec<SkippedFields>,
+    /// What only one command has to say.
+    #[serde(flatten)]
+    pub(super) more: More,
+}
+
+/// Something that is not in the snapshot.
+#[derive(Serialize)]
+pub(super) struct SkippedFields {
+    path: TreePath,
+    reason: String,
+}
+
+impl SkippedFields {
+    pub(super) fn new(path: &[u8], reason: impl Into<String>) -> Self {
+        Self { path: TreePath(path.to_vec()), reason: reason.into() }
+    }
+}
+
+/// Names on stderr what was left out.
+pub(super) fn warn(skipped: &[SkippedFields]) {
+    for SkippedFields { path, reason } in skipped {
+        print_stderr(&format!("warning: skipped {}: {reason}", quote_path(&path.0)));
+    }
+}
+
+#[derive(Serialize)]
+struct Made<'a, More> {
+    #[serde(flatten)]
+    snapshot: SnapshotFields<'a>,
+    #[serde(flatten)]
+    report: &'a Report<More>,
+}
+
+impl<More: Serialize> Report<More> {
+    /// Prints the snapshot: its id, or all there is to say.
+    pub(super) fn print(&self, context: &mut Context, store: &Store, snapshot: &Snapshot) -> Result<()> {
+        if !context.output.json() {
+            return context.output.line(snapshot.id);
+        }
+        let references = References::read(store)?;
+        let snapshot = SnapshotFields::new(snapshot, references.of(&snapshot.id));
+        context.output.record(&Made { snapshot, report: self })
+    }
+}
