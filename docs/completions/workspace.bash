@@ -284,7 +284,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__diff)
-            opts="-p -h --patch --stat --insight --store --json --help"
+            opts="-p -h --patch --stat --insight --no-ignore --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -79,6 +79,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand diff" -l store -d 'T
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -s p -l patch -d 'The lines that differ, as a patch'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l stat -d 'Lines added and removed in each file'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l insight -d 'The insight diff: sizes, lines and risks of each change'
+complete -c workspace -n "__fish_workspace_using_subcommand diff" -l no-ignore -d 'Take everything in a directory, whatever .workspaceignore files say'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"

@@ -45,14 +45,15 @@ pub(crate) struct Cat {
 
 /// Show what differs between two snapshots or directories
 ///
-/// Each side is a snapshot or, where no snapshot has that name, a directory; `./NAME` is always a directory. Files with
-/// the same content under another name count as renamed.
+/// Each side is a snapshot or, where no snapshot has that name, a directory; `./NAME` is always a directory. Of a directory,
+/// what a snapshot would take is compared. Files with the same content under another name count as renamed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace diff 0199a main
   workspace diff main project --patch
   workspace diff main ./main --stat
+  workspace diff main project --no-ignore
   workspace --json diff 0199a main --insight")]
 pub(crate) struct Diff {
     /// The older side
@@ -70,6 +71,9 @@ pub(crate) struct Diff {
     /// The insight diff: sizes, lines and risks of each change
     #[arg(long, group = "form")]
     pub(crate) insight: bool,
+    /// Take everything in a directory, whatever .workspaceignore files say
+    #[arg(long)]
+    pub(crate) no_ignore: bool,
 }
 
 /// Make a directory what a snapshot holds

@@ -41,6 +41,19 @@ fn a_directory_is_compared_without_leaving_a_snapshot() {
 }
 
 #[test]
+fn what_is_ignored_is_compared_when_asked_for() {
+    let place = Place::with_project();
+    place.write("project/.workspaceignore", "*.log\n");
+    place.write("project/build.log", "built\n");
+    place.ok(&["snapshot", "project", "--ref", "first"]);
+    place.ok(&["snapshot", "project", "--ref", "whole", "--no-ignore"]);
+    assert_eq!(place.ok(&["diff", "first", "project"]), "");
+    assert_eq!(place.ok(&["diff", "first", "project", "--no-ignore"]), "added        build.log\n");
+    assert_eq!(place.ok(&["diff", "whole", "project", "--no-ignore"]), "");
+    assert_eq!(place.ok(&["diff", "whole", "project"]), "removed      build.log\n");
+}
+
+#[test]
 fn a_snapshot_wins_over_a_directory_of_the_same_name() {
     let place = changed();
     place.ok(&["snapshot", "project", "--ref", "project"]);

@@ -42,20 +42,21 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn open(store: &Store, name: Name, progress: &dyn Progress) -> Result<Self> {
+    /// With `ignore`, what `.workspaceignore` files name is not part of a directory.
+    pub(super) fn open(store: &Store, name: Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         match name {
             Name::Snapshot(snapshot) => {
                 Ok(Self { tree: Tree::of_snapshot(store, &snapshot)?, lacks_content: false })
             }
-            Name::Directory(path) => Self::of_directory(store, &path, progress),
+            Name::Directory(path) => Self::of_directory(store, &path, ignore, progress),
         }
     }
 
     /// A directory is compared through a snapshot that is gone before anything is printed. The open tree keeps its
     /// objects from being collected while they are read, and the next collection takes what nothing else has.
-    fn of_directory(store: &Store, path: &Path, progress: &dyn Progress) -> Result<Self> {
+    fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
-        let report = snapshot_directory(store, path, SnapshotOptions { new, ignore: true }, progress)?;
+        let report = snapshot_directory(store, path, SnapshotOptions { new, ignore }, progress)?;
         let tree = Tree::of_snapshot(store, &report.snapshot);
         store.remove_snapshots(&[report.snapshot.id])?;
         warn(&skipped(&report));
