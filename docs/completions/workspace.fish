@@ -74,7 +74,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand ls" -l json -d 'Prin
 complete -c workspace -n "__fish_workspace_using_subcommand ls" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand cat" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand cat" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand cat" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand cat" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -s p -l patch -d 'The lines that differ, as a patch'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l stat -d 'Lines added and removed in each file'

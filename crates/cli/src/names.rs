@@ -1,6 +1,10 @@
 //! From what was typed to what it names.
 
-use workspace_state::{Entry, Episode, EpisodeId, Resolved, Snapshot, Store, Tree, quote_path};
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use workspace_state::{Entry, Episode, EpisodeId, Resolved, Snapshot, Store, Tree, quote_path, unquote_path};
 
 use crate::error::{CommandError, Result};
 
@@ -78,6 +82,21 @@ fn ambiguous<'a, T: std::fmt::Display + 'a>(
     }
     CommandError::failed(format!("`{text}` is the start of more than one {what} id"))
         .hint(format!("give more digits of one of:\n  {}", candidates.join("\n  ")))
+}
+
+/// A path inside a snapshot as it may be typed: as it is, or in the quotes in which it is printed. What begins with a
+/// double quote is always quoted, so no name can be taken for another.
+pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
+    if !typed.as_bytes().starts_with(b"\"") {
+        return Ok(Cow::Borrowed(typed.as_bytes()));
+    }
+    // A directory is printed with a slash behind its quotes.
+    let quoted = typed.to_str().map(|text| text.trim_end_matches('/'));
+    quoted.and_then(unquote_path).ok_or_else(|| {
+        CommandError::usage(format!("`{}` begins with a quote and is no quoted path", typed.display()))
+            .hint("give it as `workspace ls` prints it, in single quotes for the shell: '\"one\\ntwo\"'")
+            .hint("a name that begins with a double quote is quoted too: '\"\\\"name\"'")
+    })
 }
 
 /// The entry at a path inside a snapshot.

@@ -24,6 +24,15 @@ pub(crate) fn first_line(message: &str) -> Cow<'_, str> {
     shown_text(message.lines().next().unwrap_or_default())
 }
 
+/// A word as a shell takes it: in single quotes where it has a meaning of its own there.
+pub(crate) fn shell_word(word: &str) -> Cow<'_, str> {
+    let plain = |character: char| character.is_alphanumeric() || "/._-+=:,@%".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        return Cow::Borrowed(word);
+    }
+    Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
 /// One line on stderr.
 pub(crate) fn print_stderr(line: &str) {
     // A stderr that cannot be written leaves nobody to tell.
@@ -77,6 +86,13 @@ mod tests {
     fn text_cannot_drive_the_terminal() {
         assert_eq!(shown_text("one\n\ttwo"), "one\n\ttwo");
         assert_eq!(shown_text("\u{1b}]0;x\u{7}"), "\\u{1b}]0;x\\u{7}");
+    }
+
+    #[test]
+    fn a_shell_takes_a_word_as_it_is() {
+        assert_eq!(shell_word("src/main.rs"), "src/main.rs");
+        assert_eq!(shell_word("it's here"), r"'it'\''s here'");
+        assert_eq!(shell_word(""), "''");
     }
 
     #[test]

@@ -70,6 +70,10 @@ fn unquoted(mut text: &[u8]) -> Option<Vec<u8>> {
     while let [first, rest @ ..] = text {
         text = rest;
         if *first != b'\\' {
+            // What ends the quotes, and what would end the line, is never there as it is.
+            if needs_escape(*first) {
+                return None;
+            }
             out.push(*first);
             continue;
         }
@@ -121,7 +125,18 @@ mod tests {
 
     #[test]
     fn what_was_never_quoted_is_refused() {
-        for text in ["\"", "\"a", "\"\\", "\"\\\"", "\"\\4\"", "\"\\400\"", "\"\\x\"", "\"\\+12\""] {
+        for text in [
+            "\"",
+            "\"a",
+            "\"\\",
+            "\"\\\"",
+            "\"\\4\"",
+            "\"\\400\"",
+            "\"\\x\"",
+            "\"\\+12\"",
+            "\"a\"/\"b\"",
+            "\"a\nb\"",
+        ] {
             assert_eq!(unquote_path(text), None, "{text}");
         }
     }

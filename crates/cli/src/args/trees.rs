@@ -7,13 +7,15 @@ use clap::{Args, ValueHint};
 
 /// List a directory of a snapshot
 ///
-/// Names of directories end in `/`. A name that a terminal could not show is quoted, with escapes.
+/// Names of directories end in `/`. A name that a terminal could not show is quoted, with escapes; PATH may be given so too,
+/// in single quotes for the shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace ls main
   workspace ls main src -l
-  workspace ls main -R")]
+  workspace ls main -R
+  workspace ls main '\"one\\ntwo\"/'")]
 pub(crate) struct Ls {
     /// The snapshot
     #[arg(value_name = "ID")]
@@ -30,6 +32,8 @@ pub(crate) struct Ls {
 }
 
 /// Print a file of a snapshot
+///
+/// PATH may be given in the quotes in which `workspace ls` prints it, in single quotes for the shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,7 +1,5 @@
 //! `workspace cat`
 
-use std::os::unix::ffi::OsStrExt;
-
 use serde::Serialize;
 use workspace_state::{Extent, FileNode, Node, Store, Tree, quote_path};
 
@@ -11,6 +9,7 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::fields::{EntryFields, text_or_hex};
 use crate::names;
 use crate::output::Output;
+use crate::text::shell_word;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -28,12 +27,12 @@ pub(crate) fn run(context: &mut Context, args: &Cat) -> Result<Outcome> {
     let store = context.store()?;
     let snapshot = names::snapshot(&store, &args.snapshot)?;
     let tree = Tree::of_snapshot(&store, &snapshot)?;
-    let path = args.path.as_bytes();
-    let entry = names::entry(&tree, &args.snapshot, path)?;
-    let Node::File(file) = &entry.node else { return Err(not_a_file(args, &entry.node)) };
+    let path = names::path(&args.path)?;
+    let entry = names::entry(&tree, &args.snapshot, &path)?;
+    let Node::File(file) = &entry.node else { return Err(not_a_file(args, &path, &entry.node)) };
     if context.output.json() {
         let (content, content_hex) = text_or_hex(&tree.read(file)?);
-        let entry = EntryFields::new(&names::trimmed(path), &entry);
+        let entry = EntryFields::new(&names::trimmed(&path), &entry);
         context.output.record(&Content { entry, content, content_hex })?;
     } else {
         stream(&store, file, &mut context.output)?;
@@ -63,14 +62,17 @@ fn write_zeros(mut len: u64, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn not_a_file(args: &Cat, node: &Node) -> CommandError {
-    let path = quote_path(args.path.as_bytes());
+fn not_a_file(args: &Cat, path: &[u8], node: &Node) -> CommandError {
+    let path = quote_path(path);
     match node {
         Node::Symlink(link) => {
             CommandError::failed(format!("`{path}` is a symlink to `{}`", quote_path(&link.target)))
                 .hint("name the file it points to")
         }
-        _ => CommandError::failed(format!("`{path}` is a directory"))
-            .hint(format!("`workspace ls {} {path}` lists it", args.snapshot)),
+        _ => CommandError::failed(format!("`{path}` is a directory")).hint(format!(
+            "`workspace ls {} {}` lists it",
+            args.snapshot,
+            shell_word(&path)
+        )),
     }
 }

@@ -1,7 +1,5 @@
 //! `workspace ls`
 
-use std::os::unix::ffi::OsStrExt;
-
 use workspace_state::{DirectoryNode, Entry, Node, NodeKind, Tree, quote_path};
 
 use crate::args::Ls;
@@ -16,14 +14,16 @@ pub(crate) fn run(context: &mut Context, args: &Ls) -> Result<Outcome> {
     let store = context.store()?;
     let snapshot = names::snapshot(&store, &args.snapshot)?;
     let tree = Tree::of_snapshot(&store, &snapshot)?;
-    let path = args.path.as_bytes();
-    let entry = names::entry(&tree, &args.snapshot, path)?;
+    let path = names::path(&args.path)?;
+    let entry = names::entry(&tree, &args.snapshot, &path)?;
     let mut lister = Lister { tree: &tree, output: &mut context.output, long: args.long };
     match &entry.node {
         // By path from the root of the tree, so that a line can be given to `cat`.
-        Node::Directory(directory) if args.recursive => lister.list_below(names::trimmed(path), directory)?,
+        Node::Directory(directory) if args.recursive => {
+            lister.list_below(names::trimmed(&path), directory)?;
+        }
         Node::Directory(directory) => lister.list(directory)?,
-        _ => lister.print(&names::trimmed(path), &entry)?,
+        _ => lister.print(&names::trimmed(&path), &entry)?,
     }
     Ok(Outcome::Done)
 }

@@ -43,6 +43,35 @@ fn names_that_are_no_text_survive() {
 }
 
 #[test]
+fn a_name_is_taken_in_the_quotes_in_which_it_is_printed() {
+    let place = Place::new();
+    place.write("project/one\ntwo/three", "inside\n");
+    place.write("project/\"quoted\"", "with quotes\n");
+    place.write("project/quoted", "without\n");
+    fs::write(place.path("project").join(OsStr::from_bytes(b"caf\xe9")), "latin\n").unwrap();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    let listed = place.ok(&["ls", "main", "-R"]);
+    assert_eq!(
+        listed.lines().collect::<Vec<_>>(),
+        [r#""\"quoted\"""#, r#""caf\351""#, r#""one\ntwo"/"#, r#""one\ntwo/three""#, "quoted"]
+    );
+    let contents: Vec<String> = listed
+        .lines()
+        .filter(|line| !line.ends_with('/'))
+        .map(|line| place.ok(&["cat", "main", line]))
+        .collect();
+    assert_eq!(contents, ["with quotes\n", "latin\n", "inside\n", "without\n"]);
+    assert_eq!(place.ok(&["ls", "main", r#""one\ntwo"/"#]), "three\n");
+    insta::assert_snapshot!(place.transcript(&[
+        &["cat", "main", r#""one\ntwo""#],
+        &["ls", "main", r#""one\nthree""#],
+        &["ls", "main", r#""one"#],
+        &["cat", "main", r#""quoted\x""#],
+        &["cat", "main", r#""one\ntwo"/"three""#],
+    ]));
+}
+
+#[test]
 fn files_are_printed_as_they_are() {
     let place = Place::with_project();
     let binary: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
