@@ -18,7 +18,8 @@ pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, Mount, Umount};
 
 const EXIT_CODES: &str = "\
-Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does.
+Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does. NAME~N is the
+N-th snapshot before it, by first parents.
 
 Exit status:
   0  done
@@ -33,6 +34,7 @@ Environment:
 Examples:
   workspace snapshot project -m \"first version\" --ref main
   workspace log --ref main
+  workspace diff main~1 main --stat
   workspace diff main project --patch
   workspace checkout main copy";
 

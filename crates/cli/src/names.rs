@@ -7,19 +7,53 @@ use std::os::unix::ffi::OsStrExt;
 use workspace_state::{Entry, Episode, EpisodeId, Resolved, Snapshot, Store, Tree, quote_path, unquote_path};
 
 use crate::error::{CommandError, Result};
+use crate::text::counted;
 
 /// Digits of an id that are enough to look for it.
 const SHORTEST: usize = 4;
 /// Candidates listed for an ambiguous id.
 const LISTED: usize = 8;
 
-/// The snapshot that `text` names: a reference, an id, or the start of one.
+/// The snapshot that `text` names: a reference, an id, or the start of one, and with `~N` behind it the N-th before that.
 pub(crate) fn snapshot(store: &Store, text: &str) -> Result<Snapshot> {
     find_snapshot(store, text)?.ok_or_else(|| unknown_snapshot(store, text))
 }
 
 /// The same, or nothing when nothing has that name.
 pub(crate) fn find_snapshot(store: &Store, text: &str) -> Result<Option<Snapshot>> {
+    let Some((name, steps)) = steps_back(text) else { return find_named(store, text) };
+    find_named(store, name)?.map(|newest| ancestor(store, name, newest, steps)).transpose()
+}
+
+/// The two parts of `NAME~N`; `NAME~` is `NAME~1`. Neither references nor ids have a `~`, so it means nothing else.
+fn steps_back(text: &str) -> Option<(&str, u64)> {
+    let (name, steps) = text.split_once('~')?;
+    if !steps.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // A number beyond all numbers is more than any history has, too.
+    Some((name, if steps.is_empty() { 1 } else { steps.parse().unwrap_or(u64::MAX) }))
+}
+
+/// As many first parents back as asked for.
+fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
+    let ends = |at: u64, why: String| {
+        let steps = counted(at, "step", "steps");
+        CommandError::failed(format!("the first parents of `{name}` end after {steps}: {why}"))
+            .hint(format!("`workspace log --ref {name}` lists what is before it"))
+    };
+    for at in 0..steps {
+        let id = snapshot.id;
+        let Some(parent) = snapshot.parents.first() else {
+            return Err(ends(at, format!("snapshot {id} has no parent")));
+        };
+        let found = store.find_snapshot(parent)?;
+        snapshot = found.ok_or_else(|| ends(at, format!("snapshot {parent}, the next, was removed")))?;
+    }
+    Ok(snapshot)
+}
+
+fn find_named(store: &Store, text: &str) -> Result<Option<Snapshot>> {
     match store.resolve(text)? {
         Resolved::One(id) => Ok(Some(store.snapshot(&id)?)),
         Resolved::None => Ok(None),
@@ -121,6 +155,17 @@ pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_back_are_told_from_names() {
+        assert_eq!(steps_back("main~3"), Some(("main", 3)));
+        assert_eq!(steps_back("main~"), Some(("main", 1)));
+        assert_eq!(steps_back("main~0"), Some(("main", 0)));
+        assert_eq!(steps_back("main~99999999999999999999"), Some(("main", u64::MAX)));
+        for text in ["main", "main~x", "main~-1", "main~1~1", "main~+1"] {
+            assert_eq!(steps_back(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn a_path_has_one_form() {

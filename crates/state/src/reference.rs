@@ -6,6 +6,8 @@ use crate::id::SnapshotId;
 use crate::store::Store;
 
 /// Whether a reference may have this name. A commit checks it too; this is for those who do much work before.
+///
+/// A name never has a `~`: behind a name, that is how a person writes what is before it.
 pub fn check_reference_name(name: &str) -> Result<()> {
     let part_fits = |part: &str| {
         !part.is_empty()
@@ -64,5 +66,20 @@ impl Store {
 
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
         self.inner.commit(crate::batch::Contents::default(), changes, durability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_leave_room_for_what_is_written_behind_them() {
+        for name in ["main", "a/b.c_d-e", "0199"] {
+            assert!(check_reference_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "main~1", "~", "main^", "main@{1}", "a b", "a//b", "a/../b"] {
+            assert!(check_reference_name(name).is_err(), "{name}");
+        }
     }
 }

@@ -80,6 +80,7 @@ pub(crate) struct Log {
 #[command(after_help = "\
 Examples:
   workspace show main
+  workspace show main~2
   workspace --json show 0199a")]
 pub(crate) struct Show {
     /// The snapshot

@@ -55,6 +55,7 @@ pub(crate) struct Cat {
 #[command(after_help = "\
 Examples:
   workspace diff 0199a main
+  workspace diff main~1 main
   workspace diff main project --patch
   workspace diff main ./main --stat
   workspace diff main project --no-ignore

@@ -43,6 +43,40 @@ fn parents_follow_the_reference_unless_given() {
 }
 
 #[test]
+fn a_snapshot_is_named_by_how_far_it_is_before_another() {
+    let place = Place::with_project();
+    let take = |words: &[&str]| place.id(&[&["snapshot", "project"], words].concat());
+    let first = take(&["--ref", "main"]);
+    let second = take(&["--ref", "main"]);
+    let side = take(&[]);
+    // Of two parents the first counts.
+    let third = take(&["--ref", "main", "--parent", &second, "--parent", &side]);
+    let shown = |text: &str| place.record(&["show", text])["id"].clone();
+    for (text, id) in [("main~0", &third), ("main~1", &second), ("main~", &second), ("main~2", &first)] {
+        assert_eq!(shown(text), id.as_str(), "{text}");
+    }
+    assert_eq!(shown(&format!("{third}~2")), first.as_str());
+    assert_eq!(place.json(&["log", "--ref", "main~1"]).len(), 2);
+    place.write("project/later", "x");
+    assert_eq!(place.ok(&["diff", "main~2", "main"]), "");
+    assert_eq!(place.ok(&["diff", "main~1", "project"]), "added        later\n");
+    // A directory may have such a name too.
+    std::fs::rename(place.path("project"), place.path("project~1")).unwrap();
+    assert_eq!(place.ok(&["diff", "main", "project~1"]), "added        later\n");
+    let mut transcript = place.transcript(&[
+        &["show", "main~3"],
+        &["checkout", "main~99999999999999999999", "copy"],
+        &["show", "nothing~1"],
+        &["show", "main~x"],
+        &["snapshot", "project~1", "--ref", "main~1"],
+        &["rm", "--ref", "main~1"],
+    ]);
+    place.ok(&["rm", "main~1"]);
+    transcript.push_str(&place.transcript(&[&["show", "main~2"]]));
+    insta::assert_snapshot!(place.redacted(&transcript));
+}
+
+#[test]
 fn ids_may_be_shortened_while_they_are_unambiguous() {
     let place = Place::with_project();
     let first = place.snapshot("project");
