@@ -58,6 +58,23 @@ fn times_are_lossless_and_ids_are_text() {
 }
 
 #[test]
+fn modes_have_one_form() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.chmod("project/build.sh", 0o600);
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    assert_eq!(place.record(&["ls", "main", "build.sh"])["mode"], "0600");
+    assert_eq!(place.record(&["cat", "main", "build.sh"])["mode"], "0600");
+    let insight = &place.record(&["diff", "main~1", "main", "--insight"])["entries"][0];
+    let differences = [&[][..], &["--patch"], &["--stat"]]
+        .map(|form| place.record(&[&["diff", "main~1", "main"], form].concat()));
+    for difference in differences.iter().chain([insight]) {
+        assert_eq!(difference["old"]["mode"], "0755", "{difference}");
+        assert_eq!(difference["new"]["mode"], "0600", "{difference}");
+    }
+}
+
+#[test]
 fn content_is_text_or_hexadecimal() {
     let place = Place::with_project();
     place.write("project/binary", b"\xff\x00");

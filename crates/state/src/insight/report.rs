@@ -14,7 +14,7 @@ use crate::quote::{quote_path, unquote_path};
 use crate::tree::Entry;
 
 /// Version of what the fields and codes of an [`InsightDiff`] mean.
-pub const INSIGHT_VERSION: u32 = 1;
+pub const INSIGHT_VERSION: u32 = 2;
 
 /// What differs between two trees, and what to think of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,8 @@ pub struct EntryInsight {
 pub struct EntrySummary {
     /// What it is.
     pub kind: EntryCode,
-    /// Permission bits, as a number.
+    /// Permission bits. Four octal digits where they are serialised, as everywhere else in JSON.
+    #[serde(with = "octal")]
     pub mode: u16,
     /// Bytes of a file or of a symlink's target; 0 for a directory.
     pub size: u64,
@@ -227,6 +228,30 @@ impl Totals {
     pub(super) fn count_notes(&mut self, notes: &[RiskNote]) {
         for note in notes {
             *self.notes.entry(note.code).or_insert(0) += 1;
+        }
+    }
+}
+
+/// Permission bits as `chmod` takes them.
+mod octal {
+    use super::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(mode: &u16, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{mode:04o}"))
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Digits(String),
+        /// Version 1; episodes may have kept it.
+        Number(u16),
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+        match Form::deserialize(deserializer)? {
+            Form::Digits(digits) => u16::from_str_radix(&digits, 8).map_err(serde::de::Error::custom),
+            Form::Number(mode) => Ok(mode),
         }
     }
 }

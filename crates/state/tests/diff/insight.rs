@@ -59,9 +59,9 @@ fn the_form_is_stable() {
     );
     let (from, to) = (shelf.tree(&from), shelf.tree(&to));
     let result = serde_json::to_value(insight(&from, &to).unwrap()).unwrap();
-    let side = |size: u64| serde_json::json!({ "kind": "file", "mode": 0o644, "size": size });
+    let side = |size: u64| serde_json::json!({ "kind": "file", "mode": "0644", "size": size });
     let expected = serde_json::json!({
-        "version": 1,
+        "version": 2,
         "from": from.id().to_string(),
         "to": to.id().to_string(),
         "totals": {
@@ -83,6 +83,17 @@ fn the_form_is_stable() {
         ]
     });
     assert_eq!(result, expected);
+}
+
+#[test]
+fn modes_of_version_1_are_still_read() {
+    let read = |mode: serde_json::Value| {
+        let side = serde_json::json!({ "kind": "file", "mode": mode, "size": 1 });
+        serde_json::from_value::<workspace_state::EntrySummary>(side).map(|side| side.mode)
+    };
+    assert_eq!(read(420.into()).unwrap(), 0o644);
+    assert_eq!(read("0644".into()).unwrap(), 0o644);
+    assert!(read("rw-r--r--".into()).is_err());
 }
 
 #[test]
