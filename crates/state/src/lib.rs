@@ -54,6 +54,7 @@ mod chunker;
 mod codec;
 mod commit;
 mod content;
+mod counts;
 mod diff;
 mod directory;
 mod episode;
@@ -94,6 +95,7 @@ mod virtual_tree;
 pub use archive::{ArchiveError, ImportOptions, ImportReport, SkippedMember, export_tar, import_tar};
 pub use change::{Durability, Expect};
 pub use codec::DecodeError;
+pub use counts::IndexCounts;
 pub use diff::{Difference, DifferenceKind, diff};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, SkipReason, Skipped, SnapshotOptions, SnapshotReport,

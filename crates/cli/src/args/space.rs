@@ -37,7 +37,8 @@ fn since(text: &str) -> Result<Timestamp, String> {
 
 /// Read everything in the store and check it
 ///
-/// Every damaged path is printed with its snapshot, and the exit status is then 3.
+/// Every damaged path is printed with its snapshot, and the exit status is then 3. With `--repair`, first what the new index
+/// holds is printed, and what is still damaged could not be repaired.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

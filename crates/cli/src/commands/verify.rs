@@ -1,7 +1,7 @@
 //! `workspace verify`
 
 use serde::Serialize;
-use workspace_state::{Damage, SnapshotId, TreePath, VerifyReport, quote_path};
+use workspace_state::{Damage, IndexCounts, SnapshotId, TreePath, VerifyReport, quote_path};
 
 use crate::args::Verify;
 use crate::context::Context;
@@ -12,6 +12,8 @@ use crate::text::{counted, print_stderr, shown_bytes, shown_text};
 #[derive(Serialize)]
 struct Report<'a> {
     repaired: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<IndexCounts>,
     snapshots: u64,
     directories: u64,
     files: u64,
@@ -29,33 +31,53 @@ struct DamageFields<'a> {
 
 pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
     let store = if args.repair { context.repaired_store()? } else { context.store()? };
+    let rebuilt = if args.repair { Some(store.index_counts()?) } else { None };
     let report = store.verify(&context.progress)?;
     if context.output.json() {
-        context.output.record(&record(args.repair, &report))?;
+        context.output.record(&record(rebuilt, &report))?;
     } else {
+        rebuilt.iter().try_for_each(|counts| print_rebuilt(&mut context.output, counts))?;
         print(&mut context.output, &report)?;
     }
-    let damaged = !report.damage.is_empty();
-    if damaged {
-        let places = counted(report.damage.len() as u64, "damaged place", "damaged places");
-        print_stderr(&format!("warning: {places} found"));
-        if !args.repair {
-            print_stderr(
-                "hint: `workspace verify --repair` rebuilds the index, in case only that is damaged",
-            );
-        }
+    if !report.damage.is_empty() {
+        warn(&report, args.repair);
     }
-    Ok(Outcome::with_reservations_if(damaged))
+    Ok(Outcome::with_reservations_if(!report.damage.is_empty()))
 }
 
-fn record(repaired: bool, report: &VerifyReport) -> Report<'_> {
+fn warn(report: &VerifyReport, repaired: bool) {
+    let places = counted(report.damage.len() as u64, "damaged place", "damaged places");
+    if repaired {
+        print_stderr(&format!(
+            "warning: {places} could not be repaired: what belongs there is not in the packs any more"
+        ));
+        print_stderr("hint: `workspace snapshot` of a directory that still has the content stores it again");
+        print_stderr("hint: `workspace rm` gives up a damaged snapshot");
+    } else {
+        print_stderr(&format!("warning: {places} found"));
+        print_stderr("hint: `workspace verify --repair` rebuilds the index, in case only that is damaged");
+    }
+}
+
+fn print_rebuilt(output: &mut Output, counts: &IndexCounts) -> Result<()> {
+    output.line(format_args!(
+        "rebuilt the index from the packs: {}, {}, {}, {}",
+        counted(counts.objects, "object", "objects"),
+        counted(counts.snapshots, "snapshot", "snapshots"),
+        counted(counts.references, "reference", "references"),
+        counted(counts.episodes, "episode", "episodes"),
+    ))
+}
+
+fn record(rebuilt: Option<IndexCounts>, report: &VerifyReport) -> Report<'_> {
     let damage = report.damage.iter().map(|damage| DamageFields {
         snapshot: damage.snapshot,
         path: damage.path.clone().map(TreePath),
         problem: &damage.problem,
     });
     Report {
-        repaired,
+        repaired: rebuilt.is_some(),
+        index: rebuilt,
         snapshots: report.snapshots,
         directories: report.directories,
         files: report.files,

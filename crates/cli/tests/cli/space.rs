@@ -60,14 +60,20 @@ fn a_sound_store_is_said_to_be_sound() {
     insta::assert_snapshot!(place.transcript(&[&["verify"], &["verify", "--repair"]]));
 }
 
-#[test]
-fn damage_is_named_and_gives_status_3() {
+/// A place with a snapshot of `project`, whose `src/data` is damaged in the store.
+fn damaged() -> (Place, String) {
     let place = Place::with_project();
     let content: Vec<u8> =
         (0..100_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     place.write("project/src/data", content);
     let id = place.id(&["snapshot", "project"]);
     damage(&place);
+    (place, id)
+}
+
+#[test]
+fn damage_is_named_and_gives_status_3() {
+    let (place, id) = damaged();
     let ran = place.run(&["verify"]);
     assert_eq!(ran.status, 3, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains(&format!("damaged  snapshot {id}  src/data: ")), "{}", ran.stdout);
@@ -80,6 +86,21 @@ fn damage_is_named_and_gives_status_3() {
     let cat = place.run(&["cat", &id, "src/data"]);
     assert_eq!(cat.status, 1);
     assert!(cat.stderr.contains("`workspace verify` names every damaged path"), "{}", cat.stderr);
+}
+
+#[test]
+fn a_repair_says_what_it_did_and_what_it_could_not() {
+    let (place, id) = damaged();
+    let ran = place.run(&["verify", "--repair"]);
+    assert_eq!(ran.status, 3, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.starts_with("rebuilt the index from the packs: "), "{}", ran.stdout);
+    assert!(ran.stdout.contains(" objects, 1 snapshot, 0 references, 0 episodes\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains(&format!("damaged  snapshot {id}  src/data: ")), "{}", ran.stdout);
+    assert!(ran.stderr.contains("warning: 1 damaged place could not be repaired"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("--repair"), "it was done: {}", ran.stderr);
+    // As the hint says.
+    place.ok(&["snapshot", "project"]);
+    assert_eq!(place.record(&["verify"])["damage"], serde_json::json!([]));
 }
 
 /// Flips a bit in the middle of what the largest pack holds, where the content of a file is.
@@ -101,5 +122,9 @@ fn a_lost_index_is_rebuilt() {
     let report = place.record(&["verify", "--repair"]);
     assert_eq!(report["repaired"], true);
     assert_eq!(report["snapshots"], 1);
+    let live = place.record(&["gc", "--dry-run"])["live_objects"].clone();
+    let expected = serde_json::json!({"objects": live, "snapshots": 1, "references": 1, "episodes": 0});
+    assert_eq!(report["index"], expected);
+    assert_eq!(place.record(&["verify"]).get("index"), None);
     assert_eq!(place.record(&["show", "main"])["id"], id.as_str());
 }
