@@ -75,7 +75,7 @@ impl CommandError {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self { kind: Kind::OutputClosed, ..Self::failed("the output was closed") }
         } else {
-            Self::failed(format!("cannot write the output: {error}"))
+            Self::failed(format!("cannot write the output: {error}")).hint(io_hint(error))
         }
     }
 
@@ -83,6 +83,11 @@ impl CommandError {
         text::print_stderr(&format!("error: {}", self.message));
         for hint in &self.hints {
             text::print_stderr(&format!("hint: {hint}"));
+        }
+        if self.hints.is_empty() {
+            text::print_stderr(
+                "hint: this was not expected; `workspace verify` tells whether the store is sound",
+            );
         }
     }
 }
@@ -102,7 +107,8 @@ impl From<TreeError> for CommandError {
     fn from(error: TreeError) -> Self {
         match error {
             TreeError::Store(error) => error.into(),
-            other => Self::failed(other.to_string()),
+            // Only imports make trees from what others give.
+            other => Self::failed(other.to_string()).hint("no directory can hold this; it was not imported"),
         }
     }
 }
@@ -119,10 +125,10 @@ impl From<DirectoryError> for CommandError {
             DirectoryError::Collision { .. } => {
                 failed.hint("check out on a filesystem that tells upper and lower case apart")
             }
-            DirectoryError::Io { source, .. } => match io_hint(&source) {
-                Some(hint) => failed.hint(hint),
-                None => failed,
-            },
+            DirectoryError::TooDeep { .. } => {
+                failed.hint("move it up, or name it in a `.workspaceignore` file to leave it out")
+            }
+            DirectoryError::Io { source, .. } => failed.hint(io_hint(&source)),
             _ => failed,
         }
     }
@@ -148,9 +154,24 @@ impl From<ArchiveError> for CommandError {
             ArchiveError::Store(error) => error.into(),
             ArchiveError::Tree(error) => error.into(),
             ArchiveError::Write { source } => Self::output(&source),
+            ArchiveError::NotAnArchive { .. } => {
+                failed.hint("what tar writes uncompressed is taken (ustar, GNU, pax): `tar -cf x.tar DIR`")
+            }
+            ArchiveError::Malformed { .. } | ArchiveError::Truncated { .. } => {
+                failed.hint("nothing was imported; get or make the archive again")
+            }
+            ArchiveError::Read { source } => read_hint(failed, &source),
             ArchiveError::Refused { .. } => failed.hint("nothing was imported"),
             _ => failed,
         }
+    }
+}
+
+/// An archive may end in the middle of a file, which is then what reading the file says.
+fn read_hint(failed: CommandError, source: &io::Error) -> CommandError {
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => failed.hint("nothing was imported; get or make the archive again"),
+        _ => failed.hint(io_hint(source)),
     }
 }
 
@@ -161,17 +182,24 @@ impl From<MountError> for CommandError {
             MountError::Store(error) => error.into(),
             error => match hint {
                 Some(hint) => Self::failed(error.to_string()).hint(hint),
-                None => Self::failed(error.to_string()),
+                None => Self::failed(error.to_string()).hint("lazy-view.log in the store may say more"),
             },
         }
     }
 }
 
+const CHOOSE_STORE: &str =
+    "choose a store with `--store DIR` or WORKSPACE_STORE, or make one with `workspace snapshot DIR`";
+
+/// Whether a file is where the store should be.
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists)
+}
+
 fn store_hint(error: &StoreError) -> Option<String> {
     let hint = match error {
-        StoreError::NotAStore { .. } => {
-            "choose a store with `--store DIR` or WORKSPACE_STORE, or make one with `workspace snapshot DIR`"
-        }
+        StoreError::NotAStore { .. } => CHOOSE_STORE,
+        StoreError::Io { source, .. } if is_no_directory(source) => CHOOSE_STORE,
         StoreError::NewerFormat { .. } => "use a newer version of `workspace`",
         StoreError::Busy { .. } => "try again when it is done",
         StoreError::UnknownSnapshot(_) => "`workspace log` lists the snapshots of this store",
@@ -180,25 +208,32 @@ fn store_hint(error: &StoreError) -> Option<String> {
                 "someone else moved it; look at `workspace log --ref {name}` and try again"
             ));
         }
+        StoreError::BadReferenceName(_) => "for instance `main`, `release-1.2` or `runs/42`",
+        StoreError::Index { .. } => "`workspace verify --repair` rebuilds the index",
+        StoreError::TooLarge(_) => "nothing was stored; give it in smaller parts",
         StoreError::Poisoned => "run `workspace verify`",
-        StoreError::Io { source, .. } => return io_hint(source).map(str::to_owned),
+        StoreError::Io { source, .. } => io_hint(source),
         error if error.is_corruption() => "`workspace verify` names every damaged path",
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// What to do about an error of the system, where there is something to do.
-pub(crate) fn io_hint(error: &io::Error) -> Option<&'static str> {
+/// What to do about an error of the system.
+pub(crate) fn io_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Some("nothing was lost; make room, for instance with `workspace gc`, and try again")
+            "nothing was lost; make room, for instance with `workspace gc`, and try again"
         }
-        io::ErrorKind::PermissionDenied => Some("check who owns it and its permission bits"),
-        io::ErrorKind::ReadOnlyFilesystem => {
-            Some("a store must be writable, also for reading: locks live in it")
+        io::ErrorKind::PermissionDenied => "check who owns it and its permission bits",
+        io::ErrorKind::ReadOnlyFilesystem => "a store must be writable, also for reading: locks live in it",
+        io::ErrorKind::NotFound => "check how it is spelled; a relative path begins in the current directory",
+        io::ErrorKind::NotADirectory => "give a directory",
+        io::ErrorKind::AlreadyExists => {
+            "something else has that name; give a directory, or a name that is free"
         }
-        _ => None,
+        io::ErrorKind::IsADirectory => "give a file",
+        _ => "the system says no more here; its log (`dmesg`) may",
     }
 }
 

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use workspace_state::{Entry, Episode, EpisodeId, Resolved, Snapshot, Store, Tree, quote_path, unquote_path};
+use workspace_state::{
+    Entry, Episode, EpisodeId, Resolved, Snapshot, Store, StoreError, Tree, quote_path, unquote_path,
+};
 
 use crate::error::{CommandError, Result};
 use crate::text::counted;
@@ -135,10 +137,16 @@ pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
 
 /// The entry at a path inside a snapshot.
 pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
-    tree.entry(path)?.ok_or_else(|| {
-        CommandError::failed(format!("`{}` is not in snapshot `{snapshot}`", quote_path(path)))
-            .hint(format!("`workspace ls -R {snapshot}` lists what is"))
-    })
+    let lists = format!("`workspace ls -R {snapshot}` lists what is");
+    match tree.entry(path) {
+        Ok(Some(entry)) => Ok(entry),
+        Ok(None) => {
+            let path = quote_path(path);
+            Err(CommandError::failed(format!("`{path}` is not in snapshot `{snapshot}`")).hint(lists))
+        }
+        Err(error @ StoreError::Refused(_)) => Err(CommandError::from(error).hint(lists)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A path inside a tree in its one form: no slashes around it, none doubled, no `.`.

@@ -112,6 +112,7 @@ impl MountError {
                 "make the directory first"
             }
             Self::AlreadyMounted { .. } => "use it, or unmount it first",
+            Self::NotMounted { .. } => "give the directory that was given to `workspace mount`",
             Self::Busy { .. } => {
                 "close what is open below it (`fuser -vm DIR` lists who), or detach it (`workspace umount --lazy`)"
             }

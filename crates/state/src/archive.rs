@@ -39,8 +39,14 @@ pub enum ArchiveError {
         /// What the system said.
         source: io::Error,
     },
-    /// The bytes are no tar archive, or a damaged one.
-    #[error("not a tar archive, or a damaged one: {reason} at byte {offset}")]
+    /// The bytes do not begin as a tar archive does.
+    #[error("this does not look like a tar archive: {reason}")]
+    NotAnArchive {
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The archive is damaged.
+    #[error("the archive is damaged: {reason} at byte {offset}")]
     Malformed {
         /// What is wrong.
         reason: &'static str,

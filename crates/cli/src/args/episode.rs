@@ -45,7 +45,7 @@ pub(crate) struct EpisodeAdd {
     #[arg(long, value_name = "TEXT")]
     pub(crate) action: String,
     /// What it was worth
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = reward)]
     pub(crate) reward: f64,
     /// How often the search came by
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -56,6 +56,11 @@ pub(crate) struct EpisodeAdd {
     /// Keep the insight diff against the parent's snapshot
     #[arg(long, requires = "parent")]
     pub(crate) insight: bool,
+}
+
+fn reward(text: &str) -> Result<f64, String> {
+    let reward: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if reward.is_finite() { Ok(reward) } else { Err("not a finite number".to_owned()) }
 }
 
 fn json(text: &str) -> Result<serde_json::Value, String> {

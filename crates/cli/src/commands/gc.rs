@@ -1,11 +1,11 @@
 //! `workspace gc`
 
 use serde::Serialize;
-use workspace_state::{GcOptions, GcReport, Retention, RetentionPlan, SnapshotId, Store};
+use workspace_state::{GcOptions, GcReport, Retention, RetentionPlan, SnapshotId, Store, StoreError};
 
 use crate::args::Gc;
 use crate::context::Context;
-use crate::error::{Outcome, Result};
+use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
 use crate::text::{counted, first_line, shown_bytes};
 use crate::time;
@@ -31,7 +31,9 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     if !args.dry_run && !removed.is_empty() {
         store.remove_snapshots(&removed)?;
     }
-    let report = store.collect_garbage(&GcOptions { dry_run: args.dry_run }, &context.progress)?;
+    let report = store
+        .collect_garbage(&GcOptions { dry_run: args.dry_run }, &context.progress)
+        .map_err(|error| refused(error, &removed))?;
     if context.output.json() {
         context.output.record(&record(args.dry_run, removed, &report))?;
     } else {
@@ -39,6 +41,20 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
         print(&mut context.output, &report, args.dry_run)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Only one collection runs at a time. What the rules remove is gone by then.
+fn refused(error: StoreError, removed: &[SnapshotId]) -> CommandError {
+    let is_refusal = matches!(error, StoreError::Refused(_));
+    let failed = CommandError::from(error);
+    match (is_refusal, removed.len() as u64) {
+        (false, _) => failed,
+        (true, 0) => failed.hint("try again when it is done"),
+        (true, gone) => failed.hint(format!(
+            "{} removed; try again when it is done",
+            counted(gone, "snapshot was", "snapshots were")
+        )),
+    }
 }
 
 /// What the rules leave; nothing when there are none.

@@ -8,16 +8,17 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args::{Args, Generate, Generated};
-use crate::error::{CommandError, Outcome, Result};
+use crate::error::{CommandError, Outcome, Result, io_hint};
 
 pub(crate) fn run(args: &Generate) -> Result<Outcome> {
     let written = match args.what {
         Generated::Man => manual(&args.directory),
         Generated::Completions => completions(&args.directory),
     };
-    let failed =
-        |error| CommandError::failed(format!("cannot write into {}: {error}", args.directory.display()));
-    written.map_err(failed)?;
+    let directory = args.directory.display();
+    written.map_err(|error| {
+        CommandError::failed(format!("cannot write into {directory}: {error}")).hint(io_hint(&error))
+    })?;
     Ok(Outcome::Done)
 }
 

@@ -11,7 +11,7 @@ use super::record::new_snapshot;
 use super::report::{Report, SkippedFields, warn};
 use crate::args::Import;
 use crate::context::Context;
-use crate::error::{CommandError, Outcome, Result};
+use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::text::print_stderr;
 
 #[derive(Serialize)]
@@ -64,7 +64,11 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Read>> {
 }
 
 fn cannot_read(path: &Path, error: &io::Error) -> CommandError {
-    CommandError::failed(format!("cannot read {}: {error}", path.display()))
+    let failed = CommandError::failed(format!("cannot read {}: {error}", path.display()));
+    match error.kind() {
+        io::ErrorKind::IsADirectory => failed.hint("`workspace snapshot DIR` takes a directory"),
+        _ => failed.hint(io_hint(error)),
+    }
 }
 
 /// The program that made a compressed file, by how the file begins.

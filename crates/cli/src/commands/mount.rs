@@ -19,8 +19,10 @@ pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
     if args.foreground {
         View::mount(store.path(), &args.directory, &options)?.serve_until_stopped()?;
     } else {
-        let program = env::current_exe()
-            .map_err(|error| CommandError::failed(format!("cannot find this program: {error}")))?;
+        let program = env::current_exe().map_err(|error| {
+            CommandError::failed(format!("cannot find this program: {error}"))
+                .hint("`--foreground` serves the view without starting it again")
+        })?;
         let mut command = Command::new(program);
         command.arg(SERVE);
         spawn_daemon(command, store.path(), &args.directory, &options)?;

@@ -28,6 +28,45 @@ fn messages_have_hints() {
 }
 
 #[test]
+fn every_error_says_what_to_do() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.write("text.tar", "hello\n".repeat(1000));
+    place.write("short.tar", "hello\n");
+    place.write("empty.tar", "");
+    let commands: &[&[&str]] = &[
+        &["snapshot", "missing"],
+        &["snapshot", "project/README.md"],
+        &["snapshot", "project", "--ref", "bad name"],
+        &["checkout", "main", "project/README.md"],
+        &["checkout", "main", "project/README.md/below"],
+        &["import", "missing.tar"],
+        &["import", "project"],
+        &["import", "text.tar"],
+        &["import", "short.tar"],
+        &["import", "empty.tar"],
+        &["import-git", "missing"],
+        &["import-git", "project"],
+        &["ls", "main", "../escape"],
+        &["cat", "main", "src/main.rs/below"],
+        &["log", "--ref", "other"],
+        &["rm", "--ref", "other"],
+        &["diff", "main", "missing"],
+        &["umount", "project"],
+        &["--store", "project/README.md", "log"],
+        &["--store", "project/README.md", "snapshot", "project"],
+        &["generate", "man", "missing"],
+    ];
+    for words in commands {
+        let ran = place.run(words);
+        let last = ran.stderr.lines().last().unwrap_or_default();
+        assert!(ran.status == 1 && last.starts_with("hint: "), "{words:?}: {}", ran.stderr);
+        assert!(!last.contains("not expected"), "{words:?}: {}", ran.stderr);
+    }
+    insta::assert_snapshot!(place.transcript(commands));
+}
+
+#[test]
 fn a_directory_that_is_no_store_is_left_alone() {
     let place = Place::with_project();
     let ran = place.run(&["--store", "project", "snapshot", "project"]);

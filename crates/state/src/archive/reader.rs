@@ -120,7 +120,12 @@ impl<'r> Reader<'r> {
 
     fn header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
-        self.fill(header.as_mut_bytes())?;
+        let at_start = self.offset == 0;
+        self.fill(header.as_mut_bytes()).map_err(|error| match error {
+            ArchiveError::Truncated { offset: 0 } if at_start => not_an_archive("it is empty"),
+            ArchiveError::Truncated { .. } if at_start => not_an_archive("it is shorter than a header"),
+            other => other,
+        })?;
         let bytes = header.as_bytes();
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -129,7 +134,10 @@ impl<'r> Reader<'r> {
             |at: usize| if (148..156).contains(&at) { u32::from(b' ') } else { u32::from(bytes[at]) };
         let sum: u32 = (0..bytes.len()).map(counted).sum();
         if header.cksum().ok() != Some(sum) {
-            return Err(self.malformed("a header whose checksum is wrong"));
+            return Err(match at_start {
+                true => not_an_archive("it does not begin with a header"),
+                false => self.malformed("a header whose checksum is wrong"),
+            });
         }
         Ok(Some(header))
     }
@@ -252,6 +260,10 @@ impl Numbers<'_, '_> {
         self.at += 1;
         Ok(self.block[self.at - 1])
     }
+}
+
+fn not_an_archive(reason: &'static str) -> ArchiveError {
+    ArchiveError::NotAnArchive { reason }
 }
 
 fn set_once<T>(slot: &mut Option<T>, value: T, offset: u64) -> Result<()> {

@@ -236,10 +236,13 @@ fn an_archive_that_ends_early_is_refused_wherever_it_ends() {
     let step = content / 97;
     for end in (0..content).step_by(step).chain([0, 1, 511, 512, 513, content - 512, content]) {
         let refused = bench.import(&whole[..end]).unwrap_err();
-        assert!(
-            matches!(refused, ArchiveError::Truncated { .. } | ArchiveError::Read { .. }),
-            "{end}: {refused}"
-        );
+        let is_expected = match refused {
+            // Nobody can tell what so few bytes were to be.
+            ArchiveError::NotAnArchive { .. } => end < 512,
+            ArchiveError::Truncated { .. } | ArchiveError::Read { .. } => end >= 512,
+            _ => false,
+        };
+        assert!(is_expected, "{end}: {refused}");
     }
     assert_eq!(bench.store.snapshots().unwrap().len(), 1);
 }
@@ -249,7 +252,7 @@ fn what_is_no_archive_is_refused() {
     let bench = Bench::new();
     for content in [&b"\x1f\x8b\x08 compressed "[..], b"hello "] {
         let refused = bench.import(&content.repeat(100)).unwrap_err();
-        assert!(matches!(refused, ArchiveError::Malformed { .. }), "{refused}");
+        assert!(matches!(refused, ArchiveError::NotAnArchive { .. }), "{refused}");
     }
     let behind = [archive(&[file(b"a", b"")]), file(b"b", b"")].concat();
     assert!(bench.import(&behind).unwrap_err().to_string().contains("behind the end mark"));

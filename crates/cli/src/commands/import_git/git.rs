@@ -4,7 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, io_hint};
+
+/// What to do when git says something that it should not say of a sound repository.
+pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
 
 /// A repository.
 pub(super) struct Repository {
@@ -21,8 +24,11 @@ pub(super) struct CommitLine {
 impl Repository {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let repository = Self { path: path.to_owned() };
-        repository.run(&["rev-parse", "--git-dir"])?;
-        Ok(repository)
+        match repository.run(&["rev-parse", "--git-dir"])? {
+            Ok(_) => Ok(repository),
+            Err(said) => Err(CommandError::failed(format!("git failed: {said}"))
+                .hint("give the directory of a git repository, bare or not")),
+        }
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -34,21 +40,18 @@ impl Repository {
         command
     }
 
-    fn run(&self, words: &[&str]) -> Result<String> {
+    /// What git prints, or what it says is wrong.
+    fn run(&self, words: &[&str]) -> Result<std::result::Result<String, String>> {
         let output: Output = self.command(words).output().map_err(|error| cannot_run(&error))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(CommandError::failed(format!("git failed: {}", said.trim())))
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
     }
 
     /// The id of the commit that a revision names.
     pub(super) fn commit(&self, revision: &str) -> Result<String> {
         let wanted = format!("{revision}^{{commit}}");
-        let found = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted]);
-        match found.as_deref().map(str::trim) {
-            Ok(id) if is_id(id) => Ok(id.to_owned()),
+        match self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted])? {
+            Ok(id) if is_id(&id) => Ok(id),
             _ => {
                 let path = self.path.display();
                 Err(CommandError::failed(format!("there is no commit `{revision}` in {path}"))
@@ -62,7 +65,9 @@ impl Repository {
         let mut words = vec!["rev-list", "--topo-order", "--reverse", "--parents"];
         words.extend(tips.iter().map(String::as_str));
         words.push("--");
-        self.run(&words)?.lines().map(parse_line).collect()
+        let listed = self.run(&words)?;
+        let listed = listed.map_err(|said| CommandError::failed(format!("git failed: {said}")).hint(FSCK))?;
+        listed.lines().map(parse_line).collect()
     }
 
     /// A process that answers for objects.
@@ -84,7 +89,7 @@ fn cannot_run(error: &io::Error) -> CommandError {
         return CommandError::failed("the program `git` is not installed")
             .hint("install it, on Debian with `apt-get install git`");
     }
-    CommandError::failed(format!("cannot run git: {error}"))
+    CommandError::failed(format!("cannot run git: {error}")).hint(io_hint(error))
 }
 
 fn is_id(text: &str) -> bool {
@@ -95,7 +100,9 @@ fn parse_line(line: &str) -> Result<CommitLine> {
     let mut ids = line.split(' ').map(str::to_owned);
     match ids.next() {
         Some(id) if is_id(&id) => Ok(CommitLine { id, parents: ids.collect() }),
-        _ => Err(CommandError::failed(format!("git listed something that is no commit: `{line}`"))),
+        _ => {
+            Err(CommandError::failed(format!("git listed something that is no commit: `{line}`")).hint(FSCK))
+        }
     }
 }
 
@@ -149,7 +156,7 @@ impl Answers {
         let rest = io::copy(&mut (&mut self.answers).take(left + 1), &mut io::sink());
         match rest {
             Ok(skipped) if skipped == left + 1 => Ok(taken),
-            Ok(_) => Err(CommandError::failed("git ended in the middle of an object")),
+            Ok(_) => Err(CommandError::failed("git ended in the middle of an object").hint(FSCK)),
             Err(error) => Err(broken(&error)),
         }
     }
@@ -171,7 +178,8 @@ impl Answers {
                 "git answered `{}` for {} {id}",
                 line.trim_end(),
                 kind.name()
-            ))),
+            ))
+            .hint(FSCK)),
         }
     }
 }
@@ -184,6 +192,6 @@ impl Drop for Answers {
     }
 }
 
-fn broken(error: &io::Error) -> CommandError {
-    CommandError::failed(format!("cannot talk to git: {error}"))
+pub(super) fn broken(error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot talk to git: {error}")).hint(FSCK)
 }

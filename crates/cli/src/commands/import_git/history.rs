@@ -10,7 +10,7 @@ use workspace_state::{
     Attributes, Durability, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreeError, VirtualTree,
 };
 
-use super::git::{Answers, CommitLine};
+use super::git::{Answers, CommitLine, broken};
 use super::objects::{EntryKind, GitEntry, Objects};
 use crate::error::{CommandError, Result};
 use crate::names;
@@ -119,7 +119,8 @@ impl Step<'_, '_> {
             return Ok(());
         }
         if depth > DEPTH_MAX {
-            return Err(CommandError::failed("the tree is nested too deeply"));
+            return Err(CommandError::failed("the tree is nested too deeply")
+                .hint("no directory can hold this; it was not imported"));
         }
         let old = match before {
             Some(id) => self.importer.objects.tree(id)?,
@@ -222,8 +223,6 @@ fn read_target(size: u64, content: &mut dyn Read) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut target = Vec::new();
-    content
-        .read_to_end(&mut target)
-        .map_err(|error| CommandError::failed(format!("cannot talk to git: {error}")))?;
+    content.read_to_end(&mut target).map_err(|error| broken(&error))?;
     Ok(Some(target).filter(|target| !target.contains(&0)))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use workspace_state::Timestamp;
 
-use super::git::{Answers, Kind};
+use super::git::{Answers, FSCK, Kind};
 use crate::error::{CommandError, Result};
 
 /// Entries of trees held in memory.
@@ -103,8 +103,7 @@ impl Objects {
 }
 
 fn malformed(what: &str, id: &str) -> CommandError {
-    CommandError::failed(format!("{what} {id} in the repository is malformed"))
-        .hint("`git fsck` says what is wrong with it")
+    CommandError::failed(format!("{what} {id} in the repository is malformed")).hint(FSCK)
 }
 
 fn parse_commit(bytes: &[u8]) -> Option<Commit> {
