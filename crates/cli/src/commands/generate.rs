@@ -1,5 +1,7 @@
 //! `workspace generate`: the manual pages and completion scripts that are checked in.
 
+mod synopsis;
+
 use std::path::Path;
 use std::{fs, io};
 
@@ -44,7 +46,7 @@ fn pages(command: &Command, directory: &Path) -> io::Result<()> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    page.extend(synopsis::section(command).into_bytes());
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     if command.get_subcommands().any(|command| !command.is_hide_set()) {
@@ -56,9 +58,21 @@ fn pages(command: &Command, directory: &Path) -> io::Result<()> {
         let definition = page[..end].to_owned();
         page = definition.clone() + &page.replace(&definition, "");
     }
+    page = with_marked_arguments(page, command);
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     page.push_str(&closing_sections(&after));
     fs::write(directory.join(man.get_filename()), page)
+}
+
+/// The arguments in the list of options as they are in the synopsis.
+fn with_marked_arguments(mut page: String, command: &Command) -> String {
+    for arg in command.get_positionals() {
+        let names = arg.get_value_names().unwrap_or_default().join(" ");
+        let (open, close) = if arg.is_required_set() { ("<", ">") } else { ("[", "]") };
+        let plain = format!("\n.TP\n{open}\\fI{names}\\fR{close}");
+        page = page.replace(&plain, &format!("\n.TP\n{}", synopsis::positional(arg)));
+    }
+    page
 }
 
 /// What the help ends with, its headings as sections. The generator would put all of it under `EXTRA`.

@@ -40,6 +40,21 @@ fn the_files_that_are_checked_in_are_those_that_are_generated() {
     assert!(!names.iter().any(|name| name.contains("generate") || name.contains("serve-view")), "{names:?}");
 }
 
+#[test]
+fn a_synopsis_says_what_is_needed_what_may_be_left_out_and_what_repeated() {
+    let place = Place::new();
+    fs::create_dir(place.path("man")).unwrap();
+    place.ok(&["generate", "man", "man"]);
+    let synopses = listing(&place.path("man")).into_iter().map(|(name, page)| {
+        let section = page.split(".SH SYNOPSIS\n").nth(1).unwrap().split(".SH").next().unwrap();
+        let line = section.lines().find(|line| !line.starts_with('.')).unwrap().to_owned();
+        let plain = [("\\fB", ""), ("\\fI", ""), ("\\fR", ""), ("\\-", "-"), ("\\ ", " ")];
+        let line = plain.iter().fold(line, |line, (roff, text)| line.replace(roff, text));
+        format!("{name}: {line}\n")
+    });
+    insta::assert_snapshot!(synopses.collect::<String>());
+}
+
 fn listing(directory: &Path) -> Vec<(String, String)> {
     let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
     let mut files: Vec<_> = entries

@@ -1,0 +1,86 @@
+//! The synopsis of a manual page, as such pages have it: `[-m MSG]`, `[--label K=V]...`, `[-p | --stat]`, `DIR`, `[ID]...`.
+//!
+//! The generator of the rest names options without their values and does not tell what may be repeated.
+
+use clap::{Arg, ArgAction, Command};
+
+use super::roff_line;
+
+/// The section. Options of every command are only in the synopsis of the first page.
+pub(super) fn section(command: &Command) -> String {
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let mut words = vec![format!("\\fB{}\\fR", roff_line(name))];
+    words.extend(options(command, !name.contains(' ')));
+    words.extend(command.get_positionals().filter(|arg| !arg.is_hide_set()).map(positional));
+    if command.has_subcommands() {
+        words.push("\\fICOMMAND\\fR ...".to_owned());
+    }
+    // Neither stretched nor hyphenated.
+    format!(".SH SYNOPSIS\n.ad l\n.nh\n{}\n.hy\n.ad b\n", words.join(" "))
+}
+
+fn options(command: &Command, with_global: bool) -> Vec<String> {
+    let is_shown = |arg: &&Arg| {
+        let is_help = matches!(
+            arg.get_action(),
+            ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+        );
+        !arg.is_positional() && !arg.is_hide_set() && !is_help && (with_global || !arg.is_global_set())
+    };
+    let mut words = Vec::new();
+    let mut done: Vec<&Arg> = Vec::new();
+    for arg in command.get_arguments().filter(is_shown) {
+        if done.contains(&arg) {
+            continue;
+        }
+        let together = alternatives(command, arg);
+        let forms: Vec<String> = together.iter().map(|arg| form(arg)).collect();
+        words.push(marked(arg, &forms.join(" | ")));
+        done.extend(together);
+    }
+    words
+}
+
+/// The option and those of which only one may be given.
+fn alternatives<'a>(command: &'a Command, arg: &'a Arg) -> Vec<&'a Arg> {
+    let exclusive = command
+        .get_groups()
+        .find(|group| !(*group).clone().is_multiple() && group.get_args().any(|id| id == arg.get_id()));
+    match exclusive {
+        Some(group) => {
+            let members = command.get_arguments();
+            members.filter(|member| group.get_args().any(|id| id == member.get_id())).collect()
+        }
+        None => vec![arg],
+    }
+}
+
+/// The shorter name of an option, and its value.
+fn form(arg: &Arg) -> String {
+    let name = match (arg.get_short(), arg.get_long()) {
+        (Some(short), _) => format!("-{short}"),
+        (None, long) => format!("--{}", long.unwrap_or_default()),
+    };
+    let name = format!("\\fB{}\\fR", roff_line(&name));
+    // The space does not break, so that a value stays with its option.
+    if arg.get_action().takes_values() { format!("{name}\\ {}", value(arg)) } else { name }
+}
+
+pub(super) fn positional(arg: &Arg) -> String {
+    marked(arg, &value(arg))
+}
+
+fn value(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(clap::builder::Str::as_str).collect();
+    format!("\\fI{}\\fR", roff_line(&names.join(" ")))
+}
+
+fn marked(arg: &Arg, text: &str) -> String {
+    let dots = if is_repeated(arg) { "..." } else { "" };
+    if arg.is_required_set() { format!("{text}{dots}") } else { format!("[{text}]{dots}") }
+}
+
+fn is_repeated(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append | ArgAction::Count)
+}
