@@ -24,6 +24,7 @@ pub struct IndexCounts {
 impl Store {
     /// Counts what the index holds, whether or not the packs still have it.
     pub fn index_counts(&self) -> Result<IndexCounts> {
+        let snapshots = self.snapshots()?.len() as u64;
         let index = &self.inner.index;
         let txn = index.read()?;
         let mut recent: HashSet<ObjectId> = HashSet::new();
@@ -37,9 +38,31 @@ impl Store {
         }
         Ok(IndexCounts {
             objects,
-            snapshots: index.snapshots.len(&txn)?,
+            snapshots,
             references: index.references.len(&txn)?,
             episodes: index.episodes.len(&txn)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::NewSnapshot;
+
+    #[test]
+    fn what_has_not_settled_counts_once() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("store");
+        let store = Store::open_or_create(&path).unwrap();
+        let mut tree = store.empty_tree().unwrap();
+        for content in ["one", "two", "one"] {
+            tree.write("file", content).unwrap();
+            tree.commit(NewSnapshot::default()).unwrap();
+        }
+        let before = store.index_counts().unwrap();
+        assert_eq!((before.snapshots, before.references, before.episodes), (3, 0, 0));
+        drop((tree, store));
+        assert_eq!(Store::rebuild_index(&path).unwrap().index_counts().unwrap(), before);
     }
 }
