@@ -1,0 +1,379 @@
+//! The output of a command, kept in files.
+//!
+//! The guest writes what a command prints to files in a directory that only it and the server reach; the server
+//! reads them, also when the guest is dead. A command's output is a sequence of bytes, stdout and stderr as they
+//! came, and every byte has an offset in it. It is kept in segments: files called `<command>.<offset of the first
+//! byte in hex>`, each a sequence of frames. When more is kept than was asked for, the oldest segment goes, and
+//! who asks for what was in it is told of the gap.
+//!
+//! A frame is a header (stream u8, length u32, time in ms i64, offset u64, little endian) and its bytes. One
+//! writer appends; a reader takes frames that are there in full and waits for the rest.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
+
+/// What is kept of a command's output when nobody says otherwise.
+pub const KEEP_DEFAULT: u64 = 16 << 20;
+
+const HEADER: usize = 21;
+/// Frames are at most this long, so that a reader needs little memory.
+const FRAME_MAX: usize = 64 << 10;
+/// Output is kept in this many segments, so that a quarter of it goes at once.
+const SEGMENTS: u64 = 4;
+const SEGMENT_MIN: u64 = 4 << 10;
+
+/// Where a piece of output came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// None: the command ended. See [`End`].
+    End,
+}
+
+impl Stream {
+    fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Stdout),
+            2 => Some(Self::Stderr),
+            3 => Some(Self::End),
+            _ => None,
+        }
+    }
+
+    fn as_byte(self) -> u8 {
+        match self {
+            Self::Stdout => 1,
+            Self::Stderr => 2,
+            Self::End => 3,
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// 128 + n for a program that signal n ended.
+    pub exit_code: i32,
+    /// It ran out of time.
+    pub timed_out: bool,
+}
+
+impl End {
+    fn encode(self) -> [u8; 5] {
+        let mut bytes = [u8::from(self.timed_out); 5];
+        bytes[..4].copy_from_slice(&self.exit_code.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (code, timed_out) = bytes.split_at_checked(4)?;
+        Some(Self { exit_code: i32::from_le_bytes(code.try_into().ok()?), timed_out: timed_out == [1] })
+    }
+}
+
+/// A piece of output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it came from.
+    pub stream: Stream,
+    /// When it was read, in milliseconds since 1970.
+    pub time: i64,
+    /// Of its first byte, in the command's output.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Vec<u8>,
+}
+
+impl Frame {
+    /// How the command ended, if that is what the frame says.
+    pub fn end(&self) -> Option<End> {
+        if self.stream == Stream::End { End::decode(&self.data) } else { None }
+    }
+}
+
+/// Whether a text can be part of a file's name.
+fn is_plain(command: &str) -> bool {
+    !command.is_empty()
+        && command.len() <= 64
+        && command.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+fn segment_name(command: &str, offset: u64) -> String {
+    format!("{command}.{offset:016x}")
+}
+
+fn segment_offset(command: &str, name: &[u8]) -> Option<u64> {
+    let rest = name.strip_prefix(command.as_bytes())?.strip_prefix(b".")?;
+    u64::from_str_radix(std::str::from_utf8(rest).ok()?, 16).ok()
+}
+
+/// The offsets of the segments that are kept, oldest first.
+fn segments(directory: &OwnedFd, command: &str) -> io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        found.extend(segment_offset(command, entry?.file_name().to_bytes()));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn not_plain() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "a command's id has letters, digits, `-` and `_` only")
+}
+
+/// Writes the output of one command.
+#[derive(Debug)]
+pub struct Writer {
+    directory: OwnedFd,
+    command: String,
+    keep: u64,
+    file: File,
+    /// Segments that are kept, the one being written last.
+    segments: Vec<u64>,
+    /// Bytes in the file.
+    end: u64,
+    offset: u64,
+}
+
+impl Writer {
+    /// Begins the output of `command` in `directory`, of which at least the last `keep` bytes stay.
+    pub fn create(directory: OwnedFd, command: &str, keep: u64) -> io::Result<Self> {
+        if !is_plain(command) {
+            return Err(not_plain());
+        }
+        let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
+        let file = create_segment(&directory, command, 0)?;
+        Ok(Self { directory, command: command.to_owned(), keep, file, segments: vec![0], end: 0, offset: 0 })
+    }
+
+    /// Bytes of output so far.
+    pub fn written(&self) -> u64 {
+        self.offset
+    }
+
+    /// Appends what came from a stream. What cannot be written leaves a gap, and the next write is tried anew.
+    pub fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
+        let mut result = Ok(());
+        for part in data.chunks(FRAME_MAX) {
+            let written = self.make_room().and_then(|()| self.append(stream, time, part));
+            self.offset += part.len() as u64;
+            result = result.and(written);
+        }
+        result
+    }
+
+    /// Says how the command ended. Output may follow, of programs that it left behind.
+    pub fn end(&mut self, time: i64, end: End) -> io::Result<()> {
+        self.append(Stream::End, time, &end.encode())
+    }
+
+    fn append(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
+        let mut frame = Vec::with_capacity(HEADER + data.len());
+        frame.push(stream.as_byte());
+        frame.extend_from_slice(&(data.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&time.to_le_bytes());
+        frame.extend_from_slice(&self.offset.to_le_bytes());
+        frame.extend_from_slice(data);
+        self.file.write_all_at(&frame, self.end)?;
+        self.end += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a new segment when the present one is full, and gives up those that need not be kept.
+    fn make_room(&mut self) -> io::Result<()> {
+        let full = (self.keep / SEGMENTS).max(SEGMENT_MIN);
+        let start = self.segments.last().copied().unwrap_or_default();
+        if self.offset - start < full {
+            return Ok(());
+        }
+        self.file = create_segment(&self.directory, &self.command, self.offset)?;
+        self.end = 0;
+        self.segments.push(self.offset);
+        while self.segments.len() > 1 && self.offset - self.segments[1] >= self.keep {
+            let name = segment_name(&self.command, self.segments.remove(0));
+            unlinkat(&self.directory, name, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = openat(directory, segment_name(command, offset), flags, Mode::from_raw_mode(0o600))?;
+    Ok(File::from(file))
+}
+
+/// Reads the output of one command, from any offset, also while it is being written.
+#[derive(Debug)]
+pub struct Reader {
+    directory: OwnedFd,
+    command: String,
+    /// The segment being read, and how far.
+    open: Option<Open>,
+    offset: u64,
+    /// The end of the command was read.
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    start: u64,
+    file: File,
+    position: u64,
+}
+
+/// What a reader found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// Output, or the command's end.
+    Frame(Frame),
+    /// What was between these offsets is not kept any more.
+    Gap {
+        /// The first byte that is missing.
+        from: u64,
+        /// The first one that is there again.
+        to: u64,
+    },
+}
+
+impl Reader {
+    /// Reads the output of `command` in `directory`, beginning with the byte at `offset`.
+    pub fn open(directory: impl AsFd, command: &str, offset: u64) -> io::Result<Self> {
+        if !is_plain(command) {
+            return Err(not_plain());
+        }
+        let directory = directory.as_fd().try_clone_to_owned()?;
+        Ok(Self { directory, command: command.to_owned(), open: None, offset, ended: false })
+    }
+
+    /// The offset of the next byte.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next piece; none if it is not there yet.
+    pub fn next_item(&mut self) -> io::Result<Option<Item>> {
+        loop {
+            if self.open.is_none() && !self.open_segment()? {
+                return Ok(None);
+            }
+            let Some(frame) = self.read_frame()? else {
+                // The next segment begins where this one ended, unless it is the last.
+                if self.moves_on()? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            if let Some(item) = self.take(frame) {
+                return Ok(Some(item));
+            }
+        }
+    }
+
+    fn take(&mut self, mut frame: Frame) -> Option<Item> {
+        if frame.stream == Stream::End {
+            let first = !std::mem::replace(&mut self.ended, true);
+            return first.then_some(Item::Frame(frame));
+        }
+        let end = frame.offset + frame.data.len() as u64;
+        if end <= self.offset {
+            return None;
+        }
+        if frame.offset > self.offset {
+            let gap = Item::Gap { from: self.offset, to: frame.offset };
+            self.offset = frame.offset;
+            // Comes again.
+            if let Some(open) = &mut self.open {
+                open.position -= (HEADER + frame.data.len()) as u64;
+            }
+            return Some(gap);
+        }
+        frame.data.drain(..(self.offset - frame.offset) as usize);
+        frame.offset = self.offset;
+        self.offset = end;
+        Some(Item::Frame(frame))
+    }
+
+    /// Opens the segment with the next byte, or the oldest if that byte is gone.
+    fn open_segment(&mut self) -> io::Result<bool> {
+        let segments = segments(&self.directory, &self.command)?;
+        let at = segments.partition_point(|start| *start <= self.offset).saturating_sub(1);
+        let Some(start) = segments.get(at) else { return Ok(false) };
+        self.open_at(*start)
+    }
+
+    fn open_at(&mut self, start: u64) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match openat(&self.directory, segment_name(&self.command, start), flags, Mode::empty()) {
+            Ok(file) => {
+                self.open = Some(Open { start, file: File::from(file), position: 0 });
+                Ok(true)
+            }
+            // Given up meanwhile; the next look finds another.
+            Err(rustix::io::Errno::NOENT) => {
+                self.open = None;
+                Ok(true)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Goes to the segment behind the present one, if there is one and the present one has no more.
+    fn moves_on(&mut self) -> io::Result<bool> {
+        let Some(start) = self.open.as_ref().map(|open| open.start) else { return Ok(true) };
+        let segments = segments(&self.directory, &self.command)?;
+        let Some(next) = segments.into_iter().find(|other| *other > start) else { return Ok(false) };
+        // It may have grown between the last look and this one.
+        if self.has_frame()? {
+            return Ok(true);
+        }
+        self.open_at(next)
+    }
+
+    fn has_frame(&mut self) -> io::Result<bool> {
+        let found = self.read_frame()?;
+        if let (Some(frame), Some(open)) = (&found, &mut self.open) {
+            open.position -= (HEADER + frame.data.len()) as u64;
+        }
+        Ok(found.is_some())
+    }
+
+    fn read_frame(&mut self) -> io::Result<Option<Frame>> {
+        let Some(open) = &mut self.open else { return Ok(None) };
+        let mut header = [0; HEADER];
+        if !read_whole(&open.file, &mut header, open.position)? {
+            return Ok(None);
+        }
+        let number = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
+        let len = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
+        let stream = Stream::from_byte(header[0]).filter(|_| len <= FRAME_MAX);
+        let Some(stream) = stream else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "an output file is damaged"));
+        };
+        let mut data = vec![0; len];
+        if !read_whole(&open.file, &mut data, open.position + HEADER as u64)? {
+            return Ok(None);
+        }
+        open.position += (HEADER + len) as u64;
+        Ok(Some(Frame { stream, time: number(5) as i64, offset: number(13), data }))
+    }
+}
+
+/// Whether as much as asked for was there.
+fn read_whole(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+    match file.read_exact_at(buffer, offset) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use std::os::fd::OwnedFd;
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn directory() -> (TempDir, OwnedFd) {
+    let home = tempfile::tempdir().unwrap();
+    let fd = OwnedFd::from(File::open(home.path()).unwrap());
+    (home, fd)
+}
+
+fn all(reader: &mut Reader) -> Vec<Item> {
+    std::iter::from_fn(|| reader.next_item().unwrap()).collect()
+}
+
+/// The bytes, and the gaps between them.
+fn shown(items: &[Item]) -> (Vec<u8>, Vec<(u64, u64)>) {
+    let (mut bytes, mut gaps) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Item::Frame(frame) if frame.stream == Stream::End => {}
+            Item::Frame(frame) => bytes.extend_from_slice(&frame.data),
+            Item::Gap { from, to } => gaps.push((*from, *to)),
+        }
+    }
+    (bytes, gaps)
+}
+
+#[test]
+fn what_is_written_is_read_from_any_offset_with_its_stream_and_time() {
+    let (_home, fd) = directory();
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap();
+    writer.write(Stream::Stdout, 5, b"hello ").unwrap();
+    writer.write(Stream::Stderr, 6, b"world").unwrap();
+    writer.end(7, End { exit_code: 3, timed_out: true }).unwrap();
+    assert_eq!(writer.written(), 11);
+    let items = all(&mut Reader::open(&fd, "cmd-1", 0).unwrap());
+    let frame = |stream, time, offset, data: &[u8]| Frame { stream, time, offset, data: data.to_vec() };
+    assert_eq!(items[0], Item::Frame(frame(Stream::Stdout, 5, 0, b"hello ")));
+    assert_eq!(items[1], Item::Frame(frame(Stream::Stderr, 6, 6, b"world")));
+    let Item::Frame(end) = &items[2] else { panic!("the end is a frame") };
+    assert_eq!(end.end(), Some(End { exit_code: 3, timed_out: true }));
+    for offset in 0..=11 {
+        let items = all(&mut Reader::open(&fd, "cmd-1", offset).unwrap());
+        assert_eq!(shown(&items), (b"hello world"[offset as usize..].to_vec(), vec![]));
+    }
+}
+
+#[test]
+fn a_reader_that_follows_sees_everything_once() {
+    let (_home, fd) = directory();
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 64 << 10).unwrap();
+    let mut reader = Reader::open(&fd, "c", 0).unwrap();
+    let (mut written, mut read) = (Vec::new(), Vec::new());
+    for step in 0..400u32 {
+        let data = vec![step as u8; (step as usize * 37) % 1500];
+        writer.write(Stream::Stdout, 0, &data).unwrap();
+        written.extend_from_slice(&data);
+        let (bytes, gaps) = shown(&all(&mut reader));
+        assert_eq!(gaps, []);
+        read.extend(bytes);
+    }
+    assert!(read == written);
+    assert_eq!(reader.offset(), writer.written());
+}
+
+#[test]
+fn beyond_the_limit_the_oldest_bytes_go_and_the_gap_is_told() {
+    let (home, fd) = directory();
+    let keep = 64 << 10;
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "c", keep).unwrap();
+    let mut late = Reader::open(&fd, "c", 0).unwrap();
+    let first = late.next_item().unwrap();
+    assert_eq!(first, None, "nothing was written yet");
+    let data: Vec<u8> = (0..1_000_000u32).map(|number| (number / 7) as u8).collect();
+    for part in data.chunks(3000) {
+        writer.write(Stream::Stdout, 0, part).unwrap();
+    }
+    let on_disk: u64 =
+        home.path().read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    assert!(on_disk < 2 * keep, "{on_disk} bytes are kept");
+    for offset in [0, 500_000] {
+        let (bytes, gaps) = shown(&all(&mut Reader::open(&fd, "c", offset).unwrap()));
+        let [(from, to)] = gaps[..] else { panic!("one gap: {gaps:?}") };
+        assert_eq!(from, offset);
+        assert!(1_000_000 - to >= keep, "at least what was asked for is kept");
+        assert!(bytes == data[to as usize..]);
+    }
+}
+
+#[test]
+fn a_frame_that_is_not_whole_is_not_there_yet() {
+    let (home, fd) = directory();
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
+    writer.write(Stream::Stdout, 0, b"first").unwrap();
+    writer.write(Stream::Stdout, 0, b"second").unwrap();
+    let path = home.path().join("c.0000000000000000");
+    let whole = std::fs::read(&path).unwrap();
+    for cut in HEADER + 5..whole.len() {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        let mut reader = Reader::open(&fd, "c", 0).unwrap();
+        assert_eq!(shown(&all(&mut reader)).0, b"first");
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(shown(&all(&mut reader)).0, b"second");
+    }
+}
+
+#[test]
+fn damage_is_an_error_and_names_stay_in_their_directory() {
+    let (home, fd) = directory();
+    std::fs::write(home.path().join("c.0000000000000000"), [9; 100]).unwrap();
+    assert!(Reader::open(&fd, "c", 0).unwrap().next_item().is_err());
+    for bad in ["", "../c", "a/b", "a.b", &"x".repeat(65)] {
+        assert!(Reader::open(&fd, bad, 0).is_err());
+        assert!(Writer::create(fd.try_clone().unwrap(), bad, 0).is_err());
+    }
+    assert_eq!(Reader::open(&fd, "unknown", 0).unwrap().next_item().unwrap(), None);
+}

@@ -1,0 +1,167 @@
+//! The connection to the server: made by the agent, and made anew whenever it is lost.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::{interval, sleep};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
+use workspace_agent_protocol::v1::server_message::Payload as Heard;
+use workspace_agent_protocol::v1::{
+    AgentMessage, CommandInput, Heartbeat, RegisterRequest, RequestFailed, ServerMessage,
+};
+
+use crate::command;
+use crate::guest::{Guest, Order};
+
+/// Between attempts to connect, at first and at last.
+const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Messages on their way to the server.
+const QUEUE: usize = 64;
+
+/// How to reach the server, and as whom.
+pub(crate) struct Server {
+    pub(crate) socket: PathBuf,
+    pub(crate) sandbox: String,
+    pub(crate) token: Vec<u8>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("cannot connect: {0}")]
+    Connect(#[from] tonic::transport::Error),
+    #[error("{0}")]
+    Status(#[from] Status),
+    #[error("the server refuses this guest: {0}")]
+    Refused(String),
+    #[error("the server closed the connection")]
+    Closed,
+}
+
+/// Keeps a connection. Never ends: a server that is away may come back.
+pub(crate) async fn keep(server: &Server, guest: &Guest) -> io::Result<()> {
+    let mut wait = WAIT.0;
+    loop {
+        let mut registered = false;
+        let lost = talk(server, guest, &mut registered).await;
+        if registered {
+            wait = WAIT.0;
+        }
+        if let Err(lost) = lost {
+            eprintln!("workspace-agent: {lost}; next attempt in {wait:?}");
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(WAIT.1);
+    }
+}
+
+async fn talk(server: &Server, guest: &Guest, registered: &mut bool) -> Result<(), Lost> {
+    let mut client = AgentServiceClient::new(connect(server).await?);
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let mut line = Line { sender, sandbox: server.sandbox.clone() };
+    line.say(Said::Register(registration(server, guest))).await?;
+    let mut heard = client.connect(ReceiverStream::new(receiver)).await?.into_inner();
+    first_answer(&mut heard).await?;
+    *registered = true;
+    let mut heartbeat = interval(HEARTBEAT);
+    loop {
+        tokio::select! {
+            message = heard.message() => match message? {
+                Some(message) => line.obey(guest, message).await?,
+                None => return Err(Lost::Closed),
+            },
+            news = guest.news() => for progress in news {
+                line.say(Said::CommandProgress(progress)).await?;
+            },
+            _ = heartbeat.tick() => line.say(Said::Heartbeat(beat())).await?,
+        }
+    }
+}
+
+async fn connect(server: &Server) -> Result<Channel, Lost> {
+    let socket = server.socket.clone();
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { Ok::<_, io::Error>(TokioIo::new(UnixStream::connect(socket).await?)) }
+    });
+    // The address is of no use: the connector knows where to go.
+    Ok(Endpoint::from_static("http://server").connect_with_connector(connector).await?)
+}
+
+fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
+    RegisterRequest {
+        sandbox_id: server.sandbox.clone(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        capabilities: [("output".to_owned(), "files".to_owned())].into(),
+        token: server.token.clone(),
+        generation: GENERATION,
+        commands: guest.all_progress(),
+    }
+}
+
+async fn first_answer(heard: &mut Streaming<ServerMessage>) -> Result<(), Lost> {
+    match heard.message().await?.and_then(|message| message.payload) {
+        Some(Heard::RegisterResponse(response)) if response.success => Ok(()),
+        Some(Heard::RegisterResponse(response)) => Err(Lost::Refused(response.message)),
+        _ => Err(Lost::Closed),
+    }
+}
+
+fn beat() -> Heartbeat {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let timestamp = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+    Heartbeat { timestamp, resource_usage: None }
+}
+
+/// The way to the server.
+struct Line {
+    sender: mpsc::Sender<AgentMessage>,
+    sandbox: String,
+}
+
+impl Line {
+    async fn say(&mut self, payload: Said) -> Result<(), Lost> {
+        let message = AgentMessage { sandbox_id: self.sandbox.clone(), payload: Some(payload) };
+        self.sender.send(message).await.map_err(|_| Lost::Closed)
+    }
+
+    async fn fail(&mut self, id: String, message: impl ToString) -> Result<(), Lost> {
+        self.say(Said::RequestFailed(RequestFailed { id, message: message.to_string() })).await
+    }
+
+    /// Does what the server asks for. What this guest does not know it leaves undone: the server is newer.
+    async fn obey(&mut self, guest: &Guest, message: ServerMessage) -> Result<(), Lost> {
+        match message.payload {
+            Some(Heard::RunCommand(request)) => {
+                if let Err(error) = command::start(guest, &request) {
+                    self.fail(request.command_id, error).await?;
+                }
+            }
+            Some(Heard::KillCommand(request)) => {
+                let sent = guest.order(&request.command_id, Order::Signal(request.signal));
+                if !sent {
+                    self.fail(request.command_id, "no such command runs").await?;
+                }
+            }
+            Some(Heard::CommandInput(CommandInput { command_id, data, close })) => {
+                let given = data.is_empty() || guest.order(&command_id, Order::Input(data));
+                if !given || (close && !guest.order(&command_id, Order::CloseInput)) {
+                    self.fail(command_id, "the command takes no input now").await?;
+                }
+            }
+            Some(Heard::ForgetCommand(request)) => guest.forget(&request.command_id),
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What the agent knows: the commands it runs, and those whose end the server has not heard of.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::Pid;
+use tokio::sync::{Notify, mpsc};
+use workspace_agent_protocol::v1::CommandProgress;
+
+/// Shared by everything in the agent.
+#[derive(Clone)]
+pub(crate) struct Guest {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something is to be told to the server.
+    news: Notify,
+    output: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    commands: HashMap<String, Known>,
+    /// Commands that came further since the server was told.
+    changed: BTreeSet<String>,
+    /// Supervisors that run.
+    supervisors: HashMap<Pid, String>,
+}
+
+/// A command, and how to reach it.
+struct Known {
+    progress: CommandProgress,
+    /// What to do with it; closed when it has ended.
+    orders: mpsc::Sender<Order>,
+}
+
+/// What the server wants of a running command.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Send this signal to all of it.
+    Signal(i32),
+    /// Give it this to read.
+    Input(Vec<u8>),
+    /// Its input ends.
+    CloseInput,
+    /// Its supervisor ended: nothing is left of it.
+    Gone,
+}
+
+impl Guest {
+    pub(crate) fn new(output: OwnedFd) -> Self {
+        let shared = Shared { state: Mutex::default(), news: Notify::new(), output };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory of output files.
+    pub(crate) fn output(&self) -> std::io::Result<OwnedFd> {
+        self.shared.output.try_clone()
+    }
+
+    /// Takes in a command that is about to start; false if there is one of that id already.
+    pub(crate) fn add(&self, id: &str, orders: mpsc::Sender<Order>) -> bool {
+        let mut state = self.state();
+        if state.commands.contains_key(id) {
+            return false;
+        }
+        let progress = CommandProgress { command_id: id.to_owned(), ..CommandProgress::default() };
+        state.commands.insert(id.to_owned(), Known { progress, orders });
+        true
+    }
+
+    /// The command runs below this process.
+    pub(crate) fn supervised(&self, id: &str, supervisor: Pid) {
+        self.state().supervisors.insert(supervisor, id.to_owned());
+    }
+
+    /// A process of this agent ended; the command whose supervisor it was.
+    pub(crate) fn ended(&self, pid: Pid) -> Option<mpsc::Sender<Order>> {
+        let mut state = self.state();
+        let id = state.supervisors.remove(&pid)?;
+        state.commands.get(&id).map(|known| known.orders.clone())
+    }
+
+    /// The supervisors that run.
+    pub(crate) fn supervisors(&self) -> Vec<Pid> {
+        self.state().supervisors.keys().copied().collect()
+    }
+
+    /// A command came further.
+    pub(crate) fn set_progress(&self, progress: CommandProgress) {
+        let mut state = self.state();
+        let id = progress.command_id.clone();
+        if let Some(known) = state.commands.get_mut(&id) {
+            known.progress = progress;
+            state.changed.insert(id);
+            self.shared.news.notify_one();
+        }
+    }
+
+    /// The server knows how it ended, or that it never began.
+    pub(crate) fn forget(&self, id: &str) {
+        let mut state = self.state();
+        state.commands.remove(id);
+        state.changed.remove(id);
+    }
+
+    /// Passes an order on; false if no such command runs.
+    pub(crate) fn order(&self, id: &str, order: Order) -> bool {
+        let orders = self.state().commands.get(id).map(|known| known.orders.clone());
+        orders.is_some_and(|orders| orders.try_send(order).is_ok())
+    }
+
+    /// All commands, for a server that connects anew.
+    pub(crate) fn all_progress(&self) -> Vec<CommandProgress> {
+        let mut state = self.state();
+        state.changed.clear();
+        state.commands.values().map(|known| known.progress.clone()).collect()
+    }
+
+    /// Waits until commands came further; how far.
+    pub(crate) async fn news(&self) -> Vec<CommandProgress> {
+        loop {
+            let changed = {
+                let mut state = self.state();
+                let ids = std::mem::take(&mut state.changed);
+                let progress = |id: &String| state.commands.get(id).map(|known| known.progress.clone());
+                ids.iter().filter_map(progress).collect::<Vec<_>>()
+            };
+            if !changed.is_empty() {
+                return changed;
+            }
+            self.shared.news.notified().await;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What runs below a process, and how to end all of it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Everything that runs here, with its parent.
+fn parents() -> Vec<(Pid, Pid)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let running = numbers.filter_map(Pid::from_raw);
+    running.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
+}
+
+/// Nothing for one that has ended.
+pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, parentheses too.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    Pid::from_raw(fields.next()?.parse().ok()?)
+}
+
+/// Everything below `root`, itself not counted.
+pub(crate) fn below(root: Pid) -> HashSet<Pid> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    for (pid, parent) in parents() {
+        children.entry(parent).or_default().push(pid);
+    }
+    let mut found = HashSet::new();
+    let mut open = vec![root];
+    while let Some(pid) = open.pop() {
+        let below = children.remove(&pid).unwrap_or_default();
+        found.extend(&below);
+        open.extend(below);
+    }
+    found
+}
+
+/// Sends a signal to everything below `root`.
+pub(crate) fn signal(root: Pid, signal: Signal) {
+    for pid in below(root) {
+        send(pid, signal);
+    }
+}
+
+/// Kills everything below `root`; whether there was something. What is stopped first cannot make others while it
+/// is being looked for.
+pub(crate) fn kill(root: Pid) -> bool {
+    let mut stopped = HashSet::new();
+    loop {
+        let new: Vec<Pid> = below(root).into_iter().filter(|pid| stopped.insert(*pid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for pid in new {
+            send(pid, Signal::STOP);
+        }
+    }
+    for pid in &stopped {
+        send(*pid, Signal::KILL);
+    }
+    !stopped.is_empty()
+}
+
+pub(crate) fn send(pid: Pid, signal: Signal) {
+    // It may have ended meanwhile.
+    let _ = kill_process(pid, signal);
+}

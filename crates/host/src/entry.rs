@@ -1,0 +1,71 @@
+//! The same program, started again as a process with one thread.
+//!
+//! A server has many threads and must not fork; namespaces can only be entered by a process with one. So the
+//! program starts itself with a word that says what to do, and what to do it with as JSON on its input.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, ExitCode, Stdio};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Doing as _, HostError, Result};
+use crate::{holder, launch};
+
+/// The first argument of such a start.
+const WORD: &str = "internal-host";
+
+/// To be called first in `main`: does what this process was started for, if that is something of this crate's.
+pub fn entry() -> Option<ExitCode> {
+    let mut words = std::env::args().skip(1);
+    if words.next()? != WORD {
+        return None;
+    }
+    let answer = match words.next().as_deref() {
+        Some("launch") => read().and_then(|order| launch::run(&order)).map(|made| write(&made)),
+        Some("hold") => holder::run().map(|held| write(&held)),
+        _ => Err(HostError::Helper("unknown task".to_owned())),
+    };
+    match answer {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            eprint!("{error}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>() -> Result<T> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).doing("read what to do")?;
+    serde_json::from_str(&text).map_err(|error| HostError::Helper(format!("unreadable order: {error}")))
+}
+
+fn write(answer: &impl Serialize) {
+    // Whoever asked may be gone; then there is nobody to tell.
+    drop(serde_json::to_writer(std::io::stdout(), answer));
+}
+
+/// Starts this program again for `task`, which gets `order`; what it answers.
+pub(crate) fn ask<A: DeserializeOwned>(
+    task: &str,
+    order: &impl Serialize,
+    prepare: impl FnOnce(&mut Command),
+) -> Result<A> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args([WORD, task]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    prepare(&mut command);
+    let mut child = command.spawn().doing("start this program again")?;
+    let text = serde_json::to_vec(order).map_err(|error| HostError::Helper(error.to_string()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(&text).doing("tell a helper what to do")?;
+    }
+    let output = child.wait_with_output().doing("wait for a helper")?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let complaint = if complaint.is_empty() { output.status.to_string() } else { complaint };
+        return Err(HostError::Helper(complaint));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| HostError::Helper(format!("unreadable answer: {error}")))
+}

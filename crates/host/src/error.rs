@@ -1,0 +1,43 @@
+//! What can go wrong, with the way out where there is one.
+
+use std::io;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, HostError>;
+
+/// What the machine did not do.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// A system call failed.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was being done.
+        action: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A process that was started to do something said why it could not.
+    #[error("{0}")]
+    Helper(String),
+    /// Nobody but the superuser may make user namespaces here.
+    #[error(
+        "user namespaces are not allowed here ({source}); allow them (kernel.unprivileged_userns_clone=1, \
+         kernel.apparmor_restrict_unprivileged_userns=0, or --security-opt seccomp=unconfined for a container), or \
+         use the docker runtime"
+    )]
+    NoUserNamespaces {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Says what was being done when something failed.
+pub(crate) trait Doing<T> {
+    fn doing(self, action: impl Into<String>) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, action: impl Into<String>) -> Result<T> {
+        self.map_err(|source| HostError::System { action: action.into(), source: source.into() })
+    }
+}

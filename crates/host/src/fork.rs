@@ -1,0 +1,104 @@
+//! Making processes in namespaces of their own, from a process with one thread.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use crate::error::{Doing as _, HostError, Result};
+
+/// A child, and the two ways between it and its maker.
+pub(crate) struct Child {
+    pub(crate) pid: Pid,
+    to: io::PipeWriter,
+    from: io::PipeReader,
+}
+
+/// The child's ends.
+pub(crate) struct Parent {
+    to: io::PipeWriter,
+    from: io::PipeReader,
+}
+
+/// One step done.
+const STEP: u8 = 1;
+/// What follows is why it went no further.
+const FAILED: u8 = 2;
+
+fn pipe() -> Result<(io::PipeReader, io::PipeWriter)> {
+    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).doing("make a pipe")?;
+    Ok((reader.into(), writer.into()))
+}
+
+/// Makes a child in new namespaces of these kinds, which does `work`. The child never returns: what `work` gives
+/// is why it failed, and it is told to the parent.
+pub(crate) fn child(namespaces: libc::c_int, work: impl FnOnce(&mut Parent) -> HostError) -> Result<Child> {
+    let (from, to_parent) = pipe()?;
+    let (from_parent, to) = pipe()?;
+    // SAFETY: like fork: the process has one thread, so that the child is a whole copy of it. Without a stack of
+    // its own it goes on with a copy of this one.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, namespaces | libc::SIGCHLD, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()).doing("make namespaces"),
+        0 => {
+            drop((from, to));
+            let mut parent = Parent { to: to_parent, from: from_parent };
+            let error = work(&mut parent);
+            parent.fail(&error);
+            // SAFETY: ends the process, and runs nothing that the parent will run as well.
+            unsafe { libc::_exit(1) }
+        }
+        pid => {
+            let pid = Pid::from_raw(pid as i32)
+                .ok_or_else(|| HostError::Helper("a child without a process".to_owned()))?;
+            Ok(Child { pid, to, from })
+        }
+    }
+}
+
+impl Parent {
+    /// Tells the parent that a step is done.
+    pub(crate) fn done(&mut self) -> Result<()> {
+        self.to.write_all(&[STEP]).doing("tell the parent")
+    }
+
+    /// Waits for the parent's step.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        let mut step = [0];
+        self.from.read_exact(&mut step).doing("wait for the parent")
+    }
+
+    fn fail(&mut self, error: &HostError) {
+        let text = error.to_string();
+        drop(self.to.write_all(&[FAILED]).and_then(|()| self.to.write_all(text.as_bytes())));
+    }
+}
+
+impl Child {
+    /// Waits for the child's next step; false when it became another program.
+    pub(crate) fn wait(&mut self) -> Result<bool> {
+        let mut step = [0];
+        match self.from.read(&mut step).doing("wait for the child")? {
+            0 => Ok(false),
+            _ if step == [STEP] => Ok(true),
+            _ => {
+                let mut text = String::new();
+                self.from.read_to_string(&mut text).doing("read what the child says")?;
+                Err(HostError::Helper(text))
+            }
+        }
+    }
+
+    /// Tells the child that a step is done.
+    pub(crate) fn done(&mut self) -> Result<()> {
+        self.to.write_all(&[STEP]).doing("tell the child")
+    }
+
+    /// Ends it and everything in its namespaces.
+    pub(crate) fn kill(&self) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
+    }
+}

@@ -1,0 +1,295 @@
+//! Starting a sandbox: a program in namespaces of its own, over a root of its own, without any rights.
+//!
+//! Two processes take part. The **helper** (this program again, with one thread) joins the holder, takes up what
+//! is to be mounted, and makes the **child** in new namespaces. The child builds its root and waits; the helper
+//! mounts the workspace into it from outside; the child gives up all rights and becomes the guest agent. The
+//! workspace is always mounted like this, into namespaces that exist: what is there when a namespace is made could
+//! never be replaced.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+use serde::{Deserialize, Serialize};
+
+use crate::entry;
+use crate::error::{Doing as _, HostError, Result};
+use crate::fork::{self, Child, Parent};
+use crate::holder::{Held, Holder, no_namespaces};
+use crate::identity::{self, Range};
+use crate::mounts::{self, Access};
+use crate::root::Root;
+use crate::seccomp::Filters;
+
+/// Where the workspace is, inside.
+pub const WORKSPACE: &str = "/workspace";
+/// Where the directory with the server's socket is, inside.
+pub const SOCKETS: &str = "/run/workspace";
+
+/// The user of a sandbox, inside.
+const USER: u32 = 1000;
+/// Users of a sandbox that the superuser starts, outside: nobody's.
+const USERS_OUTSIDE: u32 = 1_878_982_656;
+const USERS: u32 = 65_536;
+const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWCGROUP;
+const OPEN_FILES: u64 = 65_536;
+
+/// Descriptors on their way from the server to the agent. The numbers are the same all the way.
+const AGENT: RawFd = 20;
+const TOKEN: RawFd = 21;
+const OUTPUT: RawFd = 22;
+const LOG: RawFd = 23;
+
+/// What to start.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// Where mounts are made.
+    pub holder: &'a Holder,
+    /// The sandbox's id, also its host name.
+    pub id: &'a str,
+    /// The program of the guest agent.
+    pub agent: &'a Path,
+    /// Becomes [`WORKSPACE`].
+    pub workspace: &'a Path,
+    /// Becomes [`SOCKETS`], read-only; the server listens on `agent.sock` in it, which everybody may write to.
+    pub sockets: &'a Path,
+    /// Where output is kept. Not seen inside.
+    pub output: &'a Path,
+    /// Gets what the agent says. Not seen inside.
+    pub log: &'a Path,
+    /// With which the agent says for whom it speaks.
+    pub token: &'a [u8],
+}
+
+/// The same for the helper.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    holder: Holder,
+    id: String,
+    workspace: PathBuf,
+    sockets: PathBuf,
+}
+
+/// Starts a sandbox; its first process.
+pub fn launch(launch: &Launch<'_>) -> Result<Held> {
+    let order = Order {
+        holder: launch.holder.clone(),
+        id: launch.id.to_owned(),
+        workspace: launch.workspace.to_owned(),
+        sockets: launch.sockets.to_owned(),
+    };
+    if *launch.holder == Holder::Machine {
+        // Elsewhere the user inside is whoever runs this.
+        let user = Some(USERS_OUTSIDE + USER);
+        for directory in [launch.workspace, launch.output] {
+            chown(directory, user, user).doing(format!("give {} to the sandbox", directory.display()))?;
+        }
+    }
+    let agent = File::open(launch.agent).doing(format!("open {}", launch.agent.display()))?;
+    let output = File::open(launch.output).doing(format!("open {}", launch.output.display()))?;
+    let log = File::options().create(true).append(true).open(launch.log);
+    let log = log.doing(format!("open {}", launch.log.display()))?;
+    let (token, mut writer) = io::pipe().doing("make a pipe")?;
+    writer.write_all(launch.token).doing("pass the token")?;
+    drop(writer);
+    let passed = [
+        (agent.as_raw_fd(), AGENT),
+        (token.as_raw_fd(), TOKEN),
+        (output.as_raw_fd(), OUTPUT),
+        (log.as_raw_fd(), LOG),
+    ];
+    entry::ask("launch", &order, |command| {
+        // SAFETY: between fork and exec only descriptors are copied, which needs no memory.
+        unsafe { command.pre_exec(move || pass(&passed)) };
+    })
+}
+
+/// Copies descriptors to the numbers they are to have.
+fn pass(passed: &[(RawFd, RawFd)]) -> io::Result<()> {
+    let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+    let mut moved = [0; 4];
+    for ((from, _), moved) in passed.iter().zip(&mut moved) {
+        // SAFETY: a descriptor that is open. Out of the way of the numbers below first.
+        *moved = check(unsafe { libc::fcntl(*from, libc::F_DUPFD_CLOEXEC, 64) })?;
+    }
+    for ((_, to), moved) in passed.iter().zip(moved) {
+        // SAFETY: a descriptor that is open.
+        check(unsafe { libc::dup2(moved, *to) })?;
+    }
+    Ok(())
+}
+
+/// What the helper does.
+pub(crate) fn run(order: &Order) -> Result<Held> {
+    order.holder.join()?;
+    let workspace = mounts::detached(&order.workspace, Access::Write)?;
+    let sockets = mounts::detached(&order.sockets, Access::Read)?;
+    let filters = Filters::new()?;
+    let as_superuser = order.holder == Holder::Machine;
+    let mut child =
+        fork::child(NAMESPACES, |parent| match become_guest(parent, order, as_superuser, &filters) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        })
+        .map_err(no_namespaces)?;
+    let mounts = [(workspace, WORKSPACE), (sockets, SOCKETS)];
+    let made = accompany(&mut child, as_superuser, mounts);
+    if made.is_err() {
+        child.kill();
+    }
+    made
+}
+
+/// What the helper does while the child gets ready.
+fn accompany(child: &mut Child, as_superuser: bool, mounts: [(OwnedFd, &str); 2]) -> Result<Held> {
+    let users = if as_superuser {
+        [Range { inside: 0, outside: USERS_OUTSIDE, count: USERS }]
+    } else {
+        [Range { inside: USER, outside: 0, count: 1 }]
+    };
+    let made = Held::of(child.pid)?;
+    identity::map(child.pid, &users, &users)?;
+    child.done()?;
+    child.wait()?;
+    attach(child, mounts)?;
+    child.done()?;
+    // It became the agent when its end of the pipe is closed without a word.
+    while child.wait()? {}
+    Ok(made)
+}
+
+/// Mounts what was taken up outside into the namespaces of the child. This process stays there.
+fn attach(child: &Child, mounts: [(OwnedFd, &str); 2]) -> Result<()> {
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
+    move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::MOUNT)
+        .doing("enter the sandbox's mounts")?;
+    for (tree, path) in mounts {
+        mounts::attach(tree.as_fd(), Path::new(path))?;
+    }
+    Ok(())
+}
+
+/// What the child does.
+fn become_guest(
+    parent: &mut Parent,
+    order: &Order,
+    as_superuser: bool,
+    filters: &Filters,
+) -> Result<std::convert::Infallible> {
+    // Set up before the rights are given up.
+    parent.wait()?;
+    if as_superuser {
+        become_root_inside()?;
+    }
+    // SAFETY: a session of its own; the call takes nothing.
+    unsafe { libc::setsid() };
+    let places = [PathBuf::from(WORKSPACE), PathBuf::from(SOCKETS)];
+    Root { hostname: &order.id, user: USER, group: USER, places: &places }.build()?;
+    rustix::system::sethostname(order.id.as_bytes()).doing("set the host name")?;
+    loopback().doing("start the loopback network")?;
+    parent.done()?;
+    parent.wait()?;
+    limits().doing("set limits")?;
+    identity::become_user(USER, USER)?;
+    let log = take(LOG);
+    rustix::stdio::dup2_stdout(&log).and_then(|()| rustix::stdio::dup2_stderr(&log)).doing("open the log")?;
+    let null = File::open("/dev/null").doing("open /dev/null")?;
+    rustix::stdio::dup2_stdin(&null).doing("close the input")?;
+    filters.apply()?;
+    become_agent(&order.id)
+}
+
+fn take(number: RawFd) -> OwnedFd {
+    // SAFETY: the server left it to the helper under this number, and the helper to this process.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// The superuser's own id does not exist inside.
+fn become_root_inside() -> Result<()> {
+    // SAFETY: the calls take numbers.
+    let done = unsafe { libc::setresgid(0, 0, 0) == 0 && libc::setresuid(0, 0, 0) == 0 };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()).doing("become somebody inside") }
+}
+
+/// A network with nobody else in it, which programs expect all the same.
+fn loopback() -> io::Result<()> {
+    // SAFETY: a socket of this process, and a structure that is made here and lives through the calls.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = *from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn limits() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?;
+    Ok(())
+}
+
+fn become_agent(id: &str) -> Result<std::convert::Infallible> {
+    let text = |text: &str| CString::new(text).map_err(|_| HostError::Helper("a NUL in an id".to_owned()));
+    let socket = format!("{SOCKETS}/agent.sock");
+    let (token, output) = (TOKEN.to_string(), OUTPUT.to_string());
+    let arguments = [
+        "workspace-agent",
+        "--sandbox",
+        id,
+        "--socket",
+        &socket,
+        "--token-fd",
+        &token,
+        "--output-fd",
+        &output,
+    ];
+    let environment = [
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME=/home/sandbox",
+        "USER=sandbox",
+        "LANG=C.UTF-8",
+    ];
+    let arguments: Vec<CString> = arguments.iter().map(|word| text(word)).collect::<Result<_>>()?;
+    let environment: Vec<CString> = environment.iter().map(|word| text(word)).collect::<Result<_>>()?;
+    let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    // SAFETY: an open program, texts that end with NUL and lists that end with a null pointer. The program's own
+    // descriptor goes with the call.
+    unsafe {
+        libc::fcntl(AGENT, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::syscall(
+            libc::SYS_execveat,
+            AGENT,
+            c"".as_ptr(),
+            pointers(&arguments).as_ptr(),
+            pointers(&environment).as_ptr(),
+            libc::AT_EMPTY_PATH,
+        );
+    }
+    Err(io::Error::last_os_error()).doing("start the guest agent")
+}

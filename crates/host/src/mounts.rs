@@ -1,0 +1,80 @@
+//! Mounting: what the kernel's calls look like from here.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::CWD;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+use crate::error::{Doing as _, Result};
+
+/// How something may be used where it is mounted. Never for set-user-id programs or devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    /// For devices, which nothing else than these is.
+    Device,
+}
+
+/// What `mount_setattr` takes.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// A copy of what is mounted at `path` and below, not yet mounted anywhere.
+pub(crate) fn detached(path: &Path, access: Access) -> Result<OwnedFd> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let tree = open_tree(CWD, path, flags).doing(format!("take up {}", path.display()))?;
+    restrict(&tree, access).doing(format!("restrict {}", path.display()))?;
+    Ok(tree)
+}
+
+fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
+    let set = match access {
+        Access::Read => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        Access::Write => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        Access::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
+    };
+    let attributes = MountAttributes {
+        set,
+        // Nothing that is mounted outside later comes in.
+        propagation: libc::MS_PRIVATE,
+        ..MountAttributes::default()
+    };
+    let empty = CString::default();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    // SAFETY: an open descriptor, an empty text, and a structure of the size that is given.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            empty.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<MountAttributes>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Mounts a detached tree at `path`.
+pub(crate) fn attach(tree: BorrowedFd<'_>, path: &Path) -> Result<()> {
+    move_mount(tree, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .doing(format!("mount {}", path.display()))
+}
+
+/// Makes what is at `source` visible at `target` as well.
+pub(crate) fn bind(source: &Path, target: &Path, access: Access) -> Result<()> {
+    use std::os::fd::AsFd as _;
+    let tree = detached(source, access)?;
+    attach(tree.as_fd(), target)
+}
