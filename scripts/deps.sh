@@ -29,6 +29,8 @@ test)
     need git git
     need setfattr attr
     need unshare util-linux
+    need setpriv util-linux
+    need perl perl-base
     ;;
 *) die "unknown set of packages \`$1\`" "build or test" ;;
 esac

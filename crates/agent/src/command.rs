@@ -1,19 +1,19 @@
 //! Running a command: its output goes to files, its end to the server.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use workspace_agent_protocol::output::{End, Stream, Writer};
-use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, RunCommandRequest};
+use workspace_agent_protocol::output::{End, Stream as From, Writer};
+use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
 use crate::guest::{Guest, Order};
-use crate::supervise::{self, Program, REPORT, Report};
+use crate::stream::Stream;
+use crate::supervise::{self, Program, REPORT, Report, Size};
 use crate::tree;
 
 /// Read at once from a pipe.
@@ -28,6 +28,9 @@ const LATEST: Duration = Duration::from_secs(1);
 /// Between two attempts to kill what is left of a command.
 const AGAIN: Duration = Duration::from_millis(20);
 const ORDERS: usize = 64;
+/// What is kept of a terminal's output: enough to show its screen again, and what was there before.
+const KEEP_SCREEN: u64 = 1 << 20;
+const WORKSPACE: &str = "/workspace";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -37,21 +40,81 @@ pub(crate) enum CommandError {
     Start(#[from] io::Error),
 }
 
-/// Starts a command. Whether it can be run at all shows later, in its progress.
-pub(crate) fn start(guest: &Guest, request: &RunCommandRequest) -> Result<(), CommandError> {
-    let (orders, inbox) = mpsc::channel(ORDERS);
-    let id = &request.command_id;
-    if !guest.add(id, orders) {
-        return Err(CommandError::Exists(id.clone()));
+/// What to run.
+struct Task {
+    id: String,
+    words: Vec<String>,
+    directory: String,
+    environment: HashMap<String, String>,
+    timeout: Option<Duration>,
+    /// Whether it can be given something to read.
+    input: bool,
+    keep_output: u64,
+    terminal: Option<Size>,
+}
+
+impl Task {
+    fn of_command(request: RunCommandRequest) -> Self {
+        let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
+        Self {
+            id: request.command_id,
+            words: vec!["/bin/sh".to_owned(), "-c".to_owned(), request.command],
+            directory: request.cwd,
+            environment: request.envs,
+            timeout: timeout.map(Duration::from_millis),
+            input: request.stdin,
+            keep_output: request.keep_output,
+            terminal: None,
+        }
     }
-    match Running::new(guest, request, inbox) {
+
+    fn of_terminal(request: CreatePtyRequest) -> Self {
+        let mut environment = request.envs;
+        environment.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
+        Self {
+            id: request.pty_id,
+            words: vec![shell(request.shell)],
+            directory: request.cwd,
+            environment,
+            timeout: None,
+            input: true,
+            keep_output: KEEP_SCREEN,
+            terminal: Some(Size::of(request.cols, request.rows)),
+        }
+    }
+}
+
+/// The one asked for, or else one that is there.
+fn shell(wanted: String) -> String {
+    let wanted = if wanted.is_empty() { "/bin/bash".to_owned() } else { wanted };
+    let runs = rustix::fs::access(&wanted, rustix::fs::Access::EXEC_OK).is_ok();
+    if runs { wanted } else { "/bin/sh".to_owned() }
+}
+
+/// Starts a command. Whether it can be run at all shows later, in its progress.
+pub(crate) fn start(guest: &Guest, request: RunCommandRequest) -> Result<(), CommandError> {
+    start_task(guest, Task::of_command(request))
+}
+
+/// Starts a terminal: a command like others, whose output is what its screen shows.
+pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result<(), CommandError> {
+    start_task(guest, Task::of_terminal(request))
+}
+
+fn start_task(guest: &Guest, task: Task) -> Result<(), CommandError> {
+    let (orders, inbox) = mpsc::channel(ORDERS);
+    let id = task.id.clone();
+    if !guest.add(&id, orders) {
+        return Err(CommandError::Exists(id));
+    }
+    match Running::new(guest, task, inbox) {
         Ok(running) => {
-            guest.supervised(id, running.supervisor);
+            guest.supervised(&id, running.supervisor);
             tokio::spawn(running.run());
             Ok(())
         }
         Err(error) => {
-            guest.forget(id);
+            guest.forget(&id);
             Err(error.into())
         }
     }
@@ -60,17 +123,18 @@ pub(crate) fn start(guest: &Guest, request: &RunCommandRequest) -> Result<(), Co
 struct Running {
     guest: Guest,
     id: String,
+    program: String,
     directory: String,
     supervisor: Pid,
     inbox: mpsc::Receiver<Order>,
-    stdin: Option<Sender>,
+    stdin: Option<Stream>,
     /// What its input has not taken yet.
     pending: Vec<u8>,
     /// No input follows.
     closing: bool,
-    stdout: Option<Receiver>,
-    stderr: Option<Receiver>,
-    report: Option<Receiver>,
+    stdout: Option<Stream>,
+    stderr: Option<Stream>,
+    report: Option<Stream>,
     writer: Writer,
     /// When to ask it to end, or to kill what is left of it.
     deadline: Option<Instant>,
@@ -105,7 +169,7 @@ struct Told {
 
 /// What happened.
 enum Event {
-    Output(Stream, io::Result<usize>),
+    Output(From, io::Result<usize>),
     Report(io::Result<Report>),
     Order(Order),
     Input(io::Result<usize>),
@@ -114,29 +178,29 @@ enum Event {
 }
 
 impl Running {
-    fn new(guest: &Guest, request: &RunCommandRequest, inbox: mpsc::Receiver<Order>) -> io::Result<Self> {
-        let directory = if request.cwd.is_empty() { "/workspace" } else { &request.cwd };
-        let text = |(name, value)| -> (&OsStr, &OsStr) { (OsStr::new(name), OsStr::new(value)) };
-        let environment = environment(request);
-        let program =
-            Program::shell(&request.command, directory, environment.iter().map(|(n, v)| text((n, v))))?;
-        let writer = Writer::create(guest.output()?, &request.command_id, request.keep_output)?;
+    fn new(guest: &Guest, task: Task, inbox: mpsc::Receiver<Order>) -> io::Result<Self> {
+        let directory = if task.directory.is_empty() { WORKSPACE.to_owned() } else { task.directory };
+        let environment = environment(task.environment);
+        let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
+        let words: Vec<&str> = task.words.iter().map(String::as_str).collect();
+        let program = Program::new(&words, &directory, environment, task.terminal)?;
+        let writer = Writer::create(guest.output()?, &task.id, task.keep_output)?;
         let started = supervise::start(&program)?;
-        let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
         Ok(Self {
             guest: guest.clone(),
-            id: request.command_id.clone(),
-            directory: directory.to_owned(),
+            id: task.id,
+            program: task.words.into_iter().next().unwrap_or_default(),
+            directory,
             supervisor: started.supervisor,
             inbox,
-            stdin: if request.stdin { Some(Sender::from_owned_fd(started.stdin)?) } else { None },
+            stdin: if task.input { Some(Stream::writer(started.stdin)?) } else { None },
             pending: Vec::new(),
             closing: false,
-            stdout: Some(Receiver::from_owned_fd(started.stdout)?),
-            stderr: Some(Receiver::from_owned_fd(started.stderr)?),
-            report: Some(Receiver::from_owned_fd(started.report)?),
+            stdout: Some(Stream::reader(started.stdout)?),
+            stderr: started.stderr.map(Stream::reader).transpose()?,
+            report: Some(Stream::reader(started.report)?),
             writer,
-            deadline: timeout.map(|timeout| Instant::now() + Duration::from_millis(timeout)),
+            deadline: task.timeout.map(|timeout| Instant::now() + timeout),
             ending: Ending::No,
             end: None,
             gone: false,
@@ -148,7 +212,7 @@ impl Running {
         while !self.is_over() {
             match self.next(&mut out, &mut err).await {
                 Event::Output(stream, read) => {
-                    let data = if stream == Stream::Stdout { &out } else { &err };
+                    let data = if stream == From::Stdout { &out } else { &err };
                     self.took(stream, read.ok().map(|read| &data[..read]));
                 }
                 Event::Report(report) => self.reported(report.ok()),
@@ -171,8 +235,8 @@ impl Running {
         tokio::select! {
             // What it printed comes before how it ended.
             biased;
-            read = read(&mut self.stdout, out) => Event::Output(Stream::Stdout, read),
-            read = read(&mut self.stderr, err) => Event::Output(Stream::Stderr, read),
+            read = read(&mut self.stdout, out) => Event::Output(From::Stdout, read),
+            read = read(&mut self.stderr, err) => Event::Output(From::Stderr, read),
             report = read_report(&mut self.report) => Event::Report(report),
             Some(order) = self.inbox.recv() => Event::Order(order),
             written = write(&mut self.stdin, &self.pending) => Event::Input(written),
@@ -182,7 +246,7 @@ impl Running {
     }
 
     /// Keeps what came from a stream; nothing comes from one that is closed.
-    fn took(&mut self, stream: Stream, read: Option<&[u8]>) {
+    fn took(&mut self, stream: From, read: Option<&[u8]>) {
         match read {
             Some(data) if !data.is_empty() => {
                 // A full disk leaves a gap that readers are told of; the command goes on.
@@ -193,7 +257,7 @@ impl Running {
                 self.tell_progress();
             }
             _ => {
-                let pipe = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+                let pipe = if stream == From::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
                 if self.end.is_some() && self.stdout.is_none() && self.stderr.is_none() {
                     self.tell_end();
@@ -211,7 +275,8 @@ impl Running {
                 (126, format!("cannot enter `{}`: {error}", self.directory))
             }
             Some(Report::NoProgram(errno)) => {
-                (127, format!("cannot run /bin/sh: {}", io::Error::from_raw_os_error(errno)))
+                let error = io::Error::from_raw_os_error(errno);
+                (127, format!("cannot run {}: {error}", self.program))
             }
             // Whoever killed the supervisor has the rest of it on his conscience: see `reaper.rs`.
             None => (128 + libc::SIGKILL, String::new()),
@@ -242,6 +307,12 @@ impl Running {
             Order::CloseInput => {
                 self.closing = true;
                 self.close_input_if_done();
+            }
+            Order::Resize(size) => {
+                if let Some(terminal) = &self.stdout {
+                    // Only a terminal has a size, and it may be gone already.
+                    drop(size.set(terminal));
+                }
             }
             Order::Gone => {
                 self.gone = true;
@@ -323,10 +394,9 @@ impl Running {
 }
 
 /// The variables of the agent, of which there are few, and those asked for.
-fn environment(request: &RunCommandRequest) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> = std::env::vars().collect();
-    all.retain(|(name, _)| !request.envs.contains_key(name));
-    all.extend(request.envs.iter().map(|(name, value)| (name.clone(), value.clone())));
+fn environment(asked: HashMap<String, String>) -> HashMap<String, String> {
+    let mut all: HashMap<String, String> = std::env::vars().collect();
+    all.extend(asked);
     all
 }
 
@@ -342,22 +412,23 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-async fn read(pipe: &mut Option<Receiver>, buffer: &mut [u8]) -> io::Result<usize> {
+async fn read(pipe: &mut Option<Stream>, buffer: &mut [u8]) -> io::Result<usize> {
     match pipe {
         Some(pipe) => pipe.read(buffer).await,
         None => std::future::pending().await,
     }
 }
 
-async fn read_report(pipe: &mut Option<Receiver>) -> io::Result<Report> {
+/// Written at once, so that it comes at once.
+async fn read_report(pipe: &mut Option<Stream>) -> io::Result<Report> {
     let Some(pipe) = pipe else { return std::future::pending().await };
     let mut bytes = [0; REPORT];
-    // Written at once, so that it comes at once: nothing is lost when this is given up halfway.
-    pipe.read_exact(&mut bytes).await?;
-    Report::decode(bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    let read = pipe.read(&mut bytes).await?;
+    let whole = (read == REPORT).then_some(bytes);
+    whole.and_then(Report::decode).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
-async fn write(pipe: &mut Option<Sender>, data: &[u8]) -> io::Result<usize> {
+async fn write(pipe: &mut Option<Stream>, data: &[u8]) -> io::Result<usize> {
     match pipe {
         Some(pipe) if !data.is_empty() => pipe.write(data).await,
         _ => std::future::pending().await,

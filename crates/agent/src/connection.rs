@@ -19,8 +19,9 @@ use workspace_agent_protocol::v1::{
     AgentMessage, CommandInput, Heartbeat, RegisterRequest, RequestFailed, ServerMessage,
 };
 
-use crate::command;
+use crate::command::{self, CommandError};
 use crate::guest::{Guest, Order};
+use crate::supervise::Size;
 
 /// Between attempts to connect, at first and at last.
 const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
@@ -135,29 +136,54 @@ impl Line {
         self.sender.send(message).await.map_err(|_| Lost::Closed)
     }
 
-    async fn fail(&mut self, id: String, message: impl ToString) -> Result<(), Lost> {
-        self.say(Said::RequestFailed(RequestFailed { id, message: message.to_string() })).await
+    async fn fail(&mut self, id: String, message: String) -> Result<(), Lost> {
+        self.say(Said::RequestFailed(RequestFailed { id, message })).await
+    }
+
+    async fn started(&mut self, id: String, started: Result<(), CommandError>) -> Result<(), Lost> {
+        match started {
+            Ok(()) => Ok(()),
+            Err(error) => self.fail(id, error.to_string()).await,
+        }
+    }
+
+    async fn passed(&mut self, id: String, passed: bool) -> Result<(), Lost> {
+        if passed { Ok(()) } else { self.fail(id, "no such command takes orders now".to_owned()).await }
     }
 
     /// Does what the server asks for. What this guest does not know it leaves undone: the server is newer.
     async fn obey(&mut self, guest: &Guest, message: ServerMessage) -> Result<(), Lost> {
         match message.payload {
             Some(Heard::RunCommand(request)) => {
-                if let Err(error) = command::start(guest, &request) {
-                    self.fail(request.command_id, error).await?;
-                }
+                let id = request.command_id.clone();
+                self.started(id, command::start(guest, request)).await?;
+            }
+            Some(Heard::CreatePty(request)) => {
+                let id = request.pty_id.clone();
+                self.started(id, command::start_terminal(guest, request)).await?;
+            }
+            Some(Heard::PtyInput(input)) => {
+                self.passed(input.pty_id.clone(), guest.order(&input.pty_id, Order::Input(input.data)))
+                    .await?;
+            }
+            Some(Heard::ResizePty(request)) => {
+                let size = Size::of(request.cols, request.rows);
+                self.passed(request.pty_id.clone(), guest.order(&request.pty_id, Order::Resize(size)))
+                    .await?;
+            }
+            Some(Heard::KillPty(request)) => {
+                // A shell that is asked to end does not; one whose terminal is gone would, in its own time.
+                let killed = guest.order(&request.pty_id, Order::Signal(libc::SIGKILL));
+                self.passed(request.pty_id, killed).await?;
             }
             Some(Heard::KillCommand(request)) => {
                 let sent = guest.order(&request.command_id, Order::Signal(request.signal));
-                if !sent {
-                    self.fail(request.command_id, "no such command runs").await?;
-                }
+                self.passed(request.command_id, sent).await?;
             }
             Some(Heard::CommandInput(CommandInput { command_id, data, close })) => {
                 let given = data.is_empty() || guest.order(&command_id, Order::Input(data));
-                if !given || (close && !guest.order(&command_id, Order::CloseInput)) {
-                    self.fail(command_id, "the command takes no input now").await?;
-                }
+                let closed = !close || guest.order(&command_id, Order::CloseInput);
+                self.passed(command_id, given && closed).await?;
             }
             Some(Heard::ForgetCommand(request)) => guest.forget(&request.command_id),
             _ => {}

@@ -8,6 +8,8 @@ use rustix::process::Pid;
 use tokio::sync::{Notify, mpsc};
 use workspace_agent_protocol::v1::CommandProgress;
 
+use crate::supervise::Size;
+
 /// Shared by everything in the agent.
 #[derive(Clone)]
 pub(crate) struct Guest {
@@ -46,6 +48,8 @@ pub(crate) enum Order {
     Input(Vec<u8>),
     /// Its input ends.
     CloseInput,
+    /// Its terminal has another size.
+    Resize(Size),
     /// Its supervisor ended: nothing is left of it.
     Gone,
 }

@@ -8,6 +8,7 @@ mod command;
 mod connection;
 mod guest;
 mod reaper;
+mod stream;
 mod supervise;
 mod tree;
 

@@ -9,25 +9,51 @@
 
 use std::ffi::{CString, OsStr, c_int};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 /// A program to be started, all of it made before the fork.
 pub(crate) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     directory: CString,
+    terminal: Option<Size>,
+}
+
+/// Of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) columns: u16,
+    pub(crate) rows: u16,
+}
+
+impl Size {
+    pub(crate) fn of(columns: i32, rows: i32) -> Self {
+        let number =
+            |value: i32, usual: u16| u16::try_from(value).ok().filter(|value| *value > 0).unwrap_or(usual);
+        Self { columns: number(columns, 80), rows: number(rows, 24) }
+    }
+
+    /// Tells the terminal, and with it the programs in it.
+    pub(crate) fn set(self, terminal: impl AsFd) -> io::Result<()> {
+        let size = Winsize { ws_col: self.columns, ws_row: self.rows, ws_xpixel: 0, ws_ypixel: 0 };
+        Ok(tcsetwinsize(terminal, size)?)
+    }
 }
 
 impl Program {
-    /// A command line for the shell.
-    pub(crate) fn shell<'a>(
-        command: &str,
+    /// These words, with a terminal or without.
+    pub(crate) fn new<'a>(
+        words: &[&str],
         directory: &str,
         environment: impl Iterator<Item = (&'a OsStr, &'a OsStr)>,
+        terminal: Option<Size>,
     ) -> io::Result<Self> {
         let text = |bytes: &[u8]| {
             CString::new(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL in a text"))
@@ -35,9 +61,10 @@ impl Program {
         let variable =
             |(name, value): (&OsStr, &OsStr)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat());
         Ok(Self {
-            arguments: vec![text(b"/bin/sh")?, text(b"-c")?, text(command.as_bytes())?],
+            arguments: words.iter().map(|word| text(word.as_bytes())).collect::<io::Result<_>>()?,
             environment: environment.map(variable).collect::<io::Result<_>>()?,
             directory: text(directory.as_bytes())?,
+            terminal,
         })
     }
 }
@@ -47,7 +74,8 @@ pub(crate) struct Started {
     pub(crate) supervisor: Pid,
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
+    /// None of its own where there is a terminal.
+    pub(crate) stderr: Option<OwnedFd>,
     /// Gives one [`Report`] when the program ended or could not be started.
     pub(crate) report: OwnedFd,
 }
@@ -91,13 +119,14 @@ impl Report {
 
 /// Starts a program under a supervisor of its own.
 pub(crate) fn start(program: &Program) -> io::Result<Started> {
-    let pipe = || pipe_with(PipeFlags::CLOEXEC);
-    let (stdin, stdin_ours) = pipe()?;
-    let (stdout_ours, stdout) = pipe()?;
-    let (stderr_ours, stderr) = pipe()?;
-    let (report_ours, report) = pipe()?;
+    let Streams { theirs, ours: (stdin, stdout, stderr) } = match program.terminal {
+        Some(size) => Streams::of_terminal(size)?,
+        None => Streams::of_pipes()?,
+    };
+    let (report, report_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let pointers = Pointers::of(program);
-    let ends = [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd(), report.as_raw_fd()];
+    let [in_, out, err] = theirs.each_ref().map(AsRawFd::as_raw_fd);
+    let ends = [in_, out, err, report_theirs.as_raw_fd()];
     // SAFETY: this process has one thread, so that the child is a whole copy in which everything works. It never
     // returns from `supervise`.
     match unsafe { libc::fork() } {
@@ -106,9 +135,34 @@ pub(crate) fn start(program: &Program) -> io::Result<Started> {
         pid => {
             let supervisor =
                 Pid::from_raw(pid).ok_or_else(|| io::Error::other("a fork without a process"))?;
-            let (stdin, stdout, stderr, report) = (stdin_ours, stdout_ours, stderr_ours, report_ours);
             Ok(Started { supervisor, stdin, stdout, stderr, report })
         }
+    }
+}
+
+/// The ends of what a program reads and writes.
+struct Streams {
+    theirs: [OwnedFd; 3],
+    ours: (OwnedFd, OwnedFd, Option<OwnedFd>),
+}
+
+impl Streams {
+    fn of_pipes() -> io::Result<Self> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC);
+        let ((stdin, stdin_ours), (stdout_ours, stdout), (stderr_ours, stderr)) = (pipe()?, pipe()?, pipe()?);
+        Ok(Self { theirs: [stdin, stdout, stderr], ours: (stdin_ours, stdout_ours, Some(stderr_ours)) })
+    }
+
+    fn of_terminal(size: Size) -> io::Result<Self> {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        grantpt(&ours)?;
+        unlockpt(&ours)?;
+        let name = ptsname(&ours, Vec::new())?;
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let theirs = rustix::fs::open(name, flags, Mode::empty())?;
+        size.set(&ours)?;
+        let theirs = [theirs.try_clone()?, theirs.try_clone()?, theirs];
+        Ok(Self { theirs, ours: (ours.try_clone()?, ours, None) })
     }
 }
 
@@ -170,6 +224,10 @@ unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
     // SAFETY: the texts end with NUL and the lists with a null pointer.
     unsafe {
         libc::setsid();
+        if program.terminal.is_some() {
+            // Ctrl-C and the like go to whoever is in front of it.
+            libc::ioctl(0, libc::TIOCSCTTY, 0);
+        }
         if libc::chdir(program.directory.as_ptr()) != 0 {
             report(Report::NoDirectory(errno()));
             libc::_exit(126);

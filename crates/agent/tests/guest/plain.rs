@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use workspace_agent_protocol::output::Stream;
-use workspace_agent_protocol::v1::RunCommandRequest;
+use workspace_agent_protocol::v1::{CreatePtyRequest, RunCommandRequest};
 
 use crate::server::{Bench, Ended, Guest, SANDBOX};
 
@@ -31,6 +31,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         much_output_comes_whole_and_little_of_it_is_kept,
         many_short_commands_leave_nothing_open,
         an_id_that_is_taken_or_leads_elsewhere_is_refused,
+        a_terminal_is_one,
+        a_terminal_survives_the_server_and_can_be_killed,
     ]
 }
 
@@ -267,4 +269,61 @@ fn an_id_that_is_taken_or_leads_elsewhere_is_refused() {
         request.command_id = bad.to_owned();
         assert!(!bench.refused(request).is_empty());
     }
+}
+
+#[track_caller]
+fn assert_shows(bench: &Bench, id: &str, text: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let shown = String::from_utf8_lossy(&bench.output(id)).into_owned();
+        if shown.contains(text) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no `{text}` in: {shown}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn terminal(shell: &str) -> CreatePtyRequest {
+    CreatePtyRequest {
+        cols: 91,
+        rows: 33,
+        shell: shell.to_owned(),
+        cwd: "/usr".to_owned(),
+        envs: [("PS1".to_owned(), "> ".to_owned())].into(),
+        ..CreatePtyRequest::default()
+    }
+}
+
+fn a_terminal_is_one() {
+    let bench = start();
+    // One that is not there, so that another takes its place.
+    let id = bench.begin_terminal(terminal("/bin/no-such-shell"));
+    bench.type_in(&id, "stty size; pwd; test -t 0 && echo is a $TERM\n");
+    assert_shows(&bench, &id, "33 91\r\n/usr\r\n");
+    assert_shows(&bench, &id, "is a xterm-256color\r\n");
+    bench.resize(&id, 132, 43);
+    bench.type_in(&id, "stty size\n");
+    assert_shows(&bench, &id, "43 132\r\n");
+    // Ctrl-C goes to the program in front.
+    bench.type_in(&id, "sleep 1000; echo ended with $?\n");
+    std::thread::sleep(Duration::from_millis(100));
+    bench.type_in(&id, "\u{3}");
+    bench.type_in(&id, "echo still here: $((6 * 7))\n");
+    assert_shows(&bench, &id, "still here: 42\r\n");
+    bench.type_in(&id, "exit 9\n");
+    assert_eq!(bench.wait(&id).exit_code, 9);
+}
+
+fn a_terminal_survives_the_server_and_can_be_killed() {
+    let mut bench = start();
+    let id = bench.begin_terminal(terminal("/bin/sh"));
+    bench.type_in(&id, "(sleep 0.2; echo while you were away: $((5 * 5))) &\n");
+    assert_shows(&bench, &id, "while");
+    bench.restart_server(Duration::from_millis(400));
+    assert_shows(&bench, &id, "while you were away: 25\r\n");
+    bench.type_in(&id, "echo back: $((3 * 3))\n");
+    assert_shows(&bench, &id, "back: 9\r\n");
+    bench.kill_terminal(&id);
+    assert_eq!(bench.wait(&id).exit_code, 137);
 }

@@ -20,8 +20,9 @@ use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{
-    AgentMessage, CommandInput, CommandProgress, ForgetCommandRequest, KillCommandRequest, RegisterRequest,
-    RegisterResponse, RunCommandRequest, ServerMessage,
+    AgentMessage, CommandInput, CommandProgress, CreatePtyRequest, ForgetCommandRequest, KillCommandRequest,
+    KillPtyRequest, PtyInput, RegisterRequest, RegisterResponse, ResizePtyRequest, RunCommandRequest,
+    ServerMessage,
 };
 
 pub(crate) const SANDBOX: &str = "sbx-test";
@@ -201,6 +202,25 @@ impl Bench {
         let id = request.command_id.clone();
         self.ask(Asked::RunCommand(request));
         id
+    }
+
+    pub(crate) fn begin_terminal(&self, mut request: CreatePtyRequest) -> String {
+        request.pty_id = format!("pty-{}", self.next.fetch_add(1, Ordering::SeqCst));
+        let id = request.pty_id.clone();
+        self.ask(Asked::CreatePty(request));
+        id
+    }
+
+    pub(crate) fn type_in(&self, id: &str, text: &str) {
+        self.ask(Asked::PtyInput(PtyInput { pty_id: id.to_owned(), data: text.as_bytes().to_vec() }));
+    }
+
+    pub(crate) fn resize(&self, id: &str, cols: i32, rows: i32) {
+        self.ask(Asked::ResizePty(ResizePtyRequest { pty_id: id.to_owned(), cols, rows }));
+    }
+
+    pub(crate) fn kill_terminal(&self, id: &str) {
+        self.ask(Asked::KillPty(KillPtyRequest { pty_id: id.to_owned() }));
     }
 
     pub(crate) fn refused(&self, request: RunCommandRequest) -> String {

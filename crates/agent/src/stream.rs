@@ -1,0 +1,47 @@
+//! One end of a pipe or a terminal, read and written without waiting.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+pub(crate) struct Stream(AsyncFd<OwnedFd>);
+
+impl Stream {
+    pub(crate) fn reader(fd: OwnedFd) -> io::Result<Self> {
+        Self::new(fd, Interest::READABLE)
+    }
+
+    pub(crate) fn writer(fd: OwnedFd) -> io::Result<Self> {
+        Self::new(fd, Interest::WRITABLE)
+    }
+
+    fn new(fd: OwnedFd, interest: Interest) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        // SAFETY: the descriptor is owned, and stays the same and open for as long as this has it.
+        let registered = unsafe { AsyncFd::register_with_interest(fd, interest) };
+        Ok(Self(registered.map_err(|error| error.into_parts().1)?))
+    }
+
+    /// Nothing at the end.
+    pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut *buffer)?)).await;
+        match read {
+            // A terminal in which nobody is any more.
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(0),
+            other => other,
+        }
+    }
+
+    pub(crate) async fn write(&self, data: &[u8]) -> io::Result<usize> {
+        self.0.async_io(Interest::WRITABLE, |fd| Ok(rustix::io::write(fd, data)?)).await
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_ref().as_fd()
+    }
+}
