@@ -119,6 +119,9 @@ impl From<DirectoryError> for CommandError {
         match error {
             DirectoryError::Store(error) => error.into(),
             DirectoryError::LocalEdits { paths, .. } => failed.hint(local_edits(&paths)),
+            DirectoryError::Unsaved { .. } => {
+                failed.hint("`workspace snapshot` keeps it; `--force` writes over it")
+            }
             DirectoryError::NotEmpty { .. } => {
                 failed.hint("give a new or empty directory, or `--force` to replace what is there")
             }

@@ -48,6 +48,22 @@ fn a_directory_with_something_else_in_it_is_refused() {
 }
 
 #[test]
+fn looking_at_a_directory_does_not_let_a_checkout_replace_it() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.write("other/file", "mine");
+    place.ok(&["diff", "main", "other"]);
+    place.ok(&["diff", "./other", "./project"]);
+    assert_ne!(place.run(&["checkout", "main", "other"]).status, 0);
+    assert_eq!(place.read("other/file"), "mine");
+    // What is in no snapshot any more is not replaced either.
+    place.ok(&["snapshot", "other", "--ref", "other"]);
+    place.ok(&["rm", "--ref", "other", "other"]);
+    insta::assert_snapshot!(place.transcript(&[&["checkout", "main", "other"]]));
+    assert_eq!(place.read("other/file"), "mine");
+}
+
+#[test]
 fn set_id_bits_are_dropped_unless_kept() {
     let place = Place::with_project();
     place.chmod("project/build.sh", 0o6755);

@@ -78,6 +78,12 @@ pub fn checkout(
     if foreign && !options.force {
         return Err(DirectoryError::NotEmpty { directory: known.path });
     }
+    if let Some((tree, _)) = held.as_ref().and_then(|held| held.tree)
+        && !options.force
+        && store.snapshots_with_tree(&tree)?.is_empty()
+    {
+        return Err(DirectoryError::Unsaved { directory: known.path });
+    }
     let mut report = CheckoutReport::default();
     let mark = new_mark();
     let switch = || Switch::new(store, &known, &root, options, &mark, progress);

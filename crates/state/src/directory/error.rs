@@ -25,6 +25,12 @@ pub enum DirectoryError {
         /// Paths inside it.
         paths: Vec<PathBuf>,
     },
+    /// What the target holds was a snapshot, which was removed.
+    #[error("{directory} holds what no snapshot of this store has any more")]
+    Unsaved {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The target holds something and is not known to be a checkout.
     #[error("{directory} is not empty and is not a checkout of this store")]
     NotEmpty {

@@ -38,11 +38,14 @@ pub struct SnapshotOptions {
     pub new: NewSnapshot,
     /// Whether `.workspaceignore` files are honoured.
     pub ignore: bool,
+    /// Whether the directory counts as holding the snapshot from then on, so that a checkout may replace it by
+    /// another. Not for a snapshot that will not stay: what a checkout replaced would be nowhere any more.
+    pub note: bool,
 }
 
 impl Default for SnapshotOptions {
     fn default() -> Self {
-        Self { new: NewSnapshot::default(), ignore: true }
+        Self { new: NewSnapshot::default(), ignore: true, note: true }
     }
 }
 
@@ -152,9 +155,11 @@ pub fn snapshot_directory(
     known.update(&changed)?;
     let mut skipped = std::mem::take(&mut *scan.skipped.lock().unwrap_or_else(PoisonError::into_inner));
     skipped.sort_by(|a, b| a.path.cmp(&b.path));
-    // The next checkout still has to remove what is left.
-    let marks = known.marks(&root)?;
-    known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
+    if options.note {
+        // The next checkout still has to remove what is left.
+        let marks = known.marks(&root)?;
+        known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
+    }
     let counts = &scan.counts;
     Ok(SnapshotReport {
         snapshot,

@@ -691,3 +691,54 @@ fn many_deep_directories_need_few_open_files() {
         assert_eq!(ended.lines, ["done"]);
     }
 }
+
+/// To look at a directory is no reason to believe that what it holds is kept.
+#[test]
+fn a_snapshot_that_does_not_stay_lets_no_checkout_replace_what_it_held() {
+    let (home, store) = new_store();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("file"), "one").unwrap();
+    let one = snapshot(&store, &from).snapshot;
+    fs::write(from.join("file"), "two").unwrap();
+    let two = snapshot(&store, &from).snapshot;
+    let look = |directory: &Path| {
+        let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
+        let seen = snapshot_directory(&store, directory, options, &Quiet).unwrap().snapshot;
+        store.remove_snapshots(&[seen.id]).unwrap();
+    };
+    // One that the store does not know.
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("precious"), "mine").unwrap();
+    look(&to);
+    assert!(matches!(check_out(&store, &one, &to), Err(DirectoryError::NotEmpty { .. })));
+    // One with an edit and a file of the user's.
+    fs::remove_file(to.join("precious")).unwrap();
+    check_out(&store, &one, &to).unwrap();
+    fs::write(to.join("file"), "edited").unwrap();
+    fs::write(to.join("other"), "mine").unwrap();
+    look(&to);
+    assert!(matches!(check_out(&store, &two, &to), Err(DirectoryError::LocalEdits { .. })));
+    fs::write(to.join("file"), "one").unwrap();
+    look(&to);
+    check_out(&store, &two, &to).unwrap();
+    assert_eq!(fs::read_to_string(to.join("other")).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(to.join("file")).unwrap(), "two");
+}
+
+#[test]
+fn what_only_a_removed_snapshot_had_is_not_replaced_unless_forced() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("file"), "kept").unwrap();
+    let kept = snapshot(&store, &work).snapshot;
+    fs::write(work.join("file"), "removed").unwrap();
+    let removed = snapshot(&store, &work).snapshot;
+    store.remove_snapshots(&[removed.id]).unwrap();
+    assert!(matches!(check_out(&store, &kept, &work), Err(DirectoryError::Unsaved { .. })));
+    assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "removed");
+    let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
+    checkout(&store, &kept, &work, &force, &Quiet).unwrap();
+    assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "kept");
+}

@@ -525,7 +525,7 @@ fn a_checkout_whose_tree_was_collected_starts_anew() {
     let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
     checkout(&store, &second, &out, &force, &Quiet).unwrap();
     assert_eq!(fs::read(out.join("sub/file")).unwrap(), b"second");
-    let options = SnapshotOptions { new: NewSnapshot::default(), ignore: true };
+    let options = SnapshotOptions::default();
     let again = snapshot_directory(&store, &out, options, &Quiet).unwrap().snapshot;
     assert_eq!(again.tree, second.tree);
     assert_sound(&store);
