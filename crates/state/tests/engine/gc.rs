@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use workspace_state::{
-    CheckoutOptions, Expect, GcOptions, NewSnapshot, Quiet, Retention, Snapshot, SnapshotId, SnapshotOptions,
-    Store, StoreError, Timestamp, Tree, checkout, snapshot_directory,
+    CheckoutOptions, Expect, GcOptions, Quiet, Retention, Snapshot, SnapshotId, SnapshotOptions, Store,
+    StoreError, Timestamp, Tree, checkout, snapshot_directory,
 };
 
 use crate::child::{Player, say, text, wait_for_parent};
