@@ -3,7 +3,6 @@
 //! After a checkpoint, the commit records of older logs say nothing any more: a rebuild of the index begins
 //! at the last complete one, and a collection can give up the packs behind it.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use heed::RwTxn;
@@ -22,16 +21,16 @@ use crate::record::Kind;
 /// Changes in one record of a checkpoint.
 const PART: usize = 4096;
 
-/// Begins a new log with a checkpoint of what `txn` sees, on disk when this returns. Without an `old` log
-/// the state was rebuilt, and commits that are not part of it never will be.
+/// Begins a new log with a checkpoint of what `txn` sees, on disk when this returns. The old one was closed. A
+/// `cut` says that the state was rebuilt, and commits that are not part of it never will be.
 pub(crate) fn write(
     packs: &Packs,
     index: &Index,
     txn: &mut RwTxn<'_>,
     state: LogState,
-    old: Option<&File>,
+    cut: bool,
 ) -> Result<LogState> {
-    let mut state = next_log(packs, index, txn, state, old)?;
+    let mut state = next_log(packs, index, txn, state)?;
     let changes = state_as_changes(index, txn)?;
     let mut writing = Writing { start: state.end, bytes: Vec::new() };
     let parts = changes.len().div_ceil(PART).max(1);
@@ -42,7 +41,7 @@ pub(crate) fn write(
             previous: state.previous,
             first: part == 0,
             last: part + 1 == parts,
-            cut: old.is_none(),
+            cut,
             changes: changes[from..changes.len().min(from + PART)].to_vec(),
         };
         writing.append_record(Kind::Checkpoint, &record.encode())?;

@@ -124,7 +124,8 @@ impl Inner {
 
     fn sync_bulk(&self, contents: &Contents) -> Result<()> {
         for pack in &contents.bulk {
-            pack.file.sync_data().at("sync", &self.packs.path(pack.number))?;
+            let synced = failpoint::hit("bulk-sync").and_then(|()| pack.file.sync_data());
+            self.log.believe(synced).at("sync", &self.packs.path(pack.number))?;
         }
         if contents.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
     }
@@ -151,7 +152,8 @@ impl Inner {
         let results = match catch_unwind(AssertUnwindSafe(|| self.commit_all(&mut group))) {
             Ok(results) => results,
             Err(panic) => {
-                self.give_up(&group);
+                self.refuse(group.iter().map(|request| &request.seat));
+                self.hand_over();
                 resume_unwind(panic);
             }
         };
@@ -168,7 +170,13 @@ impl Inner {
             }
         }
         let Some(target) = target else { return };
-        let mut synced = self.sync_log(target);
+        let mut synced = match catch_unwind(AssertUnwindSafe(|| self.sync_log(target))) {
+            Ok(synced) => synced,
+            Err(panic) => {
+                self.refuse(waiting.iter());
+                resume_unwind(panic);
+            }
+        };
         for seat in waiting {
             // The first hears what happened, the others that it did.
             let result = std::mem::replace(&mut synced, Ok(()));
@@ -181,15 +189,17 @@ impl Inner {
 
     /// A panic must not leave others waiting. What it left undone nobody knows, so nothing is written by this
     /// process any more.
-    fn give_up(&self, group: &[Request]) {
+    fn refuse<'s>(&self, seats: impl Iterator<Item = &'s Arc<Seat>>) {
         self.log.give_up();
-        self.hand_over();
-        for request in group {
-            request.seat.set(Turn::Done(Err(StoreError::Poisoned)));
+        for seat in seats {
+            seat.set(Turn::Done(Err(StoreError::Poisoned)));
         }
     }
 
     fn commit_all(&self, group: &mut [Request]) -> Vec<Result<LogEnd>> {
+        if self.log.has_failed() {
+            return group.iter().map(|_| Err(StoreError::Poisoned)).collect();
+        }
         match self.commit_group(group) {
             Ok(results) => results,
             Err(error) if group.len() == 1 => vec![Err(error)],
@@ -299,7 +309,8 @@ impl Inner {
         }
         for pack in packs.iter().filter(|pack| !own.contains(pack)) {
             let file = self.packs.open_for_writing(*pack)?;
-            file.sync_data().at("sync", &self.packs.path(*pack))?;
+            let synced = failpoint::hit("unsynced-sync").and_then(|()| file.sync_data());
+            self.log.believe(synced).at("sync", &self.packs.path(*pack))?;
         }
         self.packs.sync_directory()?;
         Ok(index.unsynced.clear(txn)?)

@@ -75,6 +75,9 @@ impl Store {
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let inner = &self.inner;
         let _lock = inner.lock_collection()?;
+        if inner.log.has_failed() {
+            return Err(StoreError::Poisoned);
+        }
         if !options.dry_run {
             self.drop_dead_pins()?;
             inner.delete_condemned()?;
@@ -344,8 +347,8 @@ impl Inner {
             return Ok(());
         }
         self.settle_unsynced(&mut txn, &[])?;
-        let old = self.log_file(state.pack)?;
-        checkpoint::write(&self.packs, &self.index, &mut txn, state, Some(&old))?;
+        self.close_log(&state)?;
+        checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
         self.index.commit(txn)
     }
 
@@ -477,8 +480,8 @@ impl Inner {
             self.index.packs.delete(&mut txn, &pack.to_be_bytes())?;
         }
         if let Some(state) = self.index.log_state(&txn)? {
-            let old = self.log_file(state.pack)?;
-            checkpoint::write(&self.packs, &self.index, &mut txn, state, Some(&old))?;
+            self.close_log(&state)?;
+            checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
         }
         self.index.commit(txn)
     }

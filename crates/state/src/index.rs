@@ -17,7 +17,6 @@ use crate::change::Change;
 use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::EpisodeId;
-use crate::mark;
 use crate::pack::Location;
 use crate::recent::Memory;
 use crate::record::Kind;
@@ -36,6 +35,7 @@ pub(crate) type ReadTxn<'a> = RoTxn<'a, WithoutTls>;
 /// The tables. Keys are raw ids unless said otherwise.
 pub(crate) struct Index {
     pub(crate) env: Env<WithoutTls>,
+    data: Data,
     /// chunk id → location
     pub(crate) chunks: Table,
     /// node id → location
@@ -130,9 +130,9 @@ impl Index {
         // the store's lock is held.
         let env = unsafe { options.open(directory).map_err(|error| explain(error, directory))? };
         env.clear_stale_readers()?;
+        let data = Data::open(&env)?;
+        data.check()?;
         let mut txn = env.write_txn()?;
-        let closed_well = || mark::read(store).as_deref().is_some_and(mark::is_clean);
-        fill_up(&env, closed_well)?;
         let mut table = |name: &str| env.create_database(&mut txn, Some(name));
         let index = Self {
             chunks: table("chunks")?,
@@ -150,6 +150,7 @@ impl Index {
             unsynced: table("unsynced")?,
             stats: table("stats")?,
             meta: env.create_database(&mut txn, None)?,
+            data,
             env: env.clone(),
         };
         index.commit(txn)?;
@@ -166,15 +167,16 @@ impl Index {
 
     /// Writes everything to disk, in a file as long as it says it is.
     pub(crate) fn sync(&self) -> Result<()> {
-        let txn = self.write()?;
-        fill_up(&self.env, || false)?;
-        drop(txn);
+        self.data.lengthen()?;
         Ok(self.env.force_sync()?)
     }
 
     /// Commits.
     pub(crate) fn commit(&self, txn: RwTxn<'_>) -> Result<()> {
-        txn.commit().map_err(|error| explain(error, self.env.path()))
+        txn.commit().map_err(|error| explain(error, self.env.path()))?;
+        // What was committed is committed; a file that stayed short is built anew when it is opened.
+        drop(self.data.lengthen());
+        Ok(())
     }
 
     pub(crate) fn log_state(&self, txn: &RoTxn<'_>) -> Result<Option<LogState>> {
@@ -277,23 +279,56 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
     }
 }
 
-/// Makes the file at least as long as the pages it counts. It may well be shorter: pages at its end that were
-/// given up before they were written never were there. But where one is missing that is in use, reading it would
-/// kill the process, while a page of zeros is an error like others. One that `is_whole` has its length.
-///
-/// The caller holds the write lock: nobody else makes the file longer meanwhile.
-fn fill_up(env: &Env<WithoutTls>, is_whole: impl FnOnce() -> bool) -> Result<()> {
-    let path = env.path().join("data.mdb");
-    let file = File::options().write(true).open(&path).at("open", &path)?;
-    let pages = env.info().last_page_number as u64 + 1;
-    let length = pages * u64::from(env.stat().page_size);
-    if file.metadata().at("stat", &path)?.len() >= length {
-        return Ok(());
+/// The file of the index. LMDB reads it through a map: where a page is missing that is in use, the process dies.
+/// LMDB leaves out pages at the end that were given up before they were written, so a short file may be a good one;
+/// to tell one that was cut off, every commit makes it as long as the pages it counts.
+struct Data {
+    env: Env<WithoutTls>,
+    file: File,
+    page_size: u64,
+}
+
+impl Data {
+    fn open(env: &Env<WithoutTls>) -> Result<Self> {
+        let path = env.path().join("data.mdb");
+        let file = File::options().read(true).write(true).open(&path).at("open", &path)?;
+        Ok(Self { env: env.clone(), file, page_size: u64::from(env.stat().page_size) })
     }
-    if length > MAP_SIZE as u64 || is_whole() {
-        return Err(heed::Error::Mdb(heed::MdbError::Corrupted).into());
+
+    /// How long it is, and how long it should be.
+    fn lengths(&self) -> io::Result<(u64, u64)> {
+        let pages = self.env.info().last_page_number as u64 + 1;
+        Ok((self.file.metadata()?.len(), pages * self.page_size))
     }
-    file.set_len(length).at("extend", &path)
+
+    fn lengthen(&self) -> Result<()> {
+        let path = self.env.path();
+        let (is, should) = self.lengths().at("stat", path)?;
+        if is >= should {
+            return Ok(());
+        }
+        // Only ever makes it longer, whoever else does.
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), is, should - is) {
+            Err(Errno::OPNOTSUPP) => {
+                let _alone = self.env.write_txn()?;
+                let (is, should) = self.lengths().at("stat", path)?;
+                if is < should { self.file.set_len(should).at("extend", path) } else { Ok(()) }
+            }
+            other => other.at("extend", path),
+        }
+    }
+
+    /// Refuses a file that was cut off. One that someone has just committed to is about to have its length.
+    fn check(&self) -> Result<()> {
+        for _ in 0..20 {
+            let (is, should) = self.lengths().at("stat", self.env.path())?;
+            if is >= should {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        Err(heed::Error::Mdb(heed::MdbError::Corrupted).into())
+    }
 }
 
 /// A disk without room is said to be one: LMDB calls a write that was cut short an I/O error.

@@ -56,7 +56,19 @@ impl Log {
 
     /// Nothing is written by this process any more.
     pub(crate) fn give_up(&self) {
-        lock(&self.sync).failed = true;
+        let mut sync = lock(&self.sync);
+        sync.failed = true;
+        sync.running = false;
+        self.synced.notify_all();
+    }
+
+    /// A sync that failed is not tried again: the kernel may have dropped what it could not write, and would say
+    /// that all is well.
+    pub(crate) fn believe(&self, synced: std::io::Result<()>) -> std::io::Result<()> {
+        if synced.is_err() {
+            self.give_up();
+        }
+        synced
     }
 }
 
@@ -66,11 +78,20 @@ impl Inner {
         match self.index.log_state(txn)? {
             Some(state) if state.end < LOG_MAX => Ok(state),
             Some(state) => {
-                let file = self.log_file(state.pack)?;
-                next_log(&self.packs, &self.index, txn, state, Some(&file))
+                self.close_log(&state)?;
+                next_log(&self.packs, &self.index, txn, state)
             }
-            None => next_log(&self.packs, &self.index, txn, LogState::default(), None),
+            None => next_log(&self.packs, &self.index, txn, LogState::default()),
         }
+    }
+
+    /// What the log holds is on disk before the next one is written: as a whole it is always a prefix of what was
+    /// committed.
+    pub(crate) fn close_log(&self, state: &LogState) -> Result<()> {
+        let (file, path) = (self.log_file(state.pack)?, self.packs.path(state.pack));
+        file.set_len(state.end).at("shorten", &path)?;
+        let synced = failpoint::hit("old-log-sync").and_then(|()| file.sync_all());
+        self.log.believe(synced).at("sync", &path)
     }
 
     /// A number that no pack has had.
@@ -141,9 +162,8 @@ impl Inner {
             let reached = self.sync_log_now(target);
             sync = lock(&log.sync);
             sync.running = false;
-            match reached {
-                Ok(reached) => sync.done = sync.done.max(reached),
-                Err(_) => sync.failed = true,
+            if let Ok(reached) = reached {
+                sync.done = sync.done.max(reached);
             }
             if sync.waiting > 0 {
                 log.synced.notify_all();
@@ -177,10 +197,10 @@ impl Inner {
 
     fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
         let (reached, file) = self.present_log(target)?;
-        failpoint::hit("log-sync")
+        let synced = failpoint::hit("log-sync")
             .and_then(|()| file.sync_data())
-            .at("sync", &self.packs.path(reached.pack))?;
-        failpoint::hit("after-sync").at("commit to", &self.path)?;
+            .and_then(|()| failpoint::hit("after-sync"));
+        self.log.believe(synced).at("sync", &self.packs.path(reached.pack))?;
         Ok(reached)
     }
 
@@ -190,10 +210,16 @@ impl Inner {
         // The write lock went with the transaction that failed: someone else may have written there since.
         let txn = self.index.write()?;
         let state = self.index.log_state(&txn)?;
+        if state.as_ref().is_none_or(|state| state.next_pack <= pack) {
+            // A log that this very commit began: nobody else has the number.
+            *lock(&self.log.file) = None;
+            self.packs.remove(pack)?;
+            return self.packs.sync_directory();
+        }
         if state.is_some_and(|state| state.pack == pack && state.end == start) {
             let file = self.log_file(pack)?;
             let voided = file.write_all_at(&[0; HEADER], start).and_then(|()| file.sync_data());
-            voided.at("write", &self.packs.path(pack))?;
+            self.log.believe(voided).at("write", &self.packs.path(pack))?;
         }
         Ok(())
     }
@@ -215,7 +241,8 @@ impl Inner {
         let mut txn = self.index.write()?;
         self.settle_unsynced(&mut txn, &[])?;
         if let Some(state) = self.index.log_state(&txn)? {
-            self.log_file(state.pack)?.sync_data().at("sync", &self.packs.path(state.pack))?;
+            let synced = self.log_file(state.pack)?.sync_data();
+            self.log.believe(synced).at("sync", &self.packs.path(state.pack))?;
         }
         self.index.commit(txn)
     }
@@ -235,18 +262,13 @@ fn has_name(file: &File) -> bool {
     file.metadata().is_ok_and(|meta| meta.nlink() > 0)
 }
 
-/// Closes the log's pack, if there is one, and begins a new one. What the old one holds is on disk before
-/// the new one is written: the log as a whole is always a prefix of what was committed.
+/// Begins a new log. The old one was closed.
 pub(crate) fn next_log(
     packs: &Packs,
     index: &Index,
     txn: &mut RwTxn<'_>,
     mut state: LogState,
-    old: Option<&File>,
 ) -> Result<LogState> {
-    if let Some(old) = old {
-        old.set_len(state.end).and_then(|()| old.sync_all()).at("sync", &packs.path(state.pack))?;
-    }
     failpoint::hit("next-log").at("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
     state.next_pack = state.pack + 1;

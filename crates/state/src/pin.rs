@@ -133,8 +133,11 @@ impl Store {
     pub(crate) fn drop_dead_pins(&self) -> Result<()> {
         let mut changes = Vec::new();
         for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
-            let alive = File::open(self.pin_lock(pin.id))
-                .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err());
+            let path = self.pin_lock(pin.id);
+            let alive = match File::open(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+                lock => flock(lock.at("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err(),
+            };
             if !alive {
                 crate::store::remove_if_there(&self.pin_lock(pin.id))?;
                 changes.push(Change::RemovePin(pin.id));

@@ -197,7 +197,7 @@ fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, cras
     }
     packs.sync_directory()?;
     state.settled = state.sequence;
-    checkpoint::write(packs, index, txn, state, None)?;
+    checkpoint::write(packs, index, txn, state, true)?;
     Ok(())
 }
 

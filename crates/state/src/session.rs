@@ -78,7 +78,10 @@ impl Sessions {
         let mut oldest = NOTHING;
         for entry in fs::read_dir(directory).at("list", directory)? {
             let path = entry.at("list", directory)?.path();
-            let Ok(file) = File::open(&path) else { continue };
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                other => other.at("open", &path)?,
+            };
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 // Not locked: its process is dead. A file being made is locked before it gets its name.
                 match fs::remove_file(&path) {

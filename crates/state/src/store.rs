@@ -218,6 +218,10 @@ impl Inner {
         if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(());
         }
+        if self.log.has_failed() {
+            // What the disk holds is unknown: only a rebuild can tell.
+            return mark::set(&self.path, "a sync failed");
+        }
         self.trim_log()?;
         // What the index refers to comes first.
         self.sync_packs()?;

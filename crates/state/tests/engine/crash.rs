@@ -19,6 +19,9 @@ use crate::support::{
 /// Every failpoint in the source, with what visits it in [`exercise`].
 const FAILPOINTS: &[&str] = &[
     "bulk-write",
+    "bulk-sync",
+    "unsynced-sync",
+    "old-log-sync",
     "before-commit",
     "log-write",
     "before-index",

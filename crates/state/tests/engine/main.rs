@@ -7,6 +7,7 @@ mod damage;
 mod directory;
 mod disk_full;
 mod episode;
+mod failures;
 mod format;
 mod gc;
 mod history;

@@ -309,38 +309,3 @@ fn a_clone_reads_what_was_streamed_in_while_the_other_commits_it() {
         .finish()
         .assert_success();
 }
-
-/// Role: many commit at once, and the one that leads panics.
-pub(crate) fn panic_while_leading(arguments: &[&str]) {
-    let [path] = arguments else { panic!("store") };
-    let store = Store::open_or_create(path).unwrap();
-    let commit = |thread: u64| -> Result<(), TreeError> {
-        for seed in 0..100 {
-            let mut tree = store.empty_tree()?;
-            tree.write("file", noise(thread * 1000 + seed, 100))?;
-            let id = tree.commit(message("one of many"))?.id;
-            say(&id.to_string());
-        }
-        Ok(())
-    };
-    let refused = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || commit(thread))).collect();
-        let ends: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        ends.iter().filter(|end| matches!(end, Ok(Err(_)))).count()
-    });
-    assert_eq!(refused, 3, "one panics, the others are told");
-}
-
-#[test]
-fn a_panic_of_the_leader_leaves_nobody_waiting() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("store");
-    let ended =
-        Player::start_failing("panic-while-leading", &[text(&path)], "before-index=panic@20").finish();
-    ended.assert_success();
-    let store = Store::open(&path).unwrap();
-    for acknowledged in &ended.lines {
-        store.snapshot(&acknowledged.parse().unwrap()).unwrap();
-    }
-    assert_sound(&store);
-}

@@ -1,0 +1,267 @@
+//! A step failed, or panicked: nobody waits for ever, nothing that was refused comes back, nothing is acknowledged
+//! that may not be on disk.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use workspace_state::{Expect, GcOptions, NewSnapshot, Quiet, Store, TreeError};
+
+use crate::child::{Player, say, text, wait_for_parent};
+use crate::support::{
+    COMMIT, assert_sound, assert_usable, buffered, commit_file, copy_directory, message, noise, pack_records,
+    packs,
+};
+
+/// Role: commits `len` bytes each time until one fails; then aborts, ends in order, or waits.
+pub(crate) fn commit_until_failure(arguments: &[&str]) {
+    let [path, len, then] = arguments else { panic!("store, length, what then") };
+    let store = Store::open_or_create(path).unwrap();
+    for seed in 0..100 {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("file", noise(seed, len.parse().unwrap())).unwrap();
+        match tree.commit(message("until it fails")) {
+            Ok(snapshot) => say(&snapshot.id.to_string()),
+            Err(_) => break,
+        }
+    }
+    match *then {
+        // Gone without a good-bye: nothing overwrites what the failed commit left.
+        "abort" => std::process::abort(),
+        "wait" => {
+            say("failed");
+            wait_for_parent();
+        }
+        _ => {}
+    }
+}
+
+fn ids(store: &Store) -> Vec<String> {
+    store.snapshots().unwrap().iter().map(|snapshot| snapshot.id.to_string()).collect()
+}
+
+#[test]
+fn a_commit_that_failed_does_not_come_back_with_a_rebuild() {
+    // The first ever begins a log, as does one that finds the log full.
+    for (failpoint, len, made) in [
+        ("log-write=eio@5", "100", 4),
+        ("before-index=enospc@5", "100", 4),
+        ("before-index=enospc@1", "100", 0),
+        ("before-index=enospc@19", "3900000", 18),
+    ] {
+        for then in ["abort", "end"] {
+            let home = tempfile::tempdir().unwrap();
+            let path = home.path().join("store");
+            let ended =
+                Player::start_failing("commit-until-failure", &[text(&path), len, then], failpoint).finish();
+            assert_eq!(ended.lines.len(), made, "{failpoint}");
+            assert_eq!(ids(&Store::open(&path).unwrap()), ended.lines, "{failpoint}, {then}");
+            let store = Store::rebuild_index(&path).unwrap();
+            assert_eq!(ids(&store), ended.lines, "{failpoint}, {then}");
+            assert_usable(&store);
+            assert_sound(&store);
+        }
+    }
+}
+
+#[test]
+fn a_first_commit_that_failed_keeps_nobody_out() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("store");
+    let arguments = [text(&path), "100", "wait"];
+    let mut child = Player::start_failing("commit-until-failure", &arguments, "before-index=enospc@1");
+    child.expect_line("failed");
+    let began = Instant::now();
+    assert_usable(&Store::open(&path).unwrap());
+    assert!(began.elapsed() < Duration::from_secs(10));
+    child.let_go();
+}
+
+/// Role: many commit at once, and someone panics.
+pub(crate) fn commit_and_panic(arguments: &[&str]) {
+    let [path] = arguments else { panic!("store") };
+    let store = Store::open_or_create(path).unwrap();
+    let (sender, ends) = std::sync::mpsc::channel();
+    for thread in 0..4u64 {
+        let (store, sender) = (store.clone(), sender.clone());
+        std::thread::spawn(move || {
+            let commit = || -> Result<(), TreeError> {
+                for seed in 0..100 {
+                    let mut tree = store.empty_tree()?;
+                    tree.write("file", noise(thread * 1000 + seed, 100))?;
+                    say(&tree.commit(message("one of many"))?.id.to_string());
+                }
+                Ok(())
+            };
+            let end = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)) {
+                Ok(Ok(())) => "finished",
+                Ok(Err(_)) => "refused",
+                Err(_) => "panicked",
+            };
+            sender.send(end).unwrap();
+        });
+    }
+    let mut ends: Vec<&str> =
+        (0..4).map(|_| ends.recv_timeout(Duration::from_secs(20)).unwrap_or("waits")).collect();
+    ends.sort_unstable();
+    say(&ends.join(" "));
+    // The threads that wait for ever would keep it.
+    std::process::exit(0);
+}
+
+#[test]
+fn a_panic_leaves_nobody_waiting() {
+    for failpoint in ["log-write", "before-index", "after-index", "log-sync", "after-sync"] {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("store");
+        let plan = format!("{failpoint}=panic@20");
+        let mut ended = Player::start_failing("commit-and-panic", &[text(&path)], &plan).finish();
+        let last = ended.lines.pop();
+        assert_eq!(last.as_deref(), Some("panicked refused refused refused"), "{plan}");
+        let store = Store::open(&path).unwrap();
+        for acknowledged in &ended.lines {
+            store.snapshot(&acknowledged.parse().unwrap()).unwrap();
+        }
+        assert_sound(&store);
+    }
+}
+
+/// Role: commits large and small, whatever comes of it; says what did, from the first failure on.
+pub(crate) fn commit_through_failure(arguments: &[&str]) {
+    let [path] = arguments else { panic!("store") };
+    let store = Store::open_or_create(path).unwrap();
+    let commit = |seed: u64, len: usize, new: NewSnapshot| {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("file", noise(seed, len)).unwrap();
+        tree.commit(new).is_ok()
+    };
+    let mut came = Vec::new();
+    // Buffered ones leave bulk packs for the next to sync; small ones fill a log.
+    for step in 0..40u64 {
+        let new = if step % 3 == 1 { buffered("buffered") } else { message("synced") };
+        came.push(commit(step, if step % 2 == 1 { 9_000_000 } else { 3_900_000 }, new));
+    }
+    let after: Vec<&str> =
+        came.iter().skip_while(|done| **done).map(|done| if *done { "made" } else { "refused" }).collect();
+    say(&after.join(" "));
+}
+
+/// What the kernel could not write it may drop, and then say that all is well.
+#[test]
+fn after_any_failed_sync_nothing_is_acknowledged() {
+    for failpoint in ["log-sync=eio@3", "bulk-sync=eio@2", "unsynced-sync=eio@1", "old-log-sync=eio@1"] {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("store");
+        let ended = Player::start_failing("commit-through-failure", &[text(&path)], failpoint).finish();
+        ended.assert_success();
+        let after = &ended.lines[0];
+        assert!(after.starts_with("refused") && !after.contains("made"), "{failpoint}: {after}");
+        let store = Store::open(&path).unwrap();
+        assert_sound(&store);
+        assert_usable(&store);
+    }
+}
+
+#[test]
+fn after_a_failed_sync_the_store_is_not_left_as_clean() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("store");
+    let arguments = [text(&path), "100", "end"];
+    let ended = Player::start_failing("commit-until-failure", &arguments, "log-sync=eio@5").finish();
+    ended.assert_success();
+    assert_eq!(ended.lines.len(), 4);
+    // What the failed sync did not bring to the disk is gone.
+    let log = packs(&path).pop().unwrap();
+    let content = fs::read(&log).unwrap();
+    let records = pack_records(&content);
+    let fourth = records.iter().filter(|record| record.kind == COMMIT).nth(3).unwrap().end;
+    let file = fs::File::options().write(true).open(&log).unwrap();
+    file.write_all_at(&vec![0; content.len() - fourth], fourth as u64).unwrap();
+    let store = Store::open(&path).unwrap();
+    assert_eq!(ids(&store), ended.lines);
+    assert_sound(&store);
+}
+
+/// Role: collects with hardly any file left to open.
+pub(crate) fn collect_with_few_files(arguments: &[&str]) {
+    let [path, left] = arguments else { panic!("store, files left") };
+    let store = Store::open(path).unwrap();
+    assert_usable(&store);
+    assert_sound(&store);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(100), maximum: Some(100) }).unwrap();
+    let mut files = Vec::new();
+    while let Ok(file) = fs::File::open("/dev/null") {
+        files.push(file);
+    }
+    files.truncate(files.len() - left.parse::<usize>().unwrap());
+    for _ in 0..2 {
+        // It may fail, clearly; what it must not do is take the living for dead.
+        drop(store.collect_garbage(&GcOptions::default(), &Quiet));
+    }
+}
+
+#[test]
+fn a_collection_short_of_descriptors_takes_nobody_for_dead() {
+    for left in ["0", "1", "2", "3", "4", "6"] {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("store");
+        let store = Store::open_or_create(&path).unwrap();
+        let base = commit_file(&store, "a/b", noise(1, 100_000));
+        let pinned = commit_file(&store, "pinned", noise(2, 100_000));
+        let _pin = store.pin_for_process(&pinned, "someone").unwrap();
+        let mut child = Player::start("hold-tree", &[text(&path), &base.id.to_string(), "a/b", "100000"]);
+        child.expect_line("holding");
+        store.remove_snapshots(&[base.id, pinned.id]).unwrap();
+        Player::start("collect-with-few-files", &[text(&path), left]).finish().assert_success();
+        assert_eq!(store.pins().unwrap().len(), 1, "{left} files left");
+        child.let_go();
+        assert!(child.next_line().is_some(), "{left} files left: what is held is gone");
+        child.finish().assert_success();
+    }
+}
+
+/// Role: a bit of everything on a store that may be damaged.
+pub(crate) fn use_everything(arguments: &[&str]) {
+    let [path] = arguments else { panic!("store") };
+    let store = Store::open(path).unwrap();
+    assert_sound(&store);
+    drop(store.collect_garbage(&GcOptions::default(), &Quiet).unwrap());
+    for seed in 0..80 {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("file", noise(seed + 77_000, 100)).unwrap();
+        tree.commit(buffered("after")).unwrap();
+    }
+    let first = store.snapshots().unwrap()[0].id;
+    for (name, id) in store.references().unwrap() {
+        if id == first {
+            store.remove_reference(&name, Expect::At(id)).unwrap();
+        }
+    }
+    store.remove_snapshots(&[first]).unwrap();
+    say("done");
+}
+
+#[test]
+fn an_index_cut_short_after_a_kill_is_rebuilt() {
+    let home = tempfile::tempdir().unwrap();
+    let original = home.path().join("store");
+    let work = home.path().join("work");
+    let mut child = Player::start("commit-loop", &[text(&original), text(&work), "x", "2"]);
+    for _ in 0..400 {
+        child.next_line().unwrap();
+    }
+    child.kill();
+    child.finish();
+    let pages = fs::metadata(original.join("index/data.mdb")).unwrap().len() / 4096;
+    let last = (pages - 6)..pages;
+    for cut in (2..pages).step_by((pages as usize / 8).max(1)).chain(last) {
+        let copy = home.path().join("copy");
+        drop(fs::remove_dir_all(&copy));
+        copy_directory(&original, &copy);
+        let file = fs::File::options().write(true).open(copy.join("index/data.mdb")).unwrap();
+        file.set_len(cut * 4096).unwrap();
+        let ended = Player::start("use-everything", &[text(&copy)]).finish();
+        assert_eq!(ended.lines, ["done"], "cut to {cut} of {pages} pages: {}", ended.complaint);
+    }
+}
