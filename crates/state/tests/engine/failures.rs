@@ -10,8 +10,8 @@ use workspace_state::{Expect, GcOptions, NewSnapshot, Quiet, Store, TreeError};
 
 use crate::child::{Player, say, text, wait_for_parent};
 use crate::support::{
-    COMMIT, assert_sound, assert_usable, buffered, commit_file, copy_directory, message, noise, pack_records,
-    packs,
+    COMMIT, assert_sound, assert_usable, buffered, collect, commit_file, copy_directory, message, noise,
+    pack_records, packs,
 };
 
 /// Role: commits `len` bytes each time until one fails; then aborts, ends in order, or waits.
@@ -106,8 +106,6 @@ pub(crate) fn commit_and_panic(arguments: &[&str]) {
         (0..4).map(|_| ends.recv_timeout(Duration::from_secs(20)).unwrap_or("waits")).collect();
     ends.sort_unstable();
     say(&ends.join(" "));
-    // The threads that wait for ever would keep it.
-    std::process::exit(0);
 }
 
 #[test]
@@ -226,7 +224,7 @@ pub(crate) fn use_everything(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open(path).unwrap();
     assert_sound(&store);
-    drop(store.collect_garbage(&GcOptions::default(), &Quiet).unwrap());
+    collect(&store);
     for seed in 0..80 {
         let mut tree = store.empty_tree().unwrap();
         tree.write("file", noise(seed + 77_000, 100)).unwrap();
