@@ -51,7 +51,7 @@ complete -c workspace -n "__fish_workspace_needs_command" -f -a "serve-view" -d 
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -s m -l message -d 'Why it was made' -r
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
-complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l author -d 'Who made it [default: the name of the user]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l author -d 'Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l parent -d 'What it was made from, instead of what NAME points to; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -119,7 +119,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand export" -l json -d '
 complete -c workspace -n "__fish_workspace_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand import" -s m -l message -d 'Why it was made' -r
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
-complete -c workspace -n "__fish_workspace_using_subcommand import" -l author -d 'Who made it [default: the name of the user]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l author -d 'Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l keep-set-id -d 'Keep set-uid and set-gid bits, which are dropped otherwise'

@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod text;
 mod time;
+mod user;
 
 use std::process::ExitCode;
 

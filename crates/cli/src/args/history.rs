@@ -44,7 +44,7 @@ pub(crate) struct Record {
     /// Move this reference to it, making it if need be; refused when someone else moves it meanwhile
     #[arg(long = "ref", value_name = "NAME")]
     pub(crate) reference: Option<String>,
-    /// Who made it [default: the name of the user]
+    /// Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]
     #[arg(long, value_name = "A")]
     pub(crate) author: Option<String>,
     /// A label; may be repeated

@@ -1,11 +1,10 @@
 //! What is said about a new snapshot, shared by the commands that make one.
 
-use std::env;
-
 use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store, check_reference_name};
 
 use crate::args::Record;
 use crate::error::Result;
+use crate::user;
 
 /// Fills in the defaults: the author is the user, the parent is what the reference points to now. The reference
 /// moves only if it is still there when the snapshot is committed.
@@ -17,7 +16,7 @@ pub(super) fn new_snapshot(
 ) -> Result<NewSnapshot> {
     let mut new = NewSnapshot {
         parents,
-        author: record.author.unwrap_or_else(user),
+        author: record.author.unwrap_or_else(user::name),
         message: record.message,
         labels: record.labels.into_iter().collect(),
         durability,
@@ -32,8 +31,4 @@ pub(super) fn new_snapshot(
         new.references.push((name, current.map_or(Expect::Absent, Expect::At)));
     }
     Ok(new)
-}
-
-fn user() -> String {
-    ["USER", "LOGNAME"].iter().find_map(|variable| env::var(variable).ok()).unwrap_or_default()
 }

@@ -1,0 +1,39 @@
+//! Who runs the command.
+
+use std::{env, fs};
+
+/// The name of the user: what the environment says, else what `/etc/passwd` says, else the user's number.
+pub(crate) fn name() -> String {
+    let from_environment = |variable: &&str| env::var(variable).ok().filter(|name| !name.is_empty());
+    ["USER", "LOGNAME"].iter().find_map(from_environment).unwrap_or_else(|| {
+        let uid = rustix::process::getuid().as_raw();
+        // Comments of people may be in any encoding; names are not.
+        let accounts = fs::read("/etc/passwd").unwrap_or_default();
+        name_of(uid, &String::from_utf8_lossy(&accounts)).unwrap_or_else(|| uid.to_string())
+    })
+}
+
+/// The name in a line `name:password:uid:…`.
+fn name_of(uid: u32, accounts: &str) -> Option<String> {
+    accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        let number: u32 = fields.nth(1)?.parse().ok()?;
+        (number == uid).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_by_its_number() {
+        let accounts =
+            "root:x:0:0::/:/bin/sh\n# comment\n+::::::\n:x:7:7::/:\nada:x:1000:1000:Ada:/home/ada:/bin/sh\n";
+        assert_eq!(name_of(0, accounts).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, accounts).as_deref(), Some("ada"));
+        assert_eq!(name_of(7, accounts), None);
+        assert_eq!(name_of(100, accounts), None);
+    }
+}
