@@ -8,6 +8,7 @@ use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 mod episode;
 mod exchange;
 mod history;
+mod reference;
 mod space;
 mod trees;
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use super::history::Record;
+use super::reference;
 
 /// Write a snapshot as a tar archive to stdout
 ///
@@ -60,6 +61,6 @@ pub(crate) struct ImportGit {
     #[arg(value_name = "REV", default_value = "HEAD")]
     pub(crate) revisions: Vec<String>,
     /// Move this reference to the snapshot of REV, of which there is one then
-    #[arg(long = "ref", value_name = "NAME")]
+    #[arg(long = "ref", value_name = "NAME", value_parser = reference::name)]
     pub(crate) reference: Option<String>,
 }

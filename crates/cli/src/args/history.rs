@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
+use super::reference;
+
 /// Take a snapshot of a directory and print its id
 ///
 /// Only what changed since the last snapshot of this directory is read. What `.workspaceignore` files name, in the
@@ -42,7 +44,7 @@ pub(crate) struct Record {
     #[arg(short, long, value_name = "MSG", default_value = "", hide_default_value = true)]
     pub(crate) message: String,
     /// Move this reference to it, making it if need be; refused when someone else moves it meanwhile
-    #[arg(long = "ref", value_name = "NAME")]
+    #[arg(long = "ref", value_name = "NAME", value_parser = reference::name)]
     pub(crate) reference: Option<String>,
     /// Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]
     #[arg(long, value_name = "A")]

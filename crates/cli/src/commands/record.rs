@@ -1,6 +1,6 @@
 //! What is said about a new snapshot, shared by the commands that make one.
 
-use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store, check_reference_name};
+use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store};
 
 use crate::args::Record;
 use crate::error::Result;
@@ -23,7 +23,6 @@ pub(super) fn new_snapshot(
         ..NewSnapshot::default()
     };
     if let Some(name) = record.reference {
-        check_reference_name(&name)?;
         let current = store.reference(&name)?;
         if new.parents.is_empty() {
             new.parents.extend(current);

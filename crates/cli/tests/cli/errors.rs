@@ -37,7 +37,6 @@ fn every_error_says_what_to_do() {
     let commands: &[&[&str]] = &[
         &["snapshot", "missing"],
         &["snapshot", "project/README.md"],
-        &["snapshot", "project", "--ref", "bad name"],
         &["checkout", "main", "project/README.md"],
         &["checkout", "main", "project/README.md/below"],
         &["import", "missing.tar"],
@@ -133,10 +132,13 @@ fn two_who_move_a_reference_do_not_undo_each_other() {
 #[test]
 fn a_bad_reference_name_is_refused_before_anything_is_read() {
     let place = Place::new();
-    let ran = place.run(&["snapshot", "not-even-there", "--ref", "bad name"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.stderr.contains("bad name"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("not-even-there"), "{}", ran.stderr);
+    for command in ["snapshot", "import", "import-git"] {
+        let ran = place.run(&[command, "not-even-there", "--ref", "bad name"]);
+        assert_eq!(ran.status, 2, "{command}");
+        assert!(ran.stderr.contains("bad name"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("not-even-there"), "{}", ran.stderr);
+    }
+    assert!(!place.path("store").exists());
 }
 
 #[test]
