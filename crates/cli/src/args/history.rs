@@ -93,7 +93,7 @@ pub(crate) struct Show {
 /// Remove snapshots and references
 ///
 /// Content that nothing else has is freed by the next `workspace gc`. A snapshot that a reference points to is
-/// only removed together with the reference.
+/// only removed together with the reference. Episodes that name a removed snapshot stay; stderr says how many they are.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -101,8 +101,8 @@ Examples:
   workspace rm --ref experiment
   workspace rm --ref experiment 0199a")]
 pub(crate) struct Rm {
-    /// The snapshots
-    #[arg(value_name = "ID", required_unless_present = "references")]
+    /// The snapshots; none need be given with --ref
+    #[arg(value_name = "ID")]
     pub(crate) snapshots: Vec<String>,
     /// Remove this reference; may be repeated
     #[arg(long = "ref", id = "references", value_name = "NAME")]

@@ -7,14 +7,20 @@ use crate::args::Rm;
 use crate::context::{Context, References};
 use crate::error::{CommandError, Outcome, Result};
 use crate::names;
+use crate::text::{counted, print_stderr};
 
 #[derive(Serialize)]
 struct Removed<'a> {
     snapshots: &'a [SnapshotId],
     references: &'a [String],
+    episodes: u64,
 }
 
 pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
+    if args.snapshots.is_empty() && args.references.is_empty() {
+        return Err(CommandError::usage("neither a snapshot nor a reference is given")
+            .hint("`workspace rm ID` removes a snapshot; `--ref NAME` alone removes a reference"));
+    }
     let store = context.store()?;
     // Everything is looked up before anything is removed.
     let mut ids = Vec::with_capacity(args.snapshots.len());
@@ -27,6 +33,7 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
     let targets: Vec<SnapshotId> =
         args.references.iter().map(|name| target(&store, name)).collect::<Result<_>>()?;
     check_unreferenced(&store, &ids, &args.references)?;
+    let episodes = count_episodes(&store, &ids)?;
     for (name, target) in args.references.iter().zip(&targets) {
         store.remove_reference(name, Expect::At(*target))?;
     }
@@ -34,7 +41,11 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
         store.remove_snapshots(&ids)?;
     }
     if context.output.json() {
-        context.output.record(&Removed { snapshots: &ids, references: &args.references })?;
+        context.output.record(&Removed { snapshots: &ids, references: &args.references, episodes })?;
+    }
+    if episodes > 0 {
+        let name = counted(episodes, "episode names", "episodes name");
+        print_stderr(&format!("warning: {name} what was removed, and can be read but not gone back to"));
     }
     Ok(Outcome::Done)
 }
@@ -44,6 +55,15 @@ fn target(store: &Store, name: &str) -> Result<SnapshotId> {
         CommandError::failed(format!("there is no reference `{name}`"))
             .hint("`workspace refs` lists the references")
     })
+}
+
+/// How many episodes lead to one of these snapshots.
+fn count_episodes(store: &Store, ids: &[SnapshotId]) -> Result<u64> {
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    let episodes = store.episode_subtree(None)?;
+    Ok(episodes.iter().filter(|episode| ids.contains(&episode.snapshot)).count() as u64)
 }
 
 /// The store refuses this too; here the person learns what to type instead.

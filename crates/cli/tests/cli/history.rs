@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 
-use crate::support::{Place, Ran};
+use crate::support::{Place, Ran, succeed};
 
 #[test]
 fn a_line_of_snapshots() {
@@ -150,6 +150,35 @@ fn snapshots_and_references_are_removed() {
         &["refs"],
         &["rm"],
     ]));
+}
+
+#[test]
+fn episodes_that_name_what_is_removed_are_counted() {
+    let place = Place::with_project();
+    let [first, second] = [place.snapshot("project"), place.snapshot("project")];
+    for (snapshot, reward) in [(&first, "0"), (&first, "1"), (&second, "2")] {
+        place.ok(&["episode", "add", snapshot, "--action", "a", "--reward", reward]);
+    }
+    let ran = place.run(&["rm", &first]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, ""));
+    assert!(ran.stderr.starts_with("warning: 2 episodes name "), "{}", ran.stderr);
+    assert_eq!(place.record(&["rm", &second])["episodes"], 1);
+    assert_eq!(place.json(&["episode", "tree"]).len(), 3);
+}
+
+#[test]
+fn the_author_is_the_user() {
+    let place = Place::with_project();
+    let author = |variables: &[(&str, &str)]| {
+        let mut command = place.workspace(&["--json", "snapshot", "project"]);
+        command.env_remove("USER").envs(variables.iter().copied());
+        let ran = succeed(&mut command);
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["author"].clone()
+    };
+    assert_eq!(author(&[("USER", "ada"), ("LOGNAME", "grace")]), "ada");
+    assert_eq!(author(&[("USER", ""), ("LOGNAME", "grace")]), "grace");
+    // Nobody says: what the system knows, which for a user without a name is a number.
+    assert_ne!(author(&[]), "");
 }
 
 #[test]
