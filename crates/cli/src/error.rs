@@ -122,9 +122,9 @@ impl From<DirectoryError> for CommandError {
             DirectoryError::Unsaved { .. } => {
                 failed.hint("`workspace snapshot` keeps it; `--force` writes over it")
             }
-            DirectoryError::NotEmpty { .. } => {
-                failed.hint("give a new or empty directory, or `--force` to replace what is there")
-            }
+            DirectoryError::NotEmpty { .. } => failed
+                .hint("give a new or empty directory, or one that was checked out or snapshotted before")
+                .hint("`--force` writes into this one: what is in the way is overwritten, other files stay"),
             DirectoryError::Collision { .. } => {
                 failed.hint("check out on a filesystem that tells upper and lower case apart")
             }
@@ -164,6 +164,9 @@ impl From<ArchiveError> for CommandError {
                 failed.hint("nothing was imported; get or make the archive again")
             }
             ArchiveError::Read { source } => read_hint(failed, &source),
+            ArchiveError::Refused { path, .. } if path.starts_with('/') => failed.hint(
+                "nothing was imported; make the archive without `-P`, or with `--transform='s,^/*,,S'` beside it",
+            ),
             ArchiveError::Refused { .. } => failed.hint("nothing was imported"),
             _ => failed,
         }
@@ -191,8 +194,8 @@ impl From<MountError> for CommandError {
     }
 }
 
-const CHOOSE_STORE: &str =
-    "choose a store with `--store DIR` or WORKSPACE_STORE, or make one with `workspace snapshot DIR`";
+const CHOOSE_STORE: &str = "`--store DIR` or WORKSPACE_STORE choose a store; `workspace snapshot` makes one, in a \
+     directory that is new or empty";
 
 /// Whether a file is where the store should be.
 fn is_no_directory(error: &io::Error) -> bool {
@@ -215,6 +218,9 @@ fn store_hint(error: &StoreError) -> Option<String> {
         StoreError::Index { .. } => "`workspace verify --repair` rebuilds the index",
         StoreError::TooLarge(_) => "nothing was stored; give it in smaller parts",
         StoreError::Poisoned => "run `workspace verify`",
+        StoreError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            "a store must be writable, also for reading: locks live in it"
+        }
         StoreError::Io { source, .. } => io_hint(source),
         error if error.is_corruption() => "`workspace verify` names every damaged path",
         _ => return None,
@@ -229,7 +235,7 @@ pub(crate) fn io_hint(error: &io::Error) -> &'static str {
             "nothing was lost; make room, for instance with `workspace gc`, and try again"
         }
         io::ErrorKind::PermissionDenied => "check who owns it and its permission bits",
-        io::ErrorKind::ReadOnlyFilesystem => "a store must be writable, also for reading: locks live in it",
+        io::ErrorKind::ReadOnlyFilesystem => "give a place on a filesystem that can be written to",
         io::ErrorKind::NotFound => "check how it is spelled; a relative path begins in the current directory",
         io::ErrorKind::NotADirectory => "give a directory",
         io::ErrorKind::AlreadyExists => {
@@ -265,5 +271,20 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
         // Help is data, and its reader may leave early too.
         Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         _ => ExitCode::from(if error.use_stderr() { USAGE } else { DONE }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_only_place_is_the_store_only_where_the_store_failed() {
+        let (action, path) = ("create", PathBuf::from("there"));
+        let source = || io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+        let store = StoreError::Io { action, path: path.clone(), source: source() };
+        assert!(CommandError::from(store).hints[0].contains("store"));
+        let directory = DirectoryError::Io { action, path, source: source() };
+        assert!(!CommandError::from(directory).hints[0].contains("store"));
     }
 }

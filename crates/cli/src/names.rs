@@ -42,15 +42,18 @@ fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Re
     let ends = |at: u64, why: String| {
         let steps = counted(at, "step", "steps");
         CommandError::failed(format!("the first parents of `{name}` end after {steps}: {why}"))
-            .hint(format!("`workspace log --ref {name}` lists what is before it"))
     };
     for at in 0..steps {
         let id = snapshot.id;
         let Some(parent) = snapshot.parents.first() else {
-            return Err(ends(at, format!("snapshot {id} has no parent")));
+            return Err(ends(at, format!("snapshot {id} has no parent"))
+                .hint(format!("`workspace log --ref {name}` lists all that is before it")));
         };
         let found = store.find_snapshot(parent)?;
-        snapshot = found.ok_or_else(|| ends(at, format!("snapshot {parent}, the next, was removed")))?;
+        snapshot = found.ok_or_else(|| {
+            ends(at, format!("snapshot {parent}, the next, was removed"))
+                .hint("what was before it may still be there: `workspace log` lists every snapshot")
+        })?;
     }
     Ok(snapshot)
 }
@@ -131,6 +134,7 @@ pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
     quoted.and_then(unquote_path).ok_or_else(|| {
         CommandError::usage(format!("`{}` begins with a quote and is no quoted path", typed.display()))
             .hint("give it as `workspace ls` prints it, in single quotes for the shell: '\"one\\ntwo\"'")
+            .hint("the whole path goes inside one pair of quotes: '\"one\\ntwo/three\"'")
             .hint("a name that begins with a double quote is quoted too: '\"\\\"name\"'")
     })
 }

@@ -54,7 +54,7 @@ Examples:
   workspace import-git ../repository main --ref main
   workspace import-git ../repository v1.0 v2.0")]
 pub(crate) struct ImportGit {
-    /// The repository
+    /// The repository, a directory; clone one that is elsewhere first
     #[arg(value_name = "REPO", value_hint = ValueHint::DirPath)]
     pub(crate) repository: PathBuf,
     /// What to import, with all its history

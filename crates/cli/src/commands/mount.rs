@@ -1,9 +1,11 @@
 //! `workspace mount` and `workspace umount`
 
 use std::env;
+use std::io;
+use std::path::Path;
 use std::process::Command;
 
-use workspace_mount::{View, ViewOptions, daemon_main, detach, spawn_daemon, unmount};
+use workspace_mount::{MountError, View, ViewOptions, daemon_main, detach, spawn_daemon, unmount};
 
 use crate::args::{Mount, ServeView, Umount};
 use crate::context::Context;
@@ -32,8 +34,18 @@ pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
 
 pub(crate) fn umount(args: &Umount) -> Result<Outcome> {
     let taken = if args.lazy { detach(&args.directory) } else { unmount(&args.directory) };
-    taken?;
+    taken.map_err(|error| not_mounted(error, &args.directory))?;
     Ok(Outcome::Done)
+}
+
+/// Where there is nothing, nothing is mounted; the library speaks of mounting, for which it could be made.
+fn not_mounted(error: MountError, directory: &Path) -> MountError {
+    match error {
+        MountError::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            MountError::NotMounted { path: directory.to_owned() }
+        }
+        error => error,
+    }
 }
 
 /// The process that serves a view.

@@ -26,8 +26,13 @@ impl Repository {
         let repository = Self { path: path.to_owned() };
         match repository.run(&["rev-parse", "--git-dir"])? {
             Ok(_) => Ok(repository),
-            Err(said) => Err(CommandError::failed(format!("git failed: {said}"))
-                .hint("give the directory of a git repository, bare or not")),
+            Err(said) => {
+                let failed = CommandError::failed(format!("git failed: {said}"));
+                Err(match is_remote(path) {
+                    true => failed.hint("clone it first, `git clone --bare URL DIR`, and give DIR"),
+                    false => failed.hint("give the directory of a git repository, bare or not"),
+                })
+            }
         }
     }
 
@@ -82,6 +87,13 @@ impl Repository {
             _ => unreachable!("both were asked for"),
         }
     }
+}
+
+/// Whether this is an address for git, `scheme://…` or `host:…`, and nothing that is here.
+fn is_remote(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    let first = text.split('/').next().unwrap_or_default();
+    first.contains(':') && !path.exists()
 }
 
 fn cannot_run(error: &io::Error) -> CommandError {
