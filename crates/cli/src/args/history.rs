@@ -9,7 +9,7 @@ use super::reference;
 /// Take a snapshot of a directory and print its id
 ///
 /// Only what changed since the last snapshot of this directory is read. What `.workspaceignore` files name, in the
-/// syntax of `.gitignore`, is left out. Sockets, devices and fifos are named on stderr and skipped. A file that keeps
+/// syntax of `.gitignore`, is left out, and so is the store itself where the directory contains it. Sockets, devices and fifos are named on stderr and skipped. A file that keeps
 /// changing while it is read, or that may not be read, is left out, named on stderr, and makes the exit status 3.
 #[derive(Debug, Args)]
 #[command(

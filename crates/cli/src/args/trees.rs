@@ -83,8 +83,10 @@ pub(crate) struct Diff {
 
 /// Make a directory what a snapshot holds
 ///
-/// A directory that was checked out before is brought from one snapshot to the other by writing only what differs. Local
-/// edits in the way are refused unless forced; elsewhere they stay. An interrupted checkout goes on when it is run again.
+/// A directory that was checked out or snapshotted before is brought from one snapshot to the other by writing only what
+/// differs. Local edits in the way are refused unless forced; elsewhere they stay, and so do files that neither snapshot
+/// knows (with --force not those in a directory that the snapshot does not have). An interrupted checkout goes on when it is
+/// run again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -97,7 +99,7 @@ pub(crate) struct Checkout {
     /// The directory; made if it is not there
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
-    /// Overwrite local edits, and what else is in the directory
+    /// Overwrite local edits and files in the way; files that neither snapshot knows stay, unless their directory goes
     #[arg(long)]
     pub(crate) force: bool,
     /// Keep set-uid and set-gid bits, which are dropped otherwise
@@ -110,8 +112,9 @@ pub(crate) struct Checkout {
 
 /// Mount the lazy view: every snapshot as a read-only directory DIR/ID
 ///
-/// What is read is loaded as it is read. References and short ids work as names in DIR too. The view is served by a process
-/// of its own that ends with `workspace umount`; its messages are in lazy-view.log in the store.
+/// What is read is loaded as it is read. References and short ids work as names in DIR too, except references with a
+/// slash (`runs/42`), whose snapshots are there by id. The view is served by a process of its own that ends with
+/// `workspace umount`; its messages are in lazy-view.log in the store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

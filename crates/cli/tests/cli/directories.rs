@@ -64,6 +64,34 @@ fn looking_at_a_directory_does_not_let_a_checkout_replace_it() {
 }
 
 #[test]
+fn force_overwrites_what_is_in_the_way_and_nothing_else() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.write("other/README.md", "in the way");
+    place.write("other/mine", "mine");
+    place.write("other/src/mine", "mine");
+    place.ok(&["checkout", "main", "other", "--force"]);
+    assert_eq!(place.read("other/README.md"), "# A project\n");
+    assert_eq!(place.read("other/mine"), "mine");
+    assert_eq!(place.read("other/src/mine"), "mine");
+    // Again, and now from a snapshot that is known.
+    place.write("other/README.md", "edited");
+    place.ok(&["checkout", "main", "other", "--force"]);
+    assert_eq!(place.read("other/README.md"), "# A project\n");
+    assert_eq!(place.read("other/mine"), "mine");
+}
+
+#[test]
+fn a_directory_that_was_snapshotted_is_one_to_check_out_into() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.write("project/README.md", "# Changed\n");
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.ok(&["checkout", "main~1", "project"]);
+    assert_eq!(place.read("project/README.md"), "# A project\n");
+}
+
+#[test]
 fn set_id_bits_are_dropped_unless_kept() {
     let place = Place::with_project();
     place.chmod("project/build.sh", 0o6755);
