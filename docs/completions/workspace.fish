@@ -83,7 +83,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand diff" -l no-ignore -
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l force -d 'Overwrite local edits and files in the way; files that neither snapshot knows stay, unless their directory goes'
+complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l force -d 'Overwrite local edits and what is in the way; other files that neither snapshot knows stay'
 complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l keep-set-id -d 'Keep set-uid and set-gid bits, which are dropped otherwise'
 complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l sync -d 'Return only when everything is on disk'
 complete -c workspace -n "__fish_workspace_using_subcommand checkout" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'

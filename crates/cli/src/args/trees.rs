@@ -85,8 +85,7 @@ pub(crate) struct Diff {
 ///
 /// A directory that was checked out or snapshotted before is brought from one snapshot to the other by writing only what
 /// differs. Local edits in the way are refused unless forced; elsewhere they stay, and so do files that neither snapshot
-/// knows (with --force not those in a directory that the snapshot does not have). An interrupted checkout goes on when it is
-/// run again.
+/// knows. An interrupted checkout goes on when it is run again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -99,7 +98,7 @@ pub(crate) struct Checkout {
     /// The directory; made if it is not there
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
-    /// Overwrite local edits and files in the way; files that neither snapshot knows stay, unless their directory goes
+    /// Overwrite local edits and what is in the way; other files that neither snapshot knows stay
     #[arg(long)]
     pub(crate) force: bool,
     /// Keep set-uid and set-gid bits, which are dropped otherwise

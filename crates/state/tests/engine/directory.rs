@@ -742,3 +742,27 @@ fn what_only_a_removed_snapshot_had_is_not_replaced_unless_forced() {
     checkout(&store, &kept, &work, &force, &Quiet).unwrap();
     assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "kept");
 }
+
+/// Also when forced: what nobody's snapshot knows goes only where a file has to be.
+#[test]
+fn a_forced_checkout_leaves_what_is_not_in_its_way() {
+    let (home, store) = new_store();
+    let (one, two, to) = (home.path().join("one"), home.path().join("two"), home.path().join("to"));
+    for (directory, names) in
+        [(&one, vec!["goes/known", "turns/known", "stays/known"]), (&two, vec!["turns"])]
+    {
+        for name in names {
+            fs::create_dir_all(directory.join(name).parent().unwrap()).unwrap();
+            fs::write(directory.join(name), "known").unwrap();
+        }
+    }
+    let (one, two) = (snapshot(&store, &one).snapshot, snapshot(&store, &two).snapshot);
+    check_out(&store, &one, &to).unwrap();
+    for name in ["goes/mine", "turns/mine", "stays/mine", "mine"] {
+        fs::write(to.join(name), "mine").unwrap();
+    }
+    checkout(&store, &two, &to, &forced(), &Quiet).unwrap();
+    let mut left: Vec<Vec<u8>> = describe(&to).into_keys().collect();
+    left.retain(|path| !to.join(std::ffi::OsStr::from_bytes(path)).is_dir());
+    assert_eq!(left, [b"goes/mine".to_vec(), b"mine".to_vec(), b"stays/mine".to_vec(), b"turns".to_vec()]);
+}

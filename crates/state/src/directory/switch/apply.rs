@@ -235,7 +235,7 @@ impl Switch<'_> {
     ) -> Result<StatEntry> {
         let mut replace = stat.is_some();
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
-            self.remove(fd, here, name, old)?;
+            self.make_way(fd, here, name, old)?;
             replace = false;
         } else if stat.is_some_and(|stat| stat.st_nlink == 1)
             && self.only_attributes(old, new)

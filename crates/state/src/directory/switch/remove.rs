@@ -16,33 +16,56 @@ use super::{Switch, WRITE, ids, locked};
 /// The name of a directory that goes, how it looked, and what the old tree has there.
 type Below = (Vec<u8>, Stat, Option<Entry>);
 
+/// What becomes of what no tree knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    Stays,
+    Goes,
+}
+
 impl Switch<'_> {
-    /// Removes what the old tree has at a name. What it does not know stays, and so do the directories
-    /// around it, unless forced and in the way.
+    /// Removes what the old tree has at a name. What it does not know stays, and so do the directories around it.
     pub(super) fn remove(&self, fd: &OwnedFd, here: &[u8], name: &[u8], old: Option<&Entry>) -> Result<()> {
+        self.take_away(fd, here, name, old, Unknown::Stays)
+    }
+
+    /// The same for what is in the way of a file: then, if forced, what the old tree does not know goes as well.
+    pub(super) fn make_way(&self, fd: &OwnedFd, here: &[u8], name: &[u8], old: Option<&Entry>) -> Result<()> {
+        let unknown = if self.options.force { Unknown::Goes } else { Unknown::Stays };
+        self.take_away(fd, here, name, old, unknown)
+    }
+
+    fn take_away(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        old: Option<&Entry>,
+        unknown: Unknown,
+    ) -> Result<()> {
         let Some(stat) = self.stat(fd, here, name)? else { return Ok(()) };
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             unlinkat(fd, name, AtFlags::empty()).on("remove", &self.shown(here))?;
             self.removed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        self.empty(here, old)?;
+        self.empty(here, old, unknown)?;
         self.remove_emptied(fd, here, name, &stat)
     }
 
     /// Removes what the old tree has in a directory. It is closed while those in it are emptied.
-    fn empty(&self, here: &[u8], old: Option<&Entry>) -> Result<()> {
+    fn empty(&self, here: &[u8], old: Option<&Entry>, unknown: Unknown) -> Result<()> {
         let (fd, _) = open_as_owner(self.root, here, WRITE).on("open", &self.shown(here))?;
         if fstat(&fd).on("stat", &self.shown(here))?.st_mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::RWXU).on("change", &self.shown(here))?;
         }
-        let below = self.remove_leaves(&fd, here, old)?;
+        let below = self.remove_leaves(&fd, here, old, unknown)?;
         if below.is_empty() {
             return Ok(());
         }
         drop(fd);
         for (name, _, old) in &below {
-            self.empty(&join(here, name), old.as_ref())?;
+            self.empty(&join(here, name), old.as_ref(), unknown)?;
         }
         let fd = open_directory(self.root, here).on("open", &self.shown(here))?;
         for (name, stat, _) in &below {
@@ -52,7 +75,13 @@ impl Switch<'_> {
     }
 
     /// Removes what is no directory; returns those that are.
-    fn remove_leaves(&self, fd: &OwnedFd, here: &[u8], old: Option<&Entry>) -> Result<Vec<Below>> {
+    fn remove_leaves(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        old: Option<&Entry>,
+        unknown: Unknown,
+    ) -> Result<Vec<Below>> {
         let tree = match old.map(|old| &old.node) {
             Some(Node::Directory(node)) => Listing::of(self.store, ids(Some(node)))?,
             _ => Listing::default(),
@@ -60,7 +89,7 @@ impl Switch<'_> {
         let mut below = Vec::new();
         for name in self.names(fd, here)? {
             let old = tree.get(&name).map(|raw| self.entry(raw)).transpose()?;
-            if old.is_none() && !self.options.force {
+            if old.is_none() && unknown == Unknown::Stays {
                 continue;
             }
             let path = join(here, &name);
