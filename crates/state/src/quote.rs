@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 /// characters, quotes, backslashes or bytes that are not UTF-8.
 pub fn quote_path(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
-        Ok(text) if !text.bytes().any(needs_escape) => Cow::Borrowed(text),
+        Ok(text) if !text.chars().any(needs_escape) => Cow::Borrowed(text),
         _ => Cow::Owned(quoted(path)),
     }
 }
@@ -19,12 +19,13 @@ pub fn quote_path(path: &[u8]) -> Cow<'_, str> {
 pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
     match text.strip_prefix('"') {
         None => Some(Cow::Borrowed(text.as_bytes())),
-        Some(rest) => unquoted(rest.strip_suffix('"')?.as_bytes()).map(Cow::Owned),
+        Some(rest) => unquoted(rest.strip_suffix('"')?).map(Cow::Owned),
     }
 }
 
-fn needs_escape(byte: u8) -> bool {
-    byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7f)
+/// Control characters beyond ASCII are some as well: to a terminal, U+009B begins what ESC [ begins.
+fn needs_escape(character: char) -> bool {
+    character.is_control() || matches!(character, '"' | '\\')
 }
 
 fn quoted(path: &[u8]) -> String {
@@ -32,9 +33,11 @@ fn quoted(path: &[u8]) -> String {
     out.push('"');
     for chunk in path.utf8_chunks() {
         for character in chunk.valid().chars() {
-            match u8::try_from(character).ok().filter(|byte| needs_escape(*byte)) {
-                Some(byte) => escape(&mut out, byte),
-                None => out.push(character),
+            if needs_escape(character) {
+                let mut bytes = [0; 4];
+                character.encode_utf8(&mut bytes).bytes().for_each(|byte| escape(&mut out, byte));
+            } else {
+                out.push(character);
             }
         }
         for byte in chunk.invalid() {
@@ -65,13 +68,18 @@ fn escape(out: &mut String, byte: u8) {
     }
 }
 
-fn unquoted(mut text: &[u8]) -> Option<Vec<u8>> {
+fn unquoted(text: &str) -> Option<Vec<u8>> {
+    // What would end the line, or speak to a terminal, is never there as it is.
+    if text.contains(char::is_control) {
+        return None;
+    }
+    let mut text = text.as_bytes();
     let mut out = Vec::with_capacity(text.len());
     while let [first, rest @ ..] = text {
         text = rest;
         if *first != b'\\' {
-            // What ends the quotes, and what would end the line, is never there as it is.
-            if needs_escape(*first) {
+            // Nor is what ends the quotes.
+            if *first == b'"' {
                 return None;
             }
             out.push(*first);
@@ -116,6 +124,17 @@ mod tests {
     }
 
     #[test]
+    fn no_control_character_reaches_a_terminal() {
+        assert_eq!(quote_path("\u{9b}31mred\u{a0}".as_bytes()), "\"\\302\\23331mred\u{a0}\"");
+        for character in ('\0'..='\u{9f}').filter(|character| character.is_control()) {
+            let path = format!("a{character}é");
+            let quoted = quote_path(path.as_bytes());
+            assert!(!quoted.contains(char::is_control), "{quoted:?}");
+            assert_eq!(unquote_path(&quoted).as_deref(), Some(path.as_bytes()));
+        }
+    }
+
+    #[test]
     fn every_byte_survives() {
         let all: Vec<u8> = (1..=255).collect();
         for path in [&all[..], b"\"", b"\\", b"a\xf0\x9f\n", b"\"a\"", "\u{7f}é".as_bytes()] {
@@ -136,6 +155,7 @@ mod tests {
             "\"\\+12\"",
             "\"a\"/\"b\"",
             "\"a\nb\"",
+            "\"a\u{9b}b\"",
         ] {
             assert_eq!(unquote_path(text), None, "{text}");
         }

@@ -72,6 +72,16 @@ fn a_name_is_taken_in_the_quotes_in_which_it_is_printed() {
 }
 
 #[test]
+fn a_control_sequence_in_a_name_is_quoted() {
+    let place = Place::new();
+    place.write("project/\u{9b}31mred", "red\n");
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    let listed = place.ok(&["ls", "main"]);
+    assert_eq!(listed, "\"\\302\\23331mred\"\n");
+    assert_eq!(place.ok(&["cat", "main", listed.trim_end()]), "red\n");
+}
+
+#[test]
 fn files_are_printed_as_they_are() {
     let place = Place::with_project();
     let binary: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
