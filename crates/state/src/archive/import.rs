@@ -195,9 +195,6 @@ impl Importer {
     /// Another name for a file that is already there.
     fn hard_link(&mut self, path: &[u8], member: &Member) -> Result<()> {
         let target = inside(&member.target)?;
-        if target == path {
-            return Ok(());
-        }
         let stat = self.tree.stat(&target).map_err(|error| match error {
             TreeError::NotFound { .. } => refused(
                 path,
@@ -205,6 +202,9 @@ impl Importer {
             ),
             other => other.into(),
         })?;
+        if target == path && stat.kind != NodeKind::Directory {
+            return Ok(());
+        }
         self.check_replaced(path)?;
         match stat.kind {
             NodeKind::Directory => return Err(refused(path, "it is a hard link to a directory")),

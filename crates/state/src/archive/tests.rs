@@ -168,12 +168,25 @@ fn links_that_lead_outside_are_refused_or_only_text() {
     assert!(bench.refusal(&[link(b"missing")]).ends_with("not in the archive before it"));
     let directory = member(EntryType::Directory, b"d/", b"", b"");
     assert!(bench.refusal(&[directory, link(b"d")]).ends_with("a hard link to a directory"));
+    let itself = |name: &[u8]| member(EntryType::Link, name, name, b"");
+    assert!(bench.refusal(&[itself(b"x/y")]).ends_with("not in the archive before it"));
+    assert!(bench.refusal(&[file(b"x/y", b""), itself(b"x")]).ends_with("the place of a directory"));
     // Nothing follows a symlink, so where it points is nothing but data.
     let symlink = member(EntryType::Symlink, b"s", b"/etc", b"");
     let report = bench.import(&archive(std::slice::from_ref(&symlink))).unwrap();
     assert_eq!(bench.restored(&report).read_link("s").unwrap(), b"/etc");
     let through = bench.import(&archive(&[symlink, file(b"s/passwd", b"evil")])).unwrap_err();
     assert_eq!(through.to_string(), "`s` is not a directory");
+}
+
+#[test]
+fn a_link_to_itself_leaves_the_file_that_is_there() {
+    let bench = Bench::new();
+    let itself = member(EntryType::Link, b"x/y", b"./x/y", b"");
+    let report = bench.import(&archive(&[file(b"x/y", b"content"), itself])).unwrap();
+    assert_eq!((report.files, report.directories, report.bytes), (1, 1, 7));
+    assert!(report.replaced.is_empty());
+    assert_eq!(bench.restored(&report).read("x/y").unwrap(), b"content");
 }
 
 #[test]
