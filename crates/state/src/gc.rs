@@ -165,11 +165,7 @@ impl Inner {
         let mut live = Live::new();
         let mut seen = Seen::new();
         let roots = self.roots(&txn, &mut seen)?;
-        // Its own view of them: the one in memory follows the committers, who may settle any time.
-        let mut recent = Recent::default();
-        self.index.for_each_recent(&txn, |object, location| {
-            recent.entry(object).or_insert(location);
-        })?;
+        let recent = self.recent(&txn)?;
         self.mark((&txn, &recent), roots, &mut live, Marking::Parallel(progress))?;
         let mut dead = Vec::new();
         self.for_each_living(&txn, |object, location| {
@@ -183,6 +179,16 @@ impl Inner {
             }
         })?;
         Ok((dead, live, seen))
+    }
+
+    /// Its own view of what has not settled: the one in memory follows the committers, who may settle any time.
+    /// Of two copies the older one counts, as when they settle.
+    fn recent(&self, txn: &RoTxn<'_>) -> Result<Recent> {
+        let mut recent = Recent::default();
+        self.index.for_each_recent(txn, |object, location| {
+            recent.entry(object).or_insert(location);
+        })?;
+        Ok(recent)
     }
 
     /// What snapshots and pins that are not in `seen` name. They are then.
@@ -393,7 +399,7 @@ impl Inner {
         Ok(plan)
     }
 
-    /// Everything in the packs that is not condemned.
+    /// Everything in the packs that is not condemned, each object once: a second copy is dead weight.
     fn for_each_living(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
@@ -403,7 +409,12 @@ impl Inner {
                 }
             }
         }
-        self.index.for_each_recent(txn, found)
+        for ((kind, id), location) in self.recent(txn)? {
+            if self.index.objects(kind).get(txn, &id)?.is_none() {
+                found((kind, id), location);
+            }
+        }
+        Ok(())
     }
 
     /// Everything the packs hold that can still be asked for, condemned or not.

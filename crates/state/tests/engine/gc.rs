@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use workspace_state::{
-    CheckoutOptions, Expect, GcOptions, Quiet, Retention, Snapshot, SnapshotId, SnapshotOptions, Store,
-    StoreError, Timestamp, Tree, checkout, snapshot_directory,
+    CheckoutOptions, Expect, GcOptions, GcReport, Quiet, Retention, Snapshot, SnapshotId, SnapshotOptions,
+    Store, StoreError, Timestamp, Tree, checkout, snapshot_directory,
 };
 
 use crate::child::{Player, say, text, wait_for_parent};
@@ -79,6 +79,21 @@ fn a_dry_run_says_what_would_go_and_changes_nothing() {
     let nothing = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
     assert_eq!(nothing.dead_objects, 0);
     assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, MIB));
+}
+
+#[test]
+fn a_dry_run_counts_what_a_run_counts() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    // States that come back are written again: there is a second copy of what they hold.
+    for content in ["one", "two", "one", "two"] {
+        tree.write("a/b/file", content).unwrap();
+        tree.commit(buffered("state")).unwrap();
+    }
+    let dry = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    let real = collect(&store);
+    let counted = |report: &GcReport| (report.live_objects, report.live_bytes, report.dead_objects);
+    assert_eq!(counted(&dry), counted(&real));
 }
 
 #[test]
