@@ -1,5 +1,6 @@
 //! What the store knows about a directory outside it: which tree it holds, and the stat index.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -75,7 +76,13 @@ impl<'s> Known<'s> {
 
     /// What was noted about this very directory.
     fn noted(&self, root: &OwnedFd) -> Result<Option<Held>> {
-        let Ok(text) = std::fs::read(self.file()) else { return Ok(None) };
+        let file = self.file();
+        let text = match std::fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // What may well be known is not to be taken for unknown.
+            Err(error) => return Err(error).on("read", &file),
+        };
         let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
         let is_other = held.inode.is_some() && held.inode != Some(self.inode(root)?);
         Ok((!is_other).then_some(held))

@@ -12,7 +12,7 @@ use workspace_state::{
 };
 
 use crate::child::{Player, say, text};
-use crate::support::{Random, message, new_store};
+use crate::support::{Random, commit_file, message, new_store};
 
 pub(crate) fn snapshot(store: &Store, directory: &Path) -> SnapshotReport {
     snapshot_directory(store, directory, SnapshotOptions::default(), &Quiet).unwrap()
@@ -690,6 +690,20 @@ fn many_deep_directories_need_few_open_files() {
         ended.assert_success();
         assert_eq!(ended.lines, ["done"]);
     }
+}
+
+#[test]
+fn what_is_noted_about_a_directory_and_cannot_be_read_is_not_taken_for_nothing() {
+    let (home, store) = new_store();
+    let out = home.path().join("out");
+    let [first, second] = ["one", "two"].map(|content| commit_file(&store, "file", content));
+    check_out(&store, &first, &out).unwrap();
+    let noted = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&noted).unwrap();
+    fs::create_dir(&noted).unwrap();
+    let error = checkout(&store, &second, &out, &forced(), &Quiet).unwrap_err();
+    assert!(matches!(&error, DirectoryError::Io { action: "read", path, .. } if *path == noted), "{error:?}");
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"one");
 }
 
 /// To look at a directory is no reason to believe that what it holds is kept.
