@@ -9,6 +9,7 @@ mod error;
 mod ignores;
 mod labels;
 mod leftovers;
+mod lent;
 mod listing;
 mod parallel;
 mod path;

@@ -25,6 +25,7 @@ use crate::tree::{DEPTH_MAX, DirectoryNode, Entry, Node};
 
 use super::checkout::{CheckoutOptions, CheckoutReport, Ids};
 use super::error::{Context, DirectoryError, Result};
+use super::lent::Lent;
 use super::listing::Raw;
 use super::path::{open_directory, relative, shown};
 use super::read::{is_settled, now};
@@ -34,8 +35,8 @@ use links::Group;
 
 const SET_ID: u16 = 0o6000;
 /// What is needed to look into a directory, and to change it.
-const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
-const WRITE: Access = READ.union(Access::WRITE_OK);
+pub(super) const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
+pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
 
 pub(super) struct Switch<'a> {
     store: &'a Store,
@@ -49,6 +50,8 @@ pub(super) struct Switch<'a> {
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
     /// Linked files that were written, by label.
     links: Mutex<HashMap<u64, Group>>,
+    /// Directories that names are linked in.
+    lent: Lent<'a>,
     /// Inodes and the labels they got.
     labels: Mutex<Vec<(u64, u64)>>,
     temporary: AtomicU64,
@@ -88,6 +91,7 @@ impl<'a> Switch<'a> {
             edits: Mutex::default(),
             records: Mutex::default(),
             links: Mutex::default(),
+            lent: Lent::new(root, &known.path),
             labels: Mutex::default(),
             temporary: AtomicU64::new(0),
             written: AtomicU64::new(0),

@@ -46,6 +46,8 @@ fn plays_its_role() {
         "check-out-full" => crate::disk_full::check_out_full(&arguments),
         "walk-with-few-files" => crate::directory::walk_with_few_files(&arguments),
         "unreadable" => crate::hostile::snapshot_unreadable(&arguments),
+        "link-in-closed-directories" => crate::hostile::link_in_closed_directories(&arguments),
+        "link-between-unlisted-directories" => crate::hostile::link_between_unlisted_directories(&arguments),
         other => panic!("there is no role `{other}`"),
     }
 }

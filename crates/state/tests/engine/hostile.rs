@@ -8,7 +8,8 @@ use std::process::Command;
 use workspace_state::testing::{RawEntry, RawTree};
 use workspace_state::{
     Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot,
-    SnapshotOptions, Store, StoreError, Tree, TreeError, checkout, diff, insight, snapshot_directory,
+    SnapshotOptions, Store, StoreError, Timestamp, Tree, TreeError, checkout, diff, insight,
+    snapshot_directory,
 };
 
 use crate::child::{Player, as_role, say, text};
@@ -543,12 +544,11 @@ pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
     say("fine");
 }
 
-#[test]
-fn what_an_ordinary_user_may_not_read_is_reported_and_not_fatal() {
-    let home = tempfile::tempdir().unwrap();
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+/// Plays a role as an ordinary user in a directory of its own, which is its argument.
+fn as_ordinary_user(role: &str, home: &Path) -> Command {
+    set_mode(home, 0o777);
     // A place where an ordinary user can reach the test itself.
-    let program = home.path().join("program");
+    let program = home.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
@@ -557,9 +557,118 @@ fn what_an_ordinary_user_may_not_read_is_reported_and_not_fatal() {
     } else {
         Command::new(&program)
     };
-    let ended = Player::run(as_role(command, "unreadable", &[text(home.path())])).finish();
+    as_role(command, role, &[text(home)])
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[track_caller]
+fn assert_fine(command: Command) {
+    let ended = Player::run(command).finish();
     ended.assert_success();
     assert_eq!(ended.lines, ["fine"]);
+}
+
+#[test]
+fn what_an_ordinary_user_may_not_read_is_reported_and_not_fatal() {
+    let home = tempfile::tempdir().unwrap();
+    assert_fine(as_ordinary_user("unreadable", home.path()));
+}
+
+/// Files of one content, names of one file if `link` says so, in directories of one mode.
+fn commit_in_directories(
+    store: &Store,
+    directories: &[&str],
+    mode: u16,
+    files: &[&str],
+    content: &str,
+    link: Option<u64>,
+) -> Snapshot {
+    let mut tree = store.empty_tree().unwrap();
+    let modified = Some(Timestamp(1_000_000_000_000_000_000));
+    for path in files {
+        let attributes = Attributes { mode: 0o644, link, modified, ..Attributes::default() };
+        tree.put_file(path, &mut content.as_bytes(), attributes).unwrap();
+    }
+    for path in directories {
+        tree.put_directory(path, Attributes { mode, modified, ..Attributes::default() }).unwrap();
+    }
+    tree.commit(message(content)).unwrap()
+}
+
+/// Role, as an ordinary user: hard links below directories that keep their owner out.
+pub(crate) fn link_in_closed_directories(arguments: &[&str]) {
+    let [home] = arguments else { panic!("directory") };
+    let home = Path::new(home);
+    let store = Store::open_or_create(home.join("store")).unwrap();
+    for mode in [0o755, 0o555, 0o600, 0o300, 0o000] {
+        for link in [None, Some(7)] {
+            let out = home.join(format!("out-{mode:o}-{}", link.is_some()));
+            for (files, content) in [
+                (&["p/q/a", "p/q/b"][..], "one"),
+                (&["p/q/a", "p/q/b", "p/q/c"], "one"),
+                (&["p/q/a", "p/q/b"], "two"),
+            ] {
+                let made = commit_in_directories(&store, &["p/q", "p"], mode, files, content, link);
+                check_out(&store, &made, &out).unwrap();
+                assert_linked(&out, &["p", "p/q"], mode, files, content, link);
+            }
+        }
+    }
+    say("fine");
+}
+
+/// Role, as an ordinary user: names of one file in two directories that cannot be listed.
+pub(crate) fn link_between_unlisted_directories(arguments: &[&str]) {
+    let [home] = arguments else { panic!("directory") };
+    let home = Path::new(home);
+    let store = Store::open_or_create(home.join("store")).unwrap();
+    let (directories, files, out) = (["p1", "p2"], ["p1/a", "p2/b"], home.join("out"));
+    for content in ["one", "two"] {
+        let made = commit_in_directories(&store, &directories, 0o300, &files, content, Some(7));
+        check_out(&store, &made, &out).unwrap();
+        assert_linked(&out, &directories, 0o300, &files, content, Some(7));
+    }
+    say("fine");
+}
+
+/// The directories, those above first, have their mode and time, and the files in them are what they should be.
+#[track_caller]
+fn assert_linked(
+    out: &Path,
+    directories: &[&str],
+    mode: u16,
+    files: &[&str],
+    content: &str,
+    link: Option<u64>,
+) {
+    for path in directories {
+        let found = fs::metadata(out.join(path)).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.mtime()), (u32::from(mode), 1_000_000_000), "{path}");
+        set_mode(&out.join(path), 0o700);
+    }
+    let names = if link.is_some() { files.len() as u64 } else { 1 };
+    for path in files {
+        assert_eq!(fs::read_to_string(out.join(path)).unwrap(), content);
+        assert_eq!(fs::metadata(out.join(path)).unwrap().nlink(), names, "{path} of mode {mode:o}");
+    }
+    for path in directories.iter().rev() {
+        set_mode(&out.join(path), u32::from(mode));
+    }
+}
+
+#[test]
+fn directories_that_keep_their_owner_out_can_hold_hard_links() {
+    let home = tempfile::tempdir().unwrap();
+    assert_fine(as_ordinary_user("link-in-closed-directories", home.path()));
+}
+
+#[test]
+fn hard_links_between_directories_that_cannot_be_listed_are_kept() {
+    let home = tempfile::tempdir().unwrap();
+    assert_fine(as_ordinary_user("link-between-unlisted-directories", home.path()));
 }
 
 #[test]

@@ -12,7 +12,6 @@ use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::{Listing, Raw};
 use crate::directory::parallel::each;
-use crate::directory::path::{open_as_owner, open_directory};
 use crate::directory::read::looks;
 use crate::directory::stat_index::Looks;
 use crate::node::{FileNode, NodeRef};
@@ -20,7 +19,7 @@ use crate::page::EntryTime;
 use crate::snapshot::Timestamp;
 use crate::tree::{Entry, Node, join};
 
-use super::{Switch, WRITE, locked, times};
+use super::{READ, Switch, WRITE, locked, times};
 
 /// A linked file that was written, and its names.
 pub(super) struct Group {
@@ -64,6 +63,15 @@ impl Switch<'_> {
 
     /// Makes names of one file what they are. Where some of them stayed, those that were written join them.
     pub(super) fn place_links(&self, to: Ids) -> Result<()> {
+        let linked = self.link_groups(to);
+        // Their directories have got their modes already, which may keep us out.
+        let given_back = self.lent.give_back();
+        linked?;
+        self.note_given_back(&given_back?.into_iter().collect());
+        Ok(())
+    }
+
+    fn link_groups(&self, to: Ids) -> Result<()> {
         let groups = std::mem::take(&mut *locked(&self.links));
         let mut kept = self.kept_names(to, &groups)?;
         let mut linked = HashMap::new();
@@ -102,11 +110,10 @@ impl Switch<'_> {
     /// Works on a name in its directory, whose time stays what it is.
     fn with_parent<R>(&self, path: &[u8], work: impl FnOnce(&OwnedFd, &[u8]) -> Result<R>) -> Result<R> {
         let (parent, name) = split(path);
-        let (fd, lent) = open_as_owner(self.root, parent, WRITE).on("open", &self.shown(parent))?;
+        let fd = self.lent.open(parent, WRITE).on("open", &self.shown(parent))?;
         let before = Timestamp(looks(&fstat(&fd).on("stat", &self.shown(parent))?).mtime);
         let done = work(&fd, name)?;
         futimens(&fd, &times(before)).on("set the times of", &self.shown(parent))?;
-        self.give_back(&fd, parent, lent)?;
         Ok(done)
     }
 
@@ -165,7 +172,7 @@ impl Switch<'_> {
         kept.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (path, entry) in kept {
             let (parent, name) = split(&path);
-            let Ok(fd) = open_directory(self.root, parent) else { continue };
+            let Ok(fd) = self.lent.open(parent, READ) else { continue };
             let Some(stat) = self.stat(&fd, &path, name)? else { continue };
             let same_time = entry.modified.is_none_or(|modified| modified.0 == looks(&stat).mtime);
             if same_time && self.is_on_disk(&fd, name, Some(&entry))? {
@@ -177,7 +184,7 @@ impl Switch<'_> {
 
     fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (parent, first_name) = split(first);
-        let from = open_directory(self.root, parent)?;
+        let from = self.lent.open(parent, READ)?;
         let temporary = self.temporary_name();
         linkat(&from, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
         let renamed = renameat(fd, temporary.as_slice(), fd, name);
@@ -190,7 +197,7 @@ impl Switch<'_> {
 
     fn looks_at(&self, path: &[u8]) -> Result<Option<Looks>> {
         let (parent, name) = split(path);
-        let Ok(fd) = open_directory(self.root, parent) else { return Ok(None) };
+        let Ok(fd) = self.lent.open(parent, READ) else { return Ok(None) };
         Ok(self.stat(&fd, path, name)?.map(|stat| looks(&stat)))
     }
 
@@ -201,7 +208,7 @@ impl Switch<'_> {
             let Some(record) = record.as_mut().filter(|_| parents.contains(path.as_slice())) else {
                 continue;
             };
-            let Ok(fd) = open_directory(self.root, path) else { continue };
+            let Ok(fd) = self.lent.open(path, READ) else { continue };
             record.own = looks(&fstat(&fd).on("stat", &self.shown(path))?);
             for entry in &mut record.entries {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
@@ -212,6 +219,15 @@ impl Switch<'_> {
             }
         }
         Ok(())
+    }
+
+    /// So did lending and giving back.
+    fn note_given_back(&self, given_back: &HashMap<Vec<u8>, Looks>) {
+        for (path, record) in locked(&self.records).iter_mut() {
+            if let (Some(record), Some(own)) = (record, given_back.get(path)) {
+                record.own = *own;
+            }
+        }
     }
 }
 
