@@ -67,7 +67,7 @@ pub fn checkout(
     // From here on, a collection leaves alone what the two trees hold.
     let _guard = store.guard()?;
     let target: Ids = (snapshot.tree.root(), snapshot.times);
-    remove_leftovers(&known, &root, &known.marks(&root)?)?;
+    let marks = remove_leftovers(&known, &root, known.marks(&root)?)?;
     // In an empty directory nothing is left of what it held: all of it is written anew.
     let is_empty = is_empty(&root).on("list", &known.path)?;
     let held = if is_empty { None } else { known.held(&root)? };
@@ -90,12 +90,12 @@ pub fn checkout(
     if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
         // Somewhere between two trees: finish that first, then both are known to be one.
         let towards = (tree.root(), times);
-        run(&switch(), from, towards, &mut report)?;
+        run(&switch(), from, towards, &marks, &mut report)?;
         from = Some(towards);
         report.resumed = true;
     }
     if from != Some(target) || options.force {
-        run(&switch(), from, target, &mut report)?;
+        run(&switch(), from, target, &marks, &mut report)?;
     } else {
         report.already = !report.resumed;
     }
@@ -105,13 +105,21 @@ pub fn checkout(
     Ok(report)
 }
 
-fn run(switch: &Switch<'_>, from: Option<Ids>, to: Ids, report: &mut CheckoutReport) -> Result<()> {
+/// Switches from one tree to the other. The marks of earlier checkouts that are still needed stay noted.
+fn run(
+    switch: &Switch<'_>,
+    from: Option<Ids>,
+    to: Ids,
+    marks: &[String],
+    report: &mut CheckoutReport,
+) -> Result<()> {
     let (known, progress) = (switch.known, switch.progress);
     if !switch.options.force {
         crate::pool::run(|| switch.check(from, to))?;
     }
     let ids = |(tree, times): Ids| (TreeId::from(tree), times);
-    known.set_held(switch.root, from.map(ids), Some(ids(to)), vec![switch.mark.to_owned()])?;
+    let with_mine = [marks, &[switch.mark.to_owned()]].concat();
+    known.set_held(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
     failpoint::hit("checkout-started").on("check out into", &known.path)?;
     progress.begin("checking out", None);
     let done = crate::pool::run(|| switch.apply(from, to));
@@ -119,7 +127,7 @@ fn run(switch: &Switch<'_>, from: Option<Ids>, to: Ids, report: &mut CheckoutRep
     done?;
     switch.finish(report)?;
     failpoint::hit("checkout-applied").on("check out into", &known.path)?;
-    known.set_held(switch.root, Some(ids(to)), None, Vec::new())
+    known.set_held(switch.root, Some(ids(to)), None, marks.to_vec())
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

@@ -13,10 +13,11 @@ use crate::snapshot::Timestamp;
 use crate::tree::join;
 
 use super::error::{Context, Result};
-use super::path::{open_directory, shown};
+use super::lent::Lent;
+use super::path::shown;
 use super::read::looks;
 use super::state::Known;
-use super::switch::times;
+use super::switch::{READ, WRITE, times};
 
 const TEMPORARY: &str = ".workspace-new-";
 
@@ -37,37 +38,68 @@ pub(super) fn is_leftover(name: &[u8], marks: &[String]) -> bool {
 }
 
 /// Removes what checkouts with these marks left, anywhere in the directory: a snapshot taken meanwhile may
-/// have made it hold another tree, so that nothing says where they are.
-pub(super) fn remove_leftovers(known: &Known<'_>, root: &OwnedFd, marks: &[String]) -> Result<()> {
+/// have made it hold another tree, so that nothing says where they are. Returns the marks that are still needed:
+/// somebody else's directory that may not be looked into can hold what was left.
+pub(super) fn remove_leftovers(known: &Known<'_>, root: &OwnedFd, marks: Vec<String>) -> Result<Vec<String>> {
     if marks.is_empty() {
-        return Ok(());
+        return Ok(marks);
     }
+    let mut all_seen = true;
     let mut open = vec![Vec::new()];
     while let Some(path) = open.pop() {
-        match open_directory(root, &path) {
-            Ok(fd) => clean(known, &fd, &path, marks, &mut open)?,
-            // Gone, or not ours to write into.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {}
-            Err(error) => return Err(error).on("open", &shown(&known.path, &path)),
-        }
+        let lent = Lent::new(root, &known.path);
+        let cleaned = clean(known, &lent, &path, &marks, &mut open);
+        lent.give_back()?;
+        all_seen &= cleaned?;
     }
-    Ok(())
+    Ok(if all_seen { Vec::new() } else { marks })
 }
 
-/// Removes leftovers from one directory, whose time stays what it is, and notes those below it.
+/// Removes leftovers from one directory, whose time stays what it is, and notes those below it. Whether it could
+/// be looked into.
 fn clean(
     known: &Known<'_>,
+    lent: &Lent<'_>,
+    path: &[u8],
+    marks: &[String],
+    below: &mut Vec<Vec<u8>>,
+) -> Result<bool> {
+    let here = || shown(&known.path, path);
+    let fd = match lent.open(path, READ) {
+        Ok(fd) => fd,
+        // Gone.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
+        Err(error) => return Err(error).on("open", &here()),
+    };
+    let left = list(&fd, path, marks, below).on("list", &here())?;
+    if left.is_empty() {
+        return Ok(true);
+    }
+    let fd = lent.open(path, WRITE).on("open", &here())?;
+    let before = Timestamp(looks(&fstat(&fd).on("stat", &here())?).mtime);
+    for name in left {
+        match unlinkat(&fd, name.as_slice(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error).on("remove", &shown(&known.path, &join(path, &name))),
+        }
+    }
+    futimens(&fd, &times(before)).on("set the times of", &here())?;
+    Ok(true)
+}
+
+/// The leftovers in a directory; notes the directories in it.
+fn list(
     fd: &OwnedFd,
     path: &[u8],
     marks: &[String],
     below: &mut Vec<Vec<u8>>,
-) -> Result<()> {
-    let here = || shown(&known.path, path);
+) -> Result<Vec<Vec<u8>>, Errno> {
     let mut left = Vec::new();
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
-        let entry = entry.on("list", &here())?;
+        let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name == b"." || name == b".." {
             continue;
@@ -78,17 +110,7 @@ fn clean(
             left.push(name.to_vec());
         }
     }
-    if left.is_empty() {
-        return Ok(());
-    }
-    let before = Timestamp(looks(&fstat(fd).on("stat", &here())?).mtime);
-    for name in left {
-        match unlinkat(fd, name.as_slice(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error).on("remove", &shown(&known.path, &join(path, &name))),
-        }
-    }
-    futimens(fd, &times(before)).on("set the times of", &here())
+    Ok(left)
 }
 
 /// Not every filesystem says in a listing what is a directory.

@@ -48,6 +48,7 @@ fn plays_its_role() {
         "unreadable" => crate::hostile::snapshot_unreadable(&arguments),
         "link-in-closed-directories" => crate::hostile::link_in_closed_directories(&arguments),
         "link-between-unlisted-directories" => crate::hostile::link_between_unlisted_directories(&arguments),
+        "check-out-two" => crate::hostile::check_out_two(&arguments),
         other => panic!("there is no role `{other}`"),
     }
 }

@@ -671,6 +671,58 @@ fn hard_links_between_directories_that_cannot_be_listed_are_kept() {
     assert_fine(as_ordinary_user("link-between-unlisted-directories", home.path()));
 }
 
+/// Role, as an ordinary user: checks out one snapshot and then another, unless it is killed before.
+pub(crate) fn check_out_two(arguments: &[&str]) {
+    let [home] = arguments else { panic!("directory") };
+    let home = Path::new(home);
+    let store = Store::open_or_create(home.join("store")).unwrap();
+    for content in ["one", "two"] {
+        let made = commit_in_directories(&store, &["p/q", "p"], 0, &["p/q/file"], content, None);
+        check_out(&store, &made, &home.join("out")).unwrap();
+    }
+    say("fine");
+}
+
+/// The names that a killed checkout left in a directory.
+fn leftovers(directory: &Path) -> Vec<std::ffi::OsString> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().starts_with(".workspace-new-")).collect()
+}
+
+#[test]
+fn what_a_killed_checkout_left_is_removed_from_directories_that_keep_their_owner_out() {
+    let home = tempfile::tempdir().unwrap();
+    let out = home.path().join("out");
+    let (closed, theirs) = (out.join("p/q"), out.join("theirs"));
+    let mut killed = as_ordinary_user("check-out-two", home.path());
+    killed.env("WORKSPACE_FAILPOINT", "checkout-named=kill@1");
+    Player::run(killed).finish().assert_killed();
+    let left = leftovers(&closed);
+    assert_eq!(left.len(), 1);
+    for path in ["p/q", "p"] {
+        set_mode(&out.join(path), 0);
+    }
+    // What only somebody else can look into is not forgotten.
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        fs::create_dir(&theirs).unwrap();
+        set_mode(&theirs, 0o700);
+        fs::write(theirs.join(&left[0]), "left").unwrap();
+    }
+    assert_fine(as_ordinary_user("check-out-two", home.path()));
+    if is_root {
+        assert_eq!(leftovers(&theirs).len(), 1);
+        check_out_two(&[text(home.path())]);
+        assert!(leftovers(&theirs).is_empty());
+    }
+    for path in ["p", "p/q"] {
+        assert_eq!(fs::metadata(out.join(path)).unwrap().mode() & 0o7777, 0);
+        set_mode(&out.join(path), 0o700);
+    }
+    assert!(leftovers(&closed).is_empty());
+    assert_eq!(fs::read_to_string(closed.join("file")).unwrap(), "two");
+}
+
 #[test]
 fn names_that_claim_to_be_one_file_and_differ_get_their_own_content() {
     let (home, store) = new_store();
