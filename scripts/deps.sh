@@ -2,7 +2,7 @@
 # Installs the Debian packages that building or testing needs and that are missing.
 #
 #   scripts/deps.sh build    a C compiler and make
-#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr
+#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, PostgreSQL
 
 . "$(dirname "$0")/lib.sh"
 
@@ -17,6 +17,10 @@ need() {
 
 # /usr/sbin is not on everyone's PATH, and some packages put their commands there.
 PATH=$PATH:/usr/sbin:/sbin
+# Debian keeps the programs of the PostgreSQL server in a directory per version.
+for programs in /usr/lib/postgresql/*/bin; do
+    PATH=$PATH:$programs
+done
 
 have cargo || die "no Rust toolchain found" "install one from https://rustup.rs"
 
@@ -31,6 +35,7 @@ test)
     need unshare util-linux
     need setpriv util-linux
     need perl perl-base
+    need initdb postgresql
     ;;
 *) die "unknown set of packages \`$1\`" "build or test" ;;
 esac

@@ -1,0 +1,163 @@
+//! Opening the database.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::str::FromStr;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Any, AnyPool, ConnectOptions, Executor, Transaction};
+
+use crate::api_key::ApiKeys;
+use crate::command::Commands;
+use crate::error::{CatalogError, Result};
+use crate::event::Events;
+use crate::idempotency::Idempotency;
+use crate::migration;
+use crate::sandbox::Sandboxes;
+
+/// SQLite has one writer at a time whatever is done. One connection makes the tasks of this process wait in
+/// the pool's queue, which is fair; SQLite's own waiting is polling, with which one of many may starve.
+const SQLITE_CONNECTIONS: u32 = 1;
+const POSTGRES_CONNECTIONS: u32 = 10;
+
+/// Waiting comes first: the switch to WAL waits too. A commit is on disk before it is answered.
+const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
+     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON";
+
+/// Which database it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sqlite,
+    Postgres,
+}
+
+/// The SQL side of a deployment. Clones share one pool of connections.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    pool: AnyPool,
+    kind: Kind,
+}
+
+impl Catalog {
+    /// Opens `sqlite:///PATH`, which is made when it is missing, or `postgres://USER@HOST/DATABASE`, and brings
+    /// its schema up to date.
+    pub async fn open(url: &str) -> Result<Self> {
+        sqlx::any::install_default_drivers();
+        let options = AnyConnectOptions::from_str(url).map_err(unusable)?;
+        let kind = kind(&options)?;
+        let pool = match kind {
+            Kind::Sqlite => open_sqlite(options).await?,
+            Kind::Postgres => pool(POSTGRES_CONNECTIONS).connect_with(options).await?,
+        };
+        let catalog = Self { pool, kind };
+        migration::migrate(&catalog).await?;
+        Ok(catalog)
+    }
+
+    /// The sandboxes.
+    pub fn sandboxes(&self) -> Sandboxes<'_> {
+        Sandboxes { catalog: self }
+    }
+
+    /// What happened to them.
+    pub fn events(&self) -> Events<'_> {
+        Events { catalog: self }
+    }
+
+    /// Who may do what.
+    pub fn api_keys(&self) -> ApiKeys<'_> {
+        ApiKeys { catalog: self }
+    }
+
+    /// What ran in the sandboxes.
+    pub fn commands(&self) -> Commands<'_> {
+        Commands { catalog: self }
+    }
+
+    /// Which request made which sandbox.
+    pub fn idempotency(&self) -> Idempotency<'_> {
+        Idempotency { catalog: self }
+    }
+
+    /// Waits for what is under way and closes every connection.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// A connection for one statement, or for several that only read.
+    pub(crate) async fn connection(&self) -> Result<PoolConnection<Any>> {
+        Ok(self.pool.acquire().await?)
+    }
+
+    /// Begins a transaction that will write. It is undone when dropped without a commit.
+    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Any>> {
+        Ok(match self.kind {
+            // A transaction that first reads and then writes cannot wait: SQLite refuses it when another
+            // process wrote in between.
+            Kind::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
+            Kind::Postgres => self.pool.begin().await?,
+        })
+    }
+}
+
+/// The address of the SQLite file at `path`, with everything escaped that means something in an address.
+pub fn sqlite_url(path: &Path) -> String {
+    SqliteConnectOptions::new().filename(path).to_url_lossy().into()
+}
+
+fn kind(options: &AnyConnectOptions) -> Result<Kind> {
+    match options.database_url.scheme() {
+        "sqlite" => Ok(Kind::Sqlite),
+        "postgres" | "postgresql" => Ok(Kind::Postgres),
+        other => Err(CatalogError::Address { reason: format!("`{other}` is no known database") }),
+    }
+}
+
+async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
+    let url = options.database_url.as_str();
+    if url.contains(":memory:") || url.contains("mode=memory") {
+        return Err(CatalogError::Address { reason: "a catalog in memory would be forgotten".to_owned() });
+    }
+    let file = SqliteConnectOptions::from_url(&options.database_url).map_err(unusable)?;
+    make_private(file.get_filename())?;
+    let pool = pool(SQLITE_CONNECTIONS).after_connect(|connection, _| {
+        Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+    });
+    Ok(pool.connect_with(options).await?)
+}
+
+fn pool(connections: u32) -> AnyPoolOptions {
+    AnyPoolOptions::new().max_connections(connections)
+}
+
+/// Makes the file when it is missing, and its owner the only one to read it. SQLite gives the files beside it
+/// the same mode.
+///
+/// It is never opened here: closing it would end the locks that SQLite holds on it in this process.
+fn make_private(path: &Path) -> Result<()> {
+    let failed = |action, source| CatalogError::File { action, path: path.to_owned(), source };
+    let mode = Mode::RUSR | Mode::WUSR;
+    match mknodat(CWD, path, FileType::RegularFile, mode, 0) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(failed("create", io::Error::from(error))),
+    }
+    let private = PermissionsExt::from_mode(mode.bits());
+    std::fs::set_permissions(path, private).map_err(|source| failed("restrict", source))
+}
+
+/// The text of these errors names the fault alone, never the address.
+fn unusable(error: sqlx::Error) -> CatalogError {
+    let reason = match error {
+        sqlx::Error::Configuration(reason) => reason.to_string(),
+        other => other.to_string(),
+    };
+    CatalogError::Address { reason }
+}

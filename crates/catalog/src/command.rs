@@ -1,0 +1,152 @@
+//! The table `commands`: what ran in the sandboxes and how it ended.
+
+use sqlx::any::AnyRow;
+
+use crate::catalog::Catalog;
+use crate::error::{CatalogError, Result};
+use crate::row::Row;
+use crate::statement::Statement;
+use crate::words::words;
+
+words! {
+    /// Where a command is.
+    pub enum CommandState {
+        /// It runs.
+        Running = "running",
+        /// It ended by itself or by a signal.
+        Exited = "exited",
+        /// It could not be started, or was lost with its sandbox.
+        Failed = "failed",
+    }
+}
+
+/// A command that was started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCommand {
+    /// Names it.
+    pub id: String,
+    /// Where it runs.
+    pub sandbox_id: String,
+    /// What runs.
+    pub command: String,
+    /// In which directory.
+    pub cwd: Option<String>,
+    /// Since when, in milliseconds since 1970.
+    pub started_at: i64,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// False when it could not be started, or was lost with its sandbox.
+    pub exited: bool,
+    /// The code it ended with.
+    pub exit_code: Option<i64>,
+    /// Whether it was ended because its time was up.
+    pub timed_out: bool,
+    /// When, in milliseconds since 1970.
+    pub ended_at: i64,
+}
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Names it.
+    pub id: String,
+    /// Where it runs.
+    pub sandbox_id: String,
+    /// What runs.
+    pub command: String,
+    /// In which directory.
+    pub cwd: Option<String>,
+    /// Where it is.
+    pub state: CommandState,
+    /// The code it ended with.
+    pub exit_code: Option<i64>,
+    /// Whether it was ended because its time was up.
+    pub timed_out: bool,
+    /// When it started, in milliseconds since 1970.
+    pub started_at: i64,
+    /// When it ended.
+    pub ended_at: Option<i64>,
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, sandbox_id, command, cwd, state, exit_code, timed_out, started_at, ended_at
+             FROM commands ",
+            $rest
+        )
+    };
+}
+
+/// The commands of a catalog.
+#[derive(Debug, Clone, Copy)]
+pub struct Commands<'c> {
+    pub(crate) catalog: &'c Catalog,
+}
+
+impl Commands<'_> {
+    /// Writes down a command that runs.
+    pub async fn insert(&self, command: &NewCommand) -> Result<()> {
+        let insert = Statement::new(
+            "INSERT INTO commands (id, sandbox_id, command, cwd, state, timed_out, started_at)
+             VALUES ($1, $2, $3, $4, 'running', 0, $5)",
+        );
+        let insert = insert.text("id", &command.id).text("sandbox_id", &command.sandbox_id);
+        let insert = insert.text("command", &command.command).optional_text("cwd", command.cwd.as_deref());
+        let done = insert.number(command.started_at).run(&mut *self.catalog.connection().await?).await;
+        done.map_err(|error| {
+            error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
+        })?;
+        Ok(())
+    }
+
+    /// Writes down how a command ended. The first end stays.
+    pub async fn finish(&self, id: &str, end: End) -> Result<()> {
+        let state = if end.exited { CommandState::Exited } else { CommandState::Failed };
+        let update = Statement::new(
+            "UPDATE commands SET state = $1, exit_code = $2, timed_out = $3, ended_at = $4
+             WHERE id = $5 AND state = 'running'",
+        );
+        let update = update.text("state", state.as_str()).optional_number(end.exit_code);
+        let update = update.number(end.timed_out.into()).number(end.ended_at).text("id", id);
+        if update.run(&mut *self.catalog.connection().await?).await? > 0 {
+            return Ok(());
+        }
+        Err(match self.get(id).await? {
+            Some(_) => CatalogError::Ended { id: id.to_owned() },
+            None => CatalogError::NotFound { what: "command", id: id.to_owned() },
+        })
+    }
+
+    /// The command of that id.
+    pub async fn get(&self, id: &str) -> Result<Option<Command>> {
+        let select = Statement::new(select!("WHERE id = $1"));
+        select.text("id", id).optional(&mut *self.catalog.connection().await?).await?.map(read).transpose()
+    }
+
+    /// The newest commands of a sandbox, at most `limit`, newest first.
+    pub async fn list(&self, sandbox_id: &str, limit: u32) -> Result<Vec<Command>> {
+        let select =
+            Statement::new(select!("WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2"));
+        let select = select.text("sandbox_id", sandbox_id).number(limit.into());
+        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+    }
+}
+
+fn read(row: AnyRow) -> Result<Command> {
+    let row = Row(row);
+    Ok(Command {
+        id: row.text("id")?,
+        sandbox_id: row.text("sandbox_id")?,
+        command: row.text("command")?,
+        cwd: row.optional_text("cwd")?,
+        state: row.word("state")?,
+        exit_code: row.optional_number("exit_code")?,
+        timed_out: row.number("timed_out")? != 0,
+        started_at: row.number("started_at")?,
+        ended_at: row.optional_number("ended_at")?,
+    })
+}

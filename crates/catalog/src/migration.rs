@@ -1,0 +1,53 @@
+//! The schema and its versions.
+
+use sqlx::AnyConnection;
+
+use crate::catalog::{Catalog, Kind};
+use crate::clock::now;
+use crate::error::{CatalogError, Result};
+use crate::row::Row;
+use crate::statement::{Statement, script};
+
+/// Every step of the schema; step `n` leads to version `n`, counted from one. A step that was released is
+/// never changed: what follows is a new one.
+const STEPS: &[&str] = &[include_str!("../migrations/0001_first.sql")];
+
+const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
+    version BIGINT PRIMARY KEY,
+    applied_at BIGINT NOT NULL
+)";
+
+/// Any number, as long as it stays the same.
+const LOCK: &str = "SELECT 1 FROM pg_advisory_xact_lock(7310218561024)";
+
+/// Takes the schema to the newest version, all steps or none.
+pub(crate) async fn migrate(catalog: &Catalog) -> Result<()> {
+    let mut transaction = catalog.begin().await?;
+    if catalog.kind() == Kind::Postgres {
+        // Two servers that start at once would both create the tables.
+        Statement::new(LOCK).run(&mut transaction).await?;
+    }
+    Statement::new(VERSIONS).run(&mut transaction).await?;
+    let found = version(&mut transaction).await?;
+    for (version, step) in (1..).zip(STEPS) {
+        if version > found {
+            apply(&mut transaction, version, step).await?;
+        }
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+async fn version(on: &mut AnyConnection) -> Result<i64> {
+    let newest = Statement::new("SELECT COALESCE(MAX(version), 0) AS version FROM schema_versions");
+    let found = Row(newest.one(on).await?).number("version")?;
+    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    if found > known { Err(CatalogError::NewerSchema { found, known }) } else { Ok(found) }
+}
+
+async fn apply(on: &mut AnyConnection, version: i64, step: &str) -> Result<()> {
+    script(step, on).await?;
+    let record = Statement::new("INSERT INTO schema_versions (version, applied_at) VALUES ($1, $2)");
+    record.number(version).number(now()).run(on).await?;
+    Ok(())
+}

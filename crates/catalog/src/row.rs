@@ -1,0 +1,46 @@
+//! Reading columns.
+
+use std::str::FromStr;
+
+use serde_json::Value;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::error::{CatalogError, Result};
+
+/// A row, read by the names of its columns.
+pub(crate) struct Row(pub(crate) AnyRow);
+
+impl Row {
+    pub(crate) fn text(&self, column: &'static str) -> Result<String> {
+        Ok(self.0.try_get(column)?)
+    }
+
+    pub(crate) fn optional_text(&self, column: &'static str) -> Result<Option<String>> {
+        Ok(self.0.try_get(column)?)
+    }
+
+    pub(crate) fn number(&self, column: &'static str) -> Result<i64> {
+        Ok(self.0.try_get(column)?)
+    }
+
+    pub(crate) fn optional_number(&self, column: &'static str) -> Result<Option<i64>> {
+        Ok(self.0.try_get(column)?)
+    }
+
+    pub(crate) fn word<T: FromStr<Err = CatalogError>>(&self, column: &'static str) -> Result<T> {
+        self.text(column)?.parse()
+    }
+
+    pub(crate) fn json(&self, column: &'static str) -> Result<Value> {
+        parse(column, &self.text(column)?)
+    }
+
+    pub(crate) fn optional_json(&self, column: &'static str) -> Result<Option<Value>> {
+        self.optional_text(column)?.map(|text| parse(column, &text)).transpose()
+    }
+}
+
+fn parse(column: &'static str, text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|source| CatalogError::Json { column, source })
+}

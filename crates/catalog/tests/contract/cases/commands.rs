@@ -1,0 +1,73 @@
+use workspace_catalog::{CatalogError, CommandState, End, NewCommand};
+
+use super::{insert, plain};
+use crate::place::Place;
+
+fn command(id: &str) -> NewCommand {
+    NewCommand {
+        id: id.to_owned(),
+        sandbox_id: "sbx-1".to_owned(),
+        command: "make test".to_owned(),
+        cwd: Some("/workspace".to_owned()),
+        started_at: 1_000,
+    }
+}
+
+const END: End = End { exited: true, exit_code: Some(-9), timed_out: true, ended_at: 1_500 };
+
+pub(crate) async fn a_command_runs_and_ends_once(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    catalog.commands().insert(&command("cmd-1")).await.unwrap();
+    let running = catalog.commands().get("cmd-1").await.unwrap().unwrap();
+    assert_eq!((running.command.as_str(), running.cwd.as_deref()), ("make test", Some("/workspace")));
+    assert_eq!((running.state, running.exit_code, running.ended_at), (CommandState::Running, None, None));
+    assert!(!running.timed_out);
+
+    catalog.commands().finish("cmd-1", END).await.unwrap();
+    let ended = catalog.commands().get("cmd-1").await.unwrap().unwrap();
+    assert_eq!((ended.state, ended.exit_code, ended.ended_at), (CommandState::Exited, Some(-9), Some(1_500)));
+    assert!(ended.timed_out);
+
+    let later = End { exited: false, exit_code: None, timed_out: false, ended_at: 2_000 };
+    let error = catalog.commands().finish("cmd-1", later).await.unwrap_err();
+    assert_eq!(error.to_string(), "command `cmd-1` has ended already");
+    assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), Some(ended));
+
+    let lost = NewCommand { cwd: None, ..command("cmd-2") };
+    catalog.commands().insert(&lost).await.unwrap();
+    catalog.commands().finish("cmd-2", later).await.unwrap();
+    let lost = catalog.commands().get("cmd-2").await.unwrap().unwrap();
+    assert_eq!((lost.state, lost.exit_code, lost.cwd), (CommandState::Failed, None, None));
+}
+
+pub(crate) async fn a_command_needs_its_sandbox(place: Place) {
+    let catalog = place.open().await;
+    let error = catalog.commands().insert(&command("cmd-1")).await.unwrap_err();
+    assert!(matches!(&error, CatalogError::NotFound { what: "sandbox", id } if id == "sbx-1"), "{error}");
+    let error = catalog.commands().finish("cmd-1", END).await.unwrap_err();
+    assert!(matches!(&error, CatalogError::NotFound { what: "command", .. }), "{error}");
+
+    insert(&catalog, plain("sbx-1")).await;
+    catalog.commands().insert(&command("cmd-1")).await.unwrap();
+    let error = catalog.commands().insert(&command("cmd-1")).await.unwrap_err();
+    assert!(matches!(&error, CatalogError::Exists { what: "command", .. }), "{error}");
+}
+
+pub(crate) async fn the_newest_commands_are_listed_first(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    insert(&catalog, plain("sbx-2")).await;
+    for (n, sandbox) in [(1, "sbx-1"), (2, "sbx-2"), (3, "sbx-1"), (4, "sbx-1")] {
+        let (sandbox_id, started_at) = (sandbox.to_owned(), 1_000 + n);
+        let new = NewCommand { sandbox_id, started_at, ..command(&format!("cmd-{n}")) };
+        catalog.commands().insert(&new).await.unwrap();
+    }
+    for (limit, expected) in
+        [(100, vec!["cmd-4", "cmd-3", "cmd-1"]), (2, vec!["cmd-4", "cmd-3"]), (0, vec![])]
+    {
+        let found = catalog.commands().list("sbx-1", limit).await.unwrap();
+        assert_eq!(found.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(catalog.commands().list("sbx-3", 100).await.unwrap(), []);
+}

@@ -1,0 +1,48 @@
+use workspace_catalog::EventKind;
+
+use super::event;
+use crate::place::Place;
+
+pub(crate) async fn events_are_read_in_order_from_anywhere(place: Place) {
+    let catalog = place.open().await;
+    for (n, &kind) in (1..).zip(EventKind::ALL) {
+        let sandbox = (n % 2 == 0).then_some("sbx-1");
+        assert_eq!(catalog.events().insert(sandbox, &event(kind)).await.unwrap(), n);
+    }
+    let all = catalog.events().after(0, 100).await.unwrap();
+    assert_eq!(all.iter().map(|it| it.kind).collect::<Vec<_>>(), EventKind::ALL);
+    assert_eq!((all[0].sandbox_id.as_deref(), all[1].sandbox_id.as_deref()), (None, Some("sbx-1")));
+    assert_eq!(all[2].data, event(all[2].kind).data);
+    assert!(all[0].created_at > 0);
+
+    assert_eq!(catalog.events().after(3, 2).await.unwrap(), all[3..5]);
+    assert_eq!(catalog.events().after(9, 100).await.unwrap(), []);
+    assert_eq!(catalog.events().after(0, 0).await.unwrap(), []);
+}
+
+pub(crate) async fn a_reader_that_follows_many_writers_misses_nothing(place: Place) {
+    const WRITERS: i64 = 8;
+    const EACH: i64 = 25;
+    let catalog = place.open().await;
+    let write = |catalog: workspace_catalog::Catalog| async move {
+        for _ in 0..EACH {
+            catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap();
+        }
+    };
+    let writers: Vec<_> = (0..WRITERS).map(|_| tokio::spawn(write(catalog.clone()))).collect();
+    let mut seen: Vec<i64> = Vec::new();
+    loop {
+        // Asked before reading: what is read after the end is all there will be.
+        let over = writers.iter().all(tokio::task::JoinHandle::is_finished);
+        let last = seen.last().copied().unwrap_or(0);
+        let new = catalog.events().after(last, 1_000).await.unwrap();
+        seen.extend(new.iter().map(|it| it.sequence));
+        if over {
+            break;
+        }
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert!(seen.into_iter().eq(1..=WRITERS * EACH));
+}

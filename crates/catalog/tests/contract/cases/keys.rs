@@ -1,0 +1,70 @@
+use serde_json::json;
+use workspace_catalog::{CatalogError, NewApiKey, Role};
+
+use crate::place::Place;
+
+fn key(id: &str, digit: &str) -> NewApiKey {
+    NewApiKey {
+        id: id.to_owned(),
+        name: format!("the key {id}"),
+        owner: "alice".to_owned(),
+        role: Role::User,
+        hash: digit.repeat(64),
+        limits: json!({ "sandboxes": 10 }),
+    }
+}
+
+pub(crate) async fn a_key_is_found_by_its_hash_until_it_is_revoked(place: Place) {
+    let catalog = place.open().await;
+    let new = key("key-1", "a");
+    catalog.api_keys().insert(&new).await.unwrap();
+    let found = catalog.api_keys().find_by_hash(&new.hash).await.unwrap().unwrap();
+    assert_eq!((found.id.as_str(), found.name.as_str(), found.role), ("key-1", "the key key-1", Role::User));
+    assert_eq!((&found.limits, found.revoked_at), (&new.limits, None));
+    assert_eq!(catalog.api_keys().find_by_hash(&"b".repeat(64)).await.unwrap(), None);
+
+    assert!(catalog.api_keys().revoke("key-1").await.unwrap());
+    assert_eq!(catalog.api_keys().find_by_hash(&new.hash).await.unwrap(), None);
+    let revoked = catalog.api_keys().list(None).await.unwrap();
+    assert!(revoked[0].revoked_at.unwrap() >= found.created_at);
+
+    // A second time changes nothing, not even the time.
+    assert!(!catalog.api_keys().revoke("key-1").await.unwrap());
+    assert!(!catalog.api_keys().revoke("key-2").await.unwrap());
+    assert_eq!(catalog.api_keys().list(None).await.unwrap(), revoked);
+}
+
+pub(crate) async fn keys_are_listed_by_owner(place: Place) {
+    let catalog = place.open().await;
+    for (id, digit, owner, role) in [
+        ("key-1", "1", "alice", Role::Admin),
+        ("key-2", "2", "alice", Role::ReadOnly),
+        ("key-3", "3", "bob", Role::User),
+    ] {
+        let new = NewApiKey { owner: owner.to_owned(), role, ..key(id, digit) };
+        catalog.api_keys().insert(&new).await.unwrap();
+    }
+    for (owner, expected) in [
+        (None, vec![("key-1", Role::Admin), ("key-2", Role::ReadOnly), ("key-3", Role::User)]),
+        (Some("alice"), vec![("key-1", Role::Admin), ("key-2", Role::ReadOnly)]),
+        (Some("carol"), vec![]),
+    ] {
+        let keys = catalog.api_keys().list(owner).await.unwrap();
+        let found: Vec<_> = keys.iter().map(|it| (it.id.as_str(), it.role)).collect();
+        assert_eq!(found, expected, "{owner:?}");
+    }
+}
+
+pub(crate) async fn a_hash_is_kept_once_and_must_look_like_one(place: Place) {
+    let catalog = place.open().await;
+    catalog.api_keys().insert(&key("key-1", "a")).await.unwrap();
+    for taken in [key("key-2", "a"), key("key-1", "b")] {
+        let error = catalog.api_keys().insert(&taken).await.unwrap_err();
+        assert!(matches!(error, CatalogError::Exists { what: "API key", .. }), "{error}");
+    }
+    for digit in ["A", "g", "", "é"] {
+        let error = catalog.api_keys().insert(&key("key-3", digit)).await.unwrap_err();
+        assert!(matches!(error, CatalogError::NotAHash), "{digit:?}: {error}");
+    }
+    assert_eq!(catalog.api_keys().list(None).await.unwrap().len(), 1);
+}

@@ -1,0 +1,47 @@
+//! The cases, by what they are about.
+
+pub(crate) mod changes;
+pub(crate) mod commands;
+pub(crate) mod events;
+pub(crate) mod idempotency;
+pub(crate) mod keys;
+pub(crate) mod sandboxes;
+pub(crate) mod schema;
+pub(crate) mod text;
+
+use serde_json::json;
+use workspace_catalog::{Catalog, Change, EventKind, NewEvent, NewSandbox, Sandbox, State};
+
+/// A sandbox with nothing special about it.
+fn plain(id: &str) -> NewSandbox {
+    NewSandbox {
+        id: id.to_owned(),
+        name: None,
+        owner: "alice".to_owned(),
+        template: "python:3.11".to_owned(),
+        runtime: "embedded".to_owned(),
+        network: "none".to_owned(),
+        workspace_path: format!("/workspaces/{id}"),
+        token_hash: "t".repeat(64),
+        labels: [].into(),
+        config: json!({}),
+        created_at: 1_000,
+        expires_at: 2_000,
+    }
+}
+
+async fn insert(catalog: &Catalog, new: NewSandbox) -> Sandbox {
+    catalog.sandboxes().insert(&new, None).await.unwrap()
+}
+
+fn to(state: State) -> Change {
+    Change { state: Some(state), ..Change::default() }
+}
+
+fn event(kind: EventKind) -> NewEvent {
+    NewEvent { kind, data: json!({ "why": kind.as_str() }) }
+}
+
+fn ids(sandboxes: &[Sandbox]) -> Vec<&str> {
+    sandboxes.iter().map(|it| it.id.as_str()).collect()
+}

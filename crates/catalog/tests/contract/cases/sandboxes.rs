@@ -1,0 +1,192 @@
+use serde_json::json;
+use workspace_catalog::{CatalogError, EventKind, Filter, LIMIT_MAX, NewCommand, NewSandbox, State};
+
+use super::{event, ids, insert, plain, to};
+use crate::place::Place;
+
+pub(crate) async fn what_is_inserted_is_read_back(place: Place) {
+    let catalog = place.open().await;
+    let new = NewSandbox {
+        name: Some("first".to_owned()),
+        labels: [("team".to_owned(), "red".to_owned())].into(),
+        config: json!({ "envs": { "A": "1" }, "limits": [1, 2.5, null, true] }),
+        ..plain("sbx-1")
+    };
+    let created = event(EventKind::SandboxCreated);
+    let sandbox = catalog.sandboxes().insert(&new, Some(&created)).await.unwrap();
+    assert_eq!((sandbox.state, sandbox.version), (State::Starting, 1));
+    assert_eq!(sandbox.labels, new.labels);
+    assert_eq!(sandbox.config, new.config);
+    assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), Some(sandbox));
+    assert_eq!(catalog.sandboxes().get("sbx-2").await.unwrap(), None);
+
+    let events = catalog.events().after(0, 10).await.unwrap();
+    assert_eq!(events.len(), 1);
+    assert_eq!((events[0].kind, events[0].sandbox_id.as_deref()), (created.kind, Some("sbx-1")));
+}
+
+pub(crate) async fn an_id_is_given_once(place: Place) {
+    let catalog = place.open().await;
+    let first = insert(&catalog, plain("sbx-1")).await;
+    let again = NewSandbox { owner: "bob".to_owned(), ..plain("sbx-1") };
+    let created = event(EventKind::SandboxCreated);
+    let error = catalog.sandboxes().insert(&again, Some(&created)).await.unwrap_err();
+    assert!(matches!(&error, CatalogError::Exists { what: "sandbox", id } if id == "sbx-1"), "{error}");
+    assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), Some(first));
+    assert_eq!(catalog.events().after(0, 10).await.unwrap(), []);
+}
+
+pub(crate) async fn another_owners_sandbox_is_as_good_as_none(place: Place) {
+    let catalog = place.open().await;
+    let alices = insert(&catalog, plain("sbx-1")).await;
+    insert(&catalog, NewSandbox { owner: "bob".to_owned(), ..plain("sbx-2") }).await;
+    assert_eq!(catalog.sandboxes().find("alice", "sbx-1").await.unwrap(), Some(alices));
+    assert_eq!(catalog.sandboxes().find("alice", "sbx-2").await.unwrap(), None);
+    assert_eq!(catalog.sandboxes().find("", "sbx-2").await.unwrap(), None);
+    assert_eq!(catalog.sandboxes().find("ALICE", "sbx-1").await.unwrap(), None);
+
+    let filter = Filter { owner: Some("alice".to_owned()), ..Filter::default() };
+    let (found, total) = catalog.sandboxes().list(&filter).await.unwrap();
+    assert_eq!((ids(&found), total), (vec!["sbx-1"], 1));
+}
+
+pub(crate) async fn pages_hold_every_sandbox_once_newest_first(place: Place) {
+    let catalog = place.open().await;
+    let mut expected = Vec::new();
+    for n in 0..7 {
+        // Two of each age: what is equally old has an order too.
+        insert(&catalog, NewSandbox { created_at: 1_000 - n / 2, ..plain(&format!("sbx-{n}")) }).await;
+        expected.push(format!("sbx-{n}"));
+    }
+    let mut seen = Vec::new();
+    for page in 1..=4 {
+        let filter = Filter { page, limit: 3, ..Filter::default() };
+        let (found, total) = catalog.sandboxes().list(&filter).await.unwrap();
+        assert_eq!(total, 7);
+        assert_eq!(found.len(), [3, 3, 1, 0][page as usize - 1]);
+        seen.extend(found.into_iter().map(|it| it.id));
+    }
+    assert_eq!(seen, expected);
+
+    // Out of bounds is the nearest that is within.
+    for (page, limit, length) in [(0, 3, 3), (1, 0, 1), (1, u32::MAX, 7), (u32::MAX, LIMIT_MAX, 0)] {
+        let filter = Filter { page, limit, ..Filter::default() };
+        let (found, _) = catalog.sandboxes().list(&filter).await.unwrap();
+        assert_eq!(found.len(), length, "page {page} of {limit}");
+    }
+}
+
+pub(crate) async fn filters_narrow_lists(place: Place) {
+    let catalog = place.open().await;
+    for (id, owner, name) in [
+        ("sbx-1", "alice", "web-a"),
+        ("sbx-2", "alice", "web-b"),
+        ("sbx-3", "alice", "job"),
+        ("sbx-4", "bob", "web-c"),
+    ] {
+        let (owner, name) = (owner.to_owned(), Some(name.to_owned()));
+        insert(&catalog, NewSandbox { owner, name, ..plain(id) }).await;
+    }
+    insert(&catalog, plain("sbx-5")).await;
+    catalog.sandboxes().change("sbx-2", 1, to(State::Running), None).await.unwrap();
+
+    let owner = Some("alice".to_owned());
+    let name_prefix = Some("web-".to_owned());
+    let state = Some(State::Starting);
+    for (filter, expected) in [
+        (Filter::default(), vec!["sbx-1", "sbx-2", "sbx-3", "sbx-4", "sbx-5"]),
+        (Filter { name_prefix: name_prefix.clone(), ..Filter::default() }, vec!["sbx-1", "sbx-2", "sbx-4"]),
+        (Filter { state: Some(State::Running), ..Filter::default() }, vec!["sbx-2"]),
+        (Filter { state: Some(State::Error), ..Filter::default() }, vec![]),
+        (Filter { owner, name_prefix, state, ..Filter::default() }, vec!["sbx-1"]),
+    ] {
+        let (found, total) = catalog.sandboxes().list(&filter).await.unwrap();
+        assert_eq!((ids(&found), total), (expected.clone(), expected.len() as u64), "{filter:?}");
+    }
+}
+
+pub(crate) async fn a_name_prefix_is_taken_literally(place: Place) {
+    let catalog = place.open().await;
+    for (id, name) in
+        [("sbx-1", "a%b"), ("sbx-2", "axb"), ("sbx-3", "A%b"), ("sbx-4", "a_b"), ("sbx-5", "größe")]
+    {
+        insert(&catalog, NewSandbox { name: Some(name.to_owned()), ..plain(id) }).await;
+    }
+    for (prefix, expected) in [
+        ("a%", vec!["sbx-1"]),
+        ("a_", vec!["sbx-4"]),
+        ("A", vec!["sbx-3"]),
+        ("größ", vec!["sbx-5"]),
+        ("gro", vec![]),
+        ("a%b and more", vec![]),
+        ("", vec!["sbx-1", "sbx-2", "sbx-3", "sbx-4", "sbx-5"]),
+    ] {
+        let filter = Filter { name_prefix: Some(prefix.to_owned()), ..Filter::default() };
+        let (found, _) = catalog.sandboxes().list(&filter).await.unwrap();
+        assert_eq!(ids(&found), expected, "{prefix:?}");
+    }
+}
+
+pub(crate) async fn labels_narrow_lists_and_all_must_fit(place: Place) {
+    let catalog = place.open().await;
+    let labels = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    for (id, pairs) in [
+        ("sbx-1", vec![("team", "red"), ("kind", "test")]),
+        ("sbx-2", vec![("team", "red"), ("kind", "it's \"quoted\"")]),
+        ("sbx-3", vec![("red", "team")]),
+        ("sbx-4", vec![]),
+    ] {
+        insert(&catalog, NewSandbox { labels: labels(&pairs), ..plain(id) }).await;
+    }
+    for (pairs, expected) in [
+        (vec![("team", "red")], vec!["sbx-1", "sbx-2"]),
+        (vec![("team", "red"), ("kind", "test")], vec!["sbx-1"]),
+        (vec![("kind", "it's \"quoted\"")], vec!["sbx-2"]),
+        (vec![("team", "re")], vec![]),
+        (vec![("team", "red"), ("absent", "")], vec![]),
+    ] {
+        let filter = Filter { labels: labels(&pairs), ..Filter::default() };
+        let (found, total) = catalog.sandboxes().list(&filter).await.unwrap();
+        assert_eq!((ids(&found), total), (expected.clone(), expected.len() as u64), "{pairs:?}");
+    }
+}
+
+pub(crate) async fn the_expired_are_found(place: Place) {
+    let catalog = place.open().await;
+    for (id, expires_at) in [("sbx-1", 3_000), ("sbx-2", 1_000), ("sbx-3", 2_000)] {
+        insert(&catalog, NewSandbox { expires_at, ..plain(id) }).await;
+    }
+    for (now, expected) in
+        [(999, vec![]), (2_000, vec!["sbx-2", "sbx-3"]), (i64::MAX, vec!["sbx-2", "sbx-3", "sbx-1"])]
+    {
+        assert_eq!(ids(&catalog.sandboxes().expired(now).await.unwrap()), expected, "at {now}");
+    }
+}
+
+pub(crate) async fn a_deleted_sandbox_is_gone_with_its_commands(place: Place) {
+    let catalog = place.open().await;
+    let labels: std::collections::BTreeMap<_, _> = [("team".to_owned(), "red".to_owned())].into();
+    insert(&catalog, NewSandbox { labels: labels.clone(), ..plain("sbx-1") }).await;
+    let command = NewCommand {
+        id: "cmd-1".to_owned(),
+        sandbox_id: "sbx-1".to_owned(),
+        command: "true".to_owned(),
+        cwd: None,
+        started_at: 1,
+    };
+    catalog.commands().insert(&command).await.unwrap();
+
+    let deleted = event(EventKind::SandboxDeleted);
+    assert!(catalog.sandboxes().delete("sbx-1", Some(&deleted)).await.unwrap());
+    assert!(!catalog.sandboxes().delete("sbx-1", Some(&deleted)).await.unwrap());
+    assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), None);
+    assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), None);
+    assert_eq!(catalog.events().after(0, 10).await.unwrap().len(), 1);
+
+    // The labels are gone too: the next of that id starts without.
+    insert(&catalog, plain("sbx-1")).await;
+    let (found, _) = catalog.sandboxes().list(&Filter { labels, ..Filter::default() }).await.unwrap();
+    assert_eq!(found, []);
+}

@@ -1,0 +1,109 @@
+use serde_json::json;
+use workspace_catalog::{CatalogError, Change, Filter, NewClaim, NewCommand, NewSandbox};
+
+use super::{insert, plain};
+use crate::place::Place;
+
+const HOSTILE: &[&str] = &[
+    "'; DROP TABLE sandboxes; --",
+    "\" OR \"1\"=\"1",
+    "$1 ?1 :name @name %s {}",
+    "\\' \\x00 \\",
+    "line\nbreak\ttab\r\u{1b}[31m",
+    "\u{feff}\u{202e}𝔘𝔫𝔦𝔠𝔬𝔡𝔢 \u{10ffff}",
+    "",
+];
+
+pub(crate) async fn hostile_text_is_kept_as_it_is(place: Place) {
+    let catalog = place.open().await;
+    for text in HOSTILE {
+        let text = (*text).to_owned();
+        let new = NewSandbox {
+            id: format!("sbx-{text}"),
+            name: Some(text.clone()),
+            owner: text.clone(),
+            workspace_path: text.clone(),
+            labels: [(text.clone(), text.clone())].into(),
+            config: json!({ text.clone(): [text.clone(), "\0"] }),
+            ..plain("")
+        };
+        let sandbox = insert(&catalog, new).await;
+        let reason = Change { state_reason: Some(text.clone()), ..Change::default() };
+        let changed = catalog.sandboxes().change(&sandbox.id, 1, reason, None).await.unwrap();
+        assert_eq!(changed.state_reason.as_ref(), Some(&text));
+
+        let found = catalog.sandboxes().find(&text, &sandbox.id).await.unwrap();
+        assert_eq!(found, Some(changed.clone()), "{text:?}");
+        let filter = Filter {
+            owner: Some(text.clone()),
+            name_prefix: Some(text.clone()),
+            labels: changed.labels.clone(),
+            ..Filter::default()
+        };
+        assert_eq!(catalog.sandboxes().list(&filter).await.unwrap(), (vec![changed], 1), "{text:?}");
+    }
+    let (_, total) = catalog.sandboxes().list(&Filter::default()).await.unwrap();
+    assert_eq!(total, HOSTILE.len() as u64);
+}
+
+pub(crate) async fn a_megabyte_of_text_is_kept(place: Place) {
+    let catalog = place.open().await;
+    let long = "é".repeat(1 << 19);
+    let new = NewSandbox {
+        name: Some(long.clone()),
+        labels: [("long".to_owned(), long.clone())].into(),
+        config: json!({ "long": long }),
+        ..plain("sbx-1")
+    };
+    let sandbox = insert(&catalog, new).await;
+    let (name_prefix, labels) = (Some(long.clone()), sandbox.labels.clone());
+    let filter = Filter { name_prefix, labels, ..Filter::default() };
+    assert_eq!(catalog.sandboxes().list(&filter).await.unwrap(), (vec![sandbox], 1));
+
+    let command = NewCommand {
+        id: "cmd-1".to_owned(),
+        sandbox_id: "sbx-1".to_owned(),
+        command: long.clone(),
+        cwd: None,
+        started_at: 1,
+    };
+    catalog.commands().insert(&command).await.unwrap();
+    assert_eq!(catalog.commands().get("cmd-1").await.unwrap().unwrap().command, long);
+}
+
+pub(crate) async fn nul_is_refused_with_the_name_of_the_field(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    let sandboxes = catalog.sandboxes();
+    let bad = || "a\0b".to_owned();
+    let reason = Change { state_reason: Some(bad()), ..Change::default() };
+    let labels = [("team".to_owned(), bad())].into();
+    let claim = NewClaim {
+        key: bad(),
+        owner: "alice".to_owned(),
+        request_hash: String::new(),
+        sandbox_id: "sbx-1".to_owned(),
+    };
+    let filter = Filter { name_prefix: Some(bad()), ..Filter::default() };
+    let refused = [
+        ("name", sandboxes.insert(&NewSandbox { name: Some(bad()), ..plain("sbx-2") }, None).await.err()),
+        ("owner", sandboxes.insert(&NewSandbox { owner: bad(), ..plain("sbx-2") }, None).await.err()),
+        ("label", sandboxes.insert(&NewSandbox { labels, ..plain("sbx-2") }, None).await.err()),
+        ("state_reason", sandboxes.change("sbx-1", 1, reason, None).await.err()),
+        ("id", sandboxes.get(&bad()).await.err()),
+        ("owner", sandboxes.find(&bad(), "sbx-1").await.err()),
+        ("id", sandboxes.delete(&bad(), None).await.err()),
+        ("name_prefix", sandboxes.list(&filter).await.err()),
+        ("hash", catalog.api_keys().find_by_hash(&bad()).await.err()),
+        ("id", catalog.commands().get(&bad()).await.err()),
+        ("key", catalog.idempotency().claim(&claim).await.err()),
+    ];
+    for (expected, error) in refused {
+        assert!(
+            matches!(error, Some(CatalogError::Nul { field }) if field == expected),
+            "{expected}: {error:?}"
+        );
+    }
+    assert_eq!(sandboxes.get("sbx-2").await.unwrap(), None);
+    assert_eq!(sandboxes.get("sbx-1").await.unwrap().unwrap().version, 1);
+}

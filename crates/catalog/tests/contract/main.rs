@@ -1,0 +1,82 @@
+//! What the catalog promises, on both databases: every case of `cases` runs on each.
+
+mod cases;
+mod place;
+mod postgres;
+mod sqlite_only;
+
+use place::Place;
+use postgres::Postgres;
+
+/// SQLite gets a test per case. PostgreSQL gets one for all of them, because a server takes seconds to make and
+/// a runner may give every test a process of its own; each case still has its own database.
+macro_rules! contract {
+    ($($module:ident: $($case:ident)*;)*) => {
+        mod sqlite {
+            $($(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $case() {
+                    crate::cases::$module::$case(crate::Place::sqlite()).await;
+                }
+            )*)*
+        }
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn postgresql_keeps_the_contract_too() {
+            let Some(server) = Postgres::start() else { return };
+            let mut broken = Vec::new();
+            $($(
+                let place = Place::postgres(&server).await;
+                if tokio::spawn(cases::$module::$case(place)).await.is_err() {
+                    broken.push(stringify!($case));
+                }
+            )*)*
+            assert_eq!(broken, [""; 0], "cases that fail on PostgreSQL");
+        }
+    };
+}
+
+contract! {
+    sandboxes:
+        what_is_inserted_is_read_back
+        an_id_is_given_once
+        another_owners_sandbox_is_as_good_as_none
+        pages_hold_every_sandbox_once_newest_first
+        filters_narrow_lists
+        a_name_prefix_is_taken_literally
+        labels_narrow_lists_and_all_must_fit
+        the_expired_are_found
+        a_deleted_sandbox_is_gone_with_its_commands;
+    changes:
+        allowed_transitions_are_made_and_the_others_refused
+        a_change_keeps_what_it_does_not_name
+        of_two_changers_of_one_version_one_wins
+        a_change_of_nothing_that_exists_is_not_found
+        a_change_and_its_event_are_written_together
+        a_change_is_undone_when_its_event_cannot_be_written;
+    events:
+        events_are_read_in_order_from_anywhere
+        a_reader_that_follows_many_writers_misses_nothing;
+    keys:
+        a_key_is_found_by_its_hash_until_it_is_revoked
+        keys_are_listed_by_owner
+        a_hash_is_kept_once_and_must_look_like_one;
+    commands:
+        a_command_runs_and_ends_once
+        a_command_needs_its_sandbox
+        the_newest_commands_are_listed_first;
+    idempotency:
+        the_first_claim_wins_and_the_next_get_its_sandbox
+        of_many_claims_at_once_one_is_the_first
+        another_request_under_the_same_key_is_refused;
+    text:
+        hostile_text_is_kept_as_it_is
+        a_megabyte_of_text_is_kept
+        nul_is_refused_with_the_name_of_the_field;
+    schema:
+        what_was_written_is_there_after_reopening
+        a_schema_is_made_once_by_however_many_open_it
+        a_newer_schema_is_refused
+        damaged_rows_are_errors_and_not_guesses
+        twenty_tasks_write_at_once;
+}
