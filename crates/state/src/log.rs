@@ -218,8 +218,9 @@ impl Inner {
         }
         if state.is_some_and(|state| state.pack == pack && state.end == start) {
             let file = self.log_file(pack)?;
-            let voided = file.write_all_at(&[0; HEADER], start).and_then(|()| file.sync_data());
-            self.log.believe(voided).at("write", &self.packs.path(pack))?;
+            // Without room for this there was none for what is to be taken back.
+            file.write_all_at(&[0; HEADER], start).at("write", &self.packs.path(pack))?;
+            self.log.believe(file.sync_data()).at("sync", &self.packs.path(pack))?;
         }
         Ok(())
     }
