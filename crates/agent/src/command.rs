@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use workspace_agent_protocol::output::{End, Stream as From, Writer};
+use workspace_agent_protocol::output::{End, Stream as Source, Writer};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
 use crate::guest::{Guest, Order};
@@ -169,7 +169,7 @@ struct Told {
 
 /// What happened.
 enum Event {
-    Output(From, io::Result<usize>),
+    Output(Source, io::Result<usize>),
     Report(io::Result<Report>),
     Order(Order),
     Input(io::Result<usize>),
@@ -212,7 +212,7 @@ impl Running {
         while !self.is_over() {
             match self.next(&mut out, &mut err).await {
                 Event::Output(stream, read) => {
-                    let data = if stream == From::Stdout { &out } else { &err };
+                    let data = if stream == Source::Stdout { &out } else { &err };
                     self.took(stream, read.ok().map(|read| &data[..read]));
                 }
                 Event::Report(report) => self.reported(report.ok()),
@@ -231,22 +231,32 @@ impl Running {
     }
 
     async fn next(&mut self, out: &mut [u8], err: &mut [u8]) -> Event {
-        let quiet = self.end.as_ref().filter(|end| !end.done).map(|end| end.quiet.min(end.latest));
+        let untold = self.end.as_ref().filter(|end| !end.done);
+        let (quiet, latest) = (untold.map(|end| end.quiet), untold.map(|end| end.latest));
+        let (stdout, stderr) = (&mut self.stdout, &mut self.stderr);
+        let output = async {
+            // By chance, so that neither keeps the other waiting.
+            tokio::select! {
+                read = read(stdout, out) => Event::Output(Source::Stdout, read),
+                read = read(stderr, err) => Event::Output(Source::Stderr, read),
+            }
+        };
         tokio::select! {
-            // What it printed comes before how it ended.
+            // A program that prints without end must not keep anything else from happening; only silence is what
+            // is left when there is no output.
             biased;
-            read = read(&mut self.stdout, out) => Event::Output(From::Stdout, read),
-            read = read(&mut self.stderr, err) => Event::Output(From::Stderr, read),
-            report = read_report(&mut self.report) => Event::Report(report),
             Some(order) = self.inbox.recv() => Event::Order(order),
-            written = write(&mut self.stdin, &self.pending) => Event::Input(written),
             () = at(self.deadline) => Event::Deadline,
+            report = read_report(&mut self.report) => Event::Report(report),
+            () = at(latest) => Event::Quiet,
+            written = write(&mut self.stdin, &self.pending) => Event::Input(written),
+            output = output => output,
             () = at(quiet) => Event::Quiet,
         }
     }
 
     /// Keeps what came from a stream; nothing comes from one that is closed.
-    fn took(&mut self, stream: From, read: Option<&[u8]>) {
+    fn took(&mut self, stream: Source, read: Option<&[u8]>) {
         match read {
             Some(data) if !data.is_empty() => {
                 // A full disk leaves a gap that readers are told of; the command goes on.
@@ -257,7 +267,7 @@ impl Running {
                 self.tell_progress();
             }
             _ => {
-                let pipe = if stream == From::Stdout { &mut self.stdout } else { &mut self.stderr };
+                let pipe = if stream == Source::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
                 if self.end.is_some() && self.stdout.is_none() && self.stderr.is_none() {
                     self.tell_end();

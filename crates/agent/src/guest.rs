@@ -35,8 +35,9 @@ struct State {
 /// A command, and how to reach it.
 struct Known {
     progress: CommandProgress,
-    /// What to do with it; closed when it has ended.
     orders: mpsc::Sender<Order>,
+    /// The server knows how it ended. It is kept while something of it runs, which may still be killed.
+    forgotten: bool,
 }
 
 /// What the server wants of a running command.
@@ -76,7 +77,7 @@ impl Guest {
             return false;
         }
         let progress = CommandProgress { command_id: id.to_owned(), ..CommandProgress::default() };
-        state.commands.insert(id.to_owned(), Known { progress, orders });
+        state.commands.insert(id.to_owned(), Known { progress, orders, forgotten: false });
         true
     }
 
@@ -89,7 +90,12 @@ impl Guest {
     pub(crate) fn ended(&self, pid: Pid) -> Option<mpsc::Sender<Order>> {
         let mut state = self.state();
         let id = state.supervisors.remove(&pid)?;
-        state.commands.get(&id).map(|known| known.orders.clone())
+        let known = state.commands.get(&id)?;
+        let (orders, forgotten) = (known.orders.clone(), known.forgotten);
+        if forgotten {
+            state.commands.remove(&id);
+        }
+        Some(orders)
     }
 
     /// The supervisors that run.
@@ -101,7 +107,7 @@ impl Guest {
     pub(crate) fn set_progress(&self, progress: CommandProgress) {
         let mut state = self.state();
         let id = progress.command_id.clone();
-        if let Some(known) = state.commands.get_mut(&id) {
+        if let Some(known) = state.commands.get_mut(&id).filter(|known| !known.forgotten) {
             known.progress = progress;
             state.changed.insert(id);
             self.shared.news.notify_one();
@@ -111,8 +117,12 @@ impl Guest {
     /// The server knows how it ended, or that it never began.
     pub(crate) fn forget(&self, id: &str) {
         let mut state = self.state();
-        state.commands.remove(id);
         state.changed.remove(id);
+        let runs = state.supervisors.values().any(|running| running == id);
+        match state.commands.get_mut(id) {
+            Some(known) if runs => known.forgotten = true,
+            _ => drop(state.commands.remove(id)),
+        }
     }
 
     /// Passes an order on; false if no such command runs.
@@ -125,7 +135,8 @@ impl Guest {
     pub(crate) fn all_progress(&self) -> Vec<CommandProgress> {
         let mut state = self.state();
         state.changed.clear();
-        state.commands.values().map(|known| known.progress.clone()).collect()
+        let untold = state.commands.values().filter(|known| !known.forgotten);
+        untold.map(|known| known.progress.clone()).collect()
     }
 
     /// Waits until commands came further; how far.

@@ -136,8 +136,14 @@ pub(crate) fn run() -> Result<Held> {
 
 /// Says what to do where namespaces cannot be made at all.
 pub(crate) fn no_namespaces(error: HostError) -> HostError {
+    use rustix::io::Errno;
+    let refused = [Errno::PERM, Errno::NOSPC, Errno::INVAL, Errno::NOSYS, Errno::USERS];
     match error {
-        HostError::System { source, .. } => HostError::NoUserNamespaces { source },
+        HostError::System { source, .. }
+            if refused.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())) =>
+        {
+            HostError::NoUserNamespaces { source }
+        }
         other => other,
     }
 }

@@ -31,6 +31,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         much_output_comes_whole_and_little_of_it_is_kept,
         many_short_commands_leave_nothing_open,
         an_id_that_is_taken_or_leads_elsewhere_is_refused,
+        a_flood_of_output_holds_nothing_else_up,
+        what_was_forgotten_and_runs_on_can_still_be_killed,
         a_terminal_is_one,
         a_terminal_survives_the_server_and_can_be_killed,
     ]
@@ -326,4 +328,39 @@ fn a_terminal_survives_the_server_and_can_be_killed() {
     assert_shows(&bench, &id, "back: 9\r\n");
     bench.kill_terminal(&id);
     assert_eq!(bench.wait(&id).exit_code, 137);
+}
+
+fn a_flood_of_output_holds_nothing_else_up() {
+    let bench = start();
+    let mut request = command("yes & yes error >&2 & wait");
+    request.timeout_ms = 300;
+    request.keep_output = 1 << 20;
+    let ended = bench.run(request);
+    assert!(ended.timed_out);
+    assert!(!ended.of(Stream::Stdout).is_empty() && !ended.of(Stream::Stderr).is_empty());
+    // Left behind by a command that ended: its end is told all the same, and it can be killed.
+    let mut request = command("yes & exit 4");
+    request.keep_output = 1 << 20;
+    let id = bench.begin(request);
+    assert_eq!(bench.wait_for_end(&id), 4);
+    bench.kill(&id, 9);
+    assert_soon("it floods on", || bench.children() == 0);
+}
+
+fn what_was_forgotten_and_runs_on_can_still_be_killed() {
+    let bench = start();
+    let before = bench.descriptors();
+    let ended = bench.run(command("sleep 1000 & echo started"));
+    bench.forget(&ended.id);
+    bench.run(command("true"));
+    assert!(bench.children() > 0);
+    bench.kill(&ended.id, 9);
+    assert_soon("it runs on", || bench.children() == 0);
+    for _ in 0..20 {
+        // The end of a command and that it is forgotten cross each other.
+        let ended = bench.run(command("true"));
+        bench.forget(&ended.id);
+    }
+    // The one that was run in between is known still, as the server has not said otherwise.
+    assert_soon("descriptors are left", || bench.descriptors() <= before);
 }

@@ -250,6 +250,14 @@ impl Bench {
         Ended { id: id.to_owned(), exit_code, timed_out, failed, items }
     }
 
+    /// How a command ended whose output is no matter.
+    #[track_caller]
+    pub(crate) fn wait_for_end(&self, id: &str) -> i32 {
+        self.service.wait("the command never ended", |heard| {
+            heard.progress.get(id).and_then(|progress| progress.end.as_ref()).map(|end| end.exit_code)
+        })
+    }
+
     fn items(&self, id: &str) -> Vec<Item> {
         let directory = File::open(self.home.path().join("output")).unwrap();
         let mut reader = Reader::open(OwnedFd::from(directory), id, 0).unwrap();
