@@ -14,7 +14,7 @@ mod tree;
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -51,11 +51,11 @@ impl Arguments {
 
 fn descriptor(value: &str) -> Option<OwnedFd> {
     let number: RawFd = value.parse().ok().filter(|number| *number > 2)?;
+    // What this program starts must not have it. A number nobody opened is refused here, before it is owned.
+    // SAFETY: it is borrowed for this call only.
+    rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, rustix::io::FdFlags::CLOEXEC).ok()?;
     // SAFETY: whoever started this program left the descriptor to it, and nobody else here knows of it.
-    let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    // What this program starts must not have it.
-    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok()?;
-    Some(fd)
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 fn main() -> ExitCode {

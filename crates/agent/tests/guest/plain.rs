@@ -66,16 +66,18 @@ fn start_agent(home: &Path, token: &[u8]) -> Box<dyn Guest + Send> {
     let (token_fd, output_fd) = (reader.as_raw_fd(), output.as_raw_fd());
     let mut command = Command::new(env!("CARGO_BIN_EXE_workspace-agent"));
     command
-        .args(["--sandbox", SANDBOX, "--token-fd", "10", "--output-fd", "11", "--socket"])
+        .args(["--sandbox", SANDBOX, "--socket"])
         .arg(home.join("sockets/agent.sock"))
+        .args(["--token-fd", &token_fd.to_string(), "--output-fd", &output_fd.to_string()])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .stdin(Stdio::null());
-    // SAFETY: between fork and exec only descriptors are copied.
+    // They keep their numbers: one copied onto itself would still close on exec.
+    // SAFETY: between fork and exec only flags of descriptors change.
     unsafe {
         command.pre_exec(move || {
-            for (from, to) in [(token_fd, 10), (output_fd, 11)] {
-                if libc::dup2(from, to) < 0 {
+            for fd in [token_fd, output_fd] {
+                if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }
             }
