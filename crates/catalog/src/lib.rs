@@ -17,7 +17,7 @@
 //! let catalog = Catalog::open("sqlite:///var/lib/workspace/catalog.db").await?;
 //! if let Some(sandbox) = catalog.sandboxes().find("alice", "sbx-1").await? {
 //!     let change = Change { state: Some(State::Stopping), ..Change::default() };
-//!     catalog.sandboxes().change(&sandbox.id, sandbox.version, change, None).await?;
+//!     catalog.sandboxes().change(&sandbox.id, sandbox.version, change, &[]).await?;
 //! }
 //! # Ok(())
 //! # }
@@ -42,6 +42,6 @@ pub use catalog::{Catalog, sqlite_url};
 pub use command::{Command, CommandState, Commands, End, NewCommand};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
-pub use idempotency::{Claim, Idempotency, NewClaim};
-pub use sandbox::{Change, Filter, LIMIT_MAX, NewSandbox, Sandbox, Sandboxes};
+pub use idempotency::{Idempotency, NewClaim};
+pub use sandbox::{Change, Filter, Inserted, LIMIT_MAX, NewSandbox, Sandbox, Sandboxes};
 pub use state::State;

@@ -12,6 +12,7 @@ use crate::catalog::Catalog;
 use crate::clock::now;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
+use crate::idempotency::{self, Claim, NewClaim};
 use crate::row::Row;
 use crate::state::State;
 use crate::statement::Statement;
@@ -86,6 +87,18 @@ pub struct Sandbox {
     pub version: i64,
 }
 
+/// What came of a request that may come again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inserted {
+    /// It came for the first time.
+    New(Box<Sandbox>),
+    /// It came before.
+    Repeated {
+        /// The sandbox that it made then, which may be gone.
+        sandbox_id: String,
+    },
+}
+
 /// What is to change; what is `None` stays.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
@@ -103,6 +116,8 @@ pub struct Change {
     pub config: Option<Value>,
     /// When it ends by itself.
     pub expires_at: Option<i64>,
+    /// All of its labels.
+    pub labels: Option<BTreeMap<String, String>>,
 }
 
 macro_rules! select {
@@ -123,16 +138,31 @@ pub struct Sandboxes<'c> {
 }
 
 impl Sandboxes<'_> {
-    /// Writes down a sandbox, and the event in the same transaction.
-    pub async fn insert(&self, new: &NewSandbox, event: Option<&NewEvent>) -> Result<Sandbox> {
-        let sandbox = new.as_sandbox();
+    /// Writes down a sandbox, and the events in the same transaction.
+    pub async fn insert(&self, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
         let mut transaction = self.catalog.begin().await?;
-        let inserted = insert(&mut transaction, &sandbox).await;
-        inserted.map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
-        insert_labels(&mut transaction, &sandbox).await?;
-        record(&mut transaction, &sandbox.id, event).await?;
+        let sandbox = insert_all(&mut transaction, new, events).await?;
         transaction.commit().await?;
         Ok(sandbox)
+    }
+
+    /// The same for a request that may come again: the claim is made in the same transaction, and a repeated one
+    /// writes nothing.
+    pub async fn insert_once(
+        &self,
+        new: &NewSandbox,
+        claim: &NewClaim,
+        events: &[NewEvent],
+    ) -> Result<Inserted> {
+        let mut transaction = self.catalog.begin().await?;
+        match idempotency::claim(&mut transaction, claim, &new.id).await? {
+            Claim::Repeated { sandbox_id } => Ok(Inserted::Repeated { sandbox_id }),
+            Claim::First => {
+                let sandbox = insert_all(&mut transaction, new, events).await?;
+                transaction.commit().await?;
+                Ok(Inserted::New(Box::new(sandbox)))
+            }
+        }
     }
 
     /// The sandbox of that id, whoever's it is.
@@ -156,13 +186,19 @@ impl Sandboxes<'_> {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total))
     }
 
+    /// All of them, oldest first.
+    pub async fn all(&self) -> Result<Vec<Sandbox>> {
+        let select = Statement::new(select!("ORDER BY created_at, id"));
+        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+    }
+
     /// Those whose time is up at `now`, the longest first.
     pub async fn expired(&self, now: i64) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE expires_at <= $1 ORDER BY expires_at, id"));
         select.number(now).all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Changes the sandbox that was read at version `expected`, and writes the event in the same transaction.
+    /// Changes the sandbox that was read at version `expected`, and writes the events in the same transaction.
     ///
     /// Of two who know the same version one wins; the other gets [`CatalogError::Conflict`] and reads again.
     pub async fn change(
@@ -170,27 +206,33 @@ impl Sandboxes<'_> {
         id: &str,
         expected: i64,
         change: Change,
-        event: Option<&NewEvent>,
+        events: &[NewEvent],
     ) -> Result<Sandbox> {
         let mut transaction = self.catalog.begin().await?;
         let found = get(&mut transaction, id).await?;
         let found = found.ok_or_else(|| CatalogError::NotFound { what: "sandbox", id: id.to_owned() })?;
+        let relabelled = change.labels.is_some();
         let changed = found.changed(expected, change)?;
         update(&mut transaction, &changed, expected).await?;
-        record(&mut transaction, id, event).await?;
+        if relabelled {
+            let delete = Statement::new("DELETE FROM sandbox_labels WHERE sandbox_id = $1");
+            delete.text("id", id).run(&mut transaction).await?;
+            insert_labels(&mut transaction, &changed).await?;
+        }
+        record(&mut transaction, id, events).await?;
         transaction.commit().await?;
         Ok(changed)
     }
 
-    /// Forgets a sandbox with its labels and commands, and writes the event in the same transaction. False, and
+    /// Forgets a sandbox with its labels and commands, and writes the events in the same transaction. False, and
     /// no event, when there is none.
-    pub async fn delete(&self, id: &str, event: Option<&NewEvent>) -> Result<bool> {
+    pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.catalog.begin().await?;
         let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1");
         if delete.text("id", id).run(&mut transaction).await? == 0 {
             return Ok(false);
         }
-        record(&mut transaction, id, event).await?;
+        record(&mut transaction, id, events).await?;
         transaction.commit().await?;
         Ok(true)
     }
@@ -237,6 +279,7 @@ impl Sandbox {
             workspace_path: change.workspace_path.unwrap_or(self.workspace_path),
             token_hash: change.token_hash.unwrap_or(self.token_hash),
             config: change.config.unwrap_or(self.config),
+            labels: change.labels.unwrap_or(self.labels),
             expires_at: change.expires_at.unwrap_or(self.expires_at),
             updated_at: now(),
             version: expected + 1,
@@ -248,6 +291,14 @@ impl Sandbox {
 async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Sandbox>> {
     let select = Statement::new(select!("WHERE id = $1"));
     select.text("id", id).optional(on).await?.map(read).transpose()
+}
+
+async fn insert_all(on: &mut AnyConnection, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
+    let sandbox = new.as_sandbox();
+    insert(on, &sandbox).await.map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
+    insert_labels(on, &sandbox).await?;
+    record(on, &sandbox.id, events).await?;
+    Ok(sandbox)
 }
 
 async fn insert(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {
@@ -290,9 +341,11 @@ async fn insert_labels(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> 
 /// The version is asked for once more: PostgreSQL lets another change come in between reading and writing.
 async fn update(on: &mut AnyConnection, sandbox: &Sandbox, expected: i64) -> Result<()> {
     let (process, config) = (sandbox.process.as_ref().map(Value::to_string), sandbox.config.to_string());
+    let labels = labels_text(sandbox);
     let update = Statement::new(
         "UPDATE sandboxes SET state = $1, state_reason = $2, process = $3, workspace_path = $4, token_hash = $5,
-         config = $6, expires_at = $7, updated_at = $8, version = $9 WHERE id = $10 AND version = $11",
+         config = $6, labels = $7, expires_at = $8, updated_at = $9, version = $10
+         WHERE id = $11 AND version = $12",
     );
     let update = update
         .text("state", sandbox.state.as_str())
@@ -301,6 +354,7 @@ async fn update(on: &mut AnyConnection, sandbox: &Sandbox, expected: i64) -> Res
         .text("workspace_path", &sandbox.workspace_path)
         .text("token_hash", &sandbox.token_hash)
         .text("config", &config)
+        .text("labels", &labels)
         .number(sandbox.expires_at)
         .number(sandbox.updated_at)
         .number(sandbox.version)
@@ -312,8 +366,8 @@ async fn update(on: &mut AnyConnection, sandbox: &Sandbox, expected: i64) -> Res
     }
 }
 
-async fn record(on: &mut AnyConnection, id: &str, event: Option<&NewEvent>) -> Result<()> {
-    if let Some(event) = event {
+async fn record(on: &mut AnyConnection, id: &str, events: &[NewEvent]) -> Result<()> {
+    for event in events {
         event::record(on, Some(id), event).await?;
     }
     Ok(())

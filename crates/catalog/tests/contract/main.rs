@@ -66,9 +66,11 @@ contract! {
         a_command_needs_its_sandbox
         the_newest_commands_are_listed_first;
     idempotency:
-        the_first_claim_wins_and_the_next_get_its_sandbox
-        of_many_claims_at_once_one_is_the_first
-        another_request_under_the_same_key_is_refused;
+        the_first_request_wins_and_the_next_get_its_sandbox
+        of_many_requests_at_once_one_is_the_first
+        another_request_under_the_same_key_is_refused
+        a_request_that_came_to_nothing_may_come_again
+        old_requests_are_forgotten;
     text:
         hostile_text_is_kept_as_it_is
         a_megabyte_of_text_is_kept

@@ -1,5 +1,5 @@
 use serde_json::json;
-use workspace_catalog::{CatalogError, Change, EventKind, State};
+use workspace_catalog::{CatalogError, Change, EventKind, Filter, State};
 
 use super::{event, insert, plain, to};
 use crate::place::Place;
@@ -22,9 +22,9 @@ pub(crate) async fn allowed_transitions_are_made_and_the_others_refused(place: P
             let id = format!("sbx-{from}-{next}");
             let mut sandbox = insert(&catalog, plain(&id)).await;
             for &step in way(from) {
-                sandbox = catalog.sandboxes().change(&id, sandbox.version, to(step), None).await.unwrap();
+                sandbox = catalog.sandboxes().change(&id, sandbox.version, to(step), &[]).await.unwrap();
             }
-            let changed = catalog.sandboxes().change(&id, sandbox.version, to(next), None).await;
+            let changed = catalog.sandboxes().change(&id, sandbox.version, to(next), &[]).await;
             let stored = catalog.sandboxes().get(&id).await.unwrap().unwrap();
             if from.may_become(next) {
                 assert_eq!(stored, changed.unwrap());
@@ -49,19 +49,23 @@ pub(crate) async fn a_change_keeps_what_it_does_not_name(place: Place) {
         token_hash: Some("u".repeat(64)),
         config: Some(json!({ "cpu": "2" })),
         expires_at: Some(9_000),
+        labels: Some([("team".to_owned(), "red".to_owned())].into()),
     };
-    let changed = catalog.sandboxes().change("sbx-1", 1, all.clone(), None).await.unwrap();
-    assert_eq!((changed.state_reason.clone(), changed.process.clone()), (all.state_reason, all.process));
+    let changed = catalog.sandboxes().change("sbx-1", 1, all.clone(), &[]).await.unwrap();
+    assert_eq!((&changed.state_reason, &changed.process), (&all.state_reason, &all.process));
     assert_eq!((&changed.workspace_path, &changed.token_hash), (&"/elsewhere".to_owned(), &"u".repeat(64)));
     assert_eq!((changed.config.clone(), changed.expires_at), (json!({ "cpu": "2" }), 9_000));
+    assert_eq!(Some(&changed.labels), all.labels.as_ref());
+    let red = Filter { labels: changed.labels.clone(), ..Filter::default() };
+    assert_eq!(catalog.sandboxes().list(&red).await.unwrap().1, 1);
     assert!(changed.updated_at > created.updated_at);
 
-    let same = catalog.sandboxes().change("sbx-1", 2, Change::default(), None).await.unwrap();
+    let same = catalog.sandboxes().change("sbx-1", 2, Change::default(), &[]).await.unwrap();
     let (version, updated_at) = (3, same.updated_at);
     assert_eq!(same, workspace_catalog::Sandbox { version, updated_at, ..changed });
 
     // The reason was the old state's.
-    let running = catalog.sandboxes().change("sbx-1", 3, to(State::Running), None).await.unwrap();
+    let running = catalog.sandboxes().change("sbx-1", 3, to(State::Running), &[]).await.unwrap();
     assert_eq!(running.state_reason, None);
     assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), Some(running));
 }
@@ -74,7 +78,9 @@ pub(crate) async fn of_two_changers_of_one_version_one_wins(place: Place) {
         let change = |state| {
             let (catalog, id) = (catalog.clone(), id.clone());
             let told = event(EventKind::SandboxRunning);
-            tokio::spawn(async move { catalog.sandboxes().change(&id, 1, to(state), Some(&told)).await })
+            tokio::spawn(async move {
+                catalog.sandboxes().change(&id, 1, to(state), std::slice::from_ref(&told)).await
+            })
         };
         let (one, other) = (change(State::Running), change(State::Stopping));
         let (one, other) = (one.await.unwrap(), other.await.unwrap());
@@ -88,7 +94,7 @@ pub(crate) async fn of_two_changers_of_one_version_one_wins(place: Place) {
 
 pub(crate) async fn a_change_of_nothing_that_exists_is_not_found(place: Place) {
     let catalog = place.open().await;
-    let error = catalog.sandboxes().change("sbx-1", 1, to(State::Running), None).await.unwrap_err();
+    let error = catalog.sandboxes().change("sbx-1", 1, to(State::Running), &[]).await.unwrap_err();
     assert_eq!(error.to_string(), "there is no sandbox `sbx-1`");
 }
 
@@ -96,10 +102,14 @@ pub(crate) async fn a_change_and_its_event_are_written_together(place: Place) {
     let catalog = place.open().await;
     insert(&catalog, plain("sbx-1")).await;
     let told = event(EventKind::SandboxRunning);
-    catalog.sandboxes().change("sbx-1", 1, to(State::Running), Some(&told)).await.unwrap();
+    catalog.sandboxes().change("sbx-1", 1, to(State::Running), std::slice::from_ref(&told)).await.unwrap();
     // A refused change tells of nothing.
-    catalog.sandboxes().change("sbx-1", 1, to(State::Error), Some(&told)).await.unwrap_err();
-    catalog.sandboxes().change("sbx-1", 2, to(State::Starting), Some(&told)).await.unwrap_err();
+    catalog.sandboxes().change("sbx-1", 1, to(State::Error), std::slice::from_ref(&told)).await.unwrap_err();
+    catalog
+        .sandboxes()
+        .change("sbx-1", 2, to(State::Starting), std::slice::from_ref(&told))
+        .await
+        .unwrap_err();
     let events = catalog.events().after(0, 10).await.unwrap();
     assert_eq!(events.len(), 1);
     assert_eq!((events[0].kind, &events[0].data), (told.kind, &told.data));
@@ -113,9 +123,9 @@ pub(crate) async fn a_change_is_undone_when_its_event_cannot_be_written(place: P
     let told = event(EventKind::SandboxRunning);
     let sandboxes = catalog.sandboxes();
     for error in [
-        sandboxes.change("sbx-1", 1, to(State::Running), Some(&told)).await.unwrap_err(),
-        sandboxes.insert(&plain("sbx-2"), Some(&told)).await.unwrap_err(),
-        sandboxes.delete("sbx-1", Some(&told)).await.unwrap_err(),
+        sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&told)).await.unwrap_err(),
+        sandboxes.insert(&plain("sbx-2"), std::slice::from_ref(&told)).await.unwrap_err(),
+        sandboxes.delete("sbx-1", std::slice::from_ref(&told)).await.unwrap_err(),
     ] {
         assert!(matches!(error, CatalogError::Database { .. }), "{error}");
     }
@@ -123,7 +133,7 @@ pub(crate) async fn a_change_is_undone_when_its_event_cannot_be_written(place: P
     assert_eq!(sandboxes.get("sbx-2").await.unwrap(), None);
 
     place.tamper("ALTER TABLE events_elsewhere RENAME TO events").await;
-    sandboxes.change("sbx-1", 1, to(State::Running), Some(&told)).await.unwrap();
+    sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&told)).await.unwrap();
     // The numbers of what was undone were given again.
     assert_eq!(catalog.events().after(0, 10).await.unwrap()[0].sequence, 1);
 }

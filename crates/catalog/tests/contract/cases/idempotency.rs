@@ -1,57 +1,76 @@
-use workspace_catalog::{Claim, NewClaim};
+use workspace_catalog::{Catalog, Inserted, NewClaim, Result};
 
+use super::plain;
 use crate::place::Place;
 
-fn claim(sandbox_id: &str) -> NewClaim {
-    NewClaim {
-        key: "once".to_owned(),
-        owner: "alice".to_owned(),
-        request_hash: "a".repeat(64),
-        sandbox_id: sandbox_id.to_owned(),
-    }
+fn claim() -> NewClaim {
+    NewClaim { key: "once".to_owned(), owner: "alice".to_owned(), request_hash: "a".repeat(64) }
 }
 
-pub(crate) async fn the_first_claim_wins_and_the_next_get_its_sandbox(place: Place) {
+/// The sandbox that a request made, and whether it did so now.
+async fn ask(catalog: &Catalog, claim: &NewClaim, id: &str) -> Result<(String, bool)> {
+    Ok(match catalog.sandboxes().insert_once(&plain(id), claim, &[]).await? {
+        Inserted::New(sandbox) => (sandbox.id, true),
+        Inserted::Repeated { sandbox_id } => (sandbox_id, false),
+    })
+}
+
+pub(crate) async fn the_first_request_wins_and_the_next_get_its_sandbox(place: Place) {
     let catalog = place.open().await;
-    assert_eq!(catalog.idempotency().claim(&claim("sbx-1")).await.unwrap(), Claim::First);
-    let repeated = Claim::Repeated { sandbox_id: "sbx-1".to_owned() };
-    for sandbox in ["sbx-2", "sbx-1"] {
-        assert_eq!(catalog.idempotency().claim(&claim(sandbox)).await.unwrap(), repeated);
+    assert_eq!(ask(&catalog, &claim(), "sbx-1").await.unwrap(), ("sbx-1".to_owned(), true));
+    for id in ["sbx-2", "sbx-1"] {
+        assert_eq!(ask(&catalog, &claim(), id).await.unwrap(), ("sbx-1".to_owned(), false));
     }
+    assert_eq!(catalog.sandboxes().get("sbx-2").await.unwrap(), None);
 
     // Another's keys are none of alice's business, nor is another key.
-    let bobs = NewClaim { owner: "bob".to_owned(), ..claim("sbx-3") };
-    assert_eq!(catalog.idempotency().claim(&bobs).await.unwrap(), Claim::First);
-    let another = NewClaim { key: "twice".to_owned(), ..claim("sbx-4") };
-    assert_eq!(catalog.idempotency().claim(&another).await.unwrap(), Claim::First);
+    let bobs = NewClaim { owner: "bob".to_owned(), ..claim() };
+    assert!(ask(&catalog, &bobs, "sbx-3").await.unwrap().1);
+    let another = NewClaim { key: "twice".to_owned(), ..claim() };
+    assert!(ask(&catalog, &another, "sbx-4").await.unwrap().1);
 }
 
-pub(crate) async fn of_many_claims_at_once_one_is_the_first(place: Place) {
+pub(crate) async fn of_many_requests_at_once_one_is_the_first(place: Place) {
     let catalog = place.open().await;
-    let claims = (0..12).map(|n| {
+    let requests = (0..12).map(|n| {
         let catalog = catalog.clone();
-        let sandbox = format!("sbx-{n}");
-        tokio::spawn(async move { (catalog.idempotency().claim(&claim(&sandbox)).await.unwrap(), sandbox) })
+        tokio::spawn(async move { ask(&catalog, &claim(), &format!("sbx-{n}")).await.unwrap() })
     });
-    let mut first = Vec::new();
-    let mut repeated = Vec::new();
-    for task in claims.collect::<Vec<_>>() {
-        match task.await.unwrap() {
-            (Claim::First, sandbox) => first.push(sandbox),
-            (Claim::Repeated { sandbox_id }, _) => repeated.push(sandbox_id),
-        }
+    let mut answers = Vec::new();
+    for task in requests.collect::<Vec<_>>() {
+        answers.push(task.await.unwrap());
     }
-    assert_eq!(first.len(), 1);
-    assert_eq!(repeated, vec![first[0].clone(); 11]);
+    assert_eq!(answers.iter().filter(|(_, new)| *new).count(), 1);
+    assert!(answers.iter().all(|(id, _)| *id == answers[0].0), "{answers:?}");
+    assert_eq!(catalog.sandboxes().all().await.unwrap().len(), 1);
 }
 
 pub(crate) async fn another_request_under_the_same_key_is_refused(place: Place) {
     let catalog = place.open().await;
-    catalog.idempotency().claim(&claim("sbx-1")).await.unwrap();
-    let other = NewClaim { request_hash: "b".repeat(64), ..claim("sbx-2") };
-    let error = catalog.idempotency().claim(&other).await.unwrap_err();
+    ask(&catalog, &claim(), "sbx-1").await.unwrap();
+    let other = NewClaim { request_hash: "b".repeat(64), ..claim() };
+    let error = ask(&catalog, &other, "sbx-2").await.unwrap_err();
     assert_eq!(error.to_string(), "idempotency key `once` was used for another request");
     // What was refused left nothing behind, and nothing open.
-    let repeated = Claim::Repeated { sandbox_id: "sbx-1".to_owned() };
-    assert_eq!(catalog.idempotency().claim(&claim("sbx-3")).await.unwrap(), repeated);
+    assert_eq!(catalog.sandboxes().get("sbx-2").await.unwrap(), None);
+    assert_eq!(ask(&catalog, &claim(), "sbx-3").await.unwrap(), ("sbx-1".to_owned(), false));
+}
+
+pub(crate) async fn a_request_that_came_to_nothing_may_come_again(place: Place) {
+    let catalog = place.open().await;
+    ask(&catalog, &claim(), "sbx-1").await.unwrap();
+    catalog.idempotency().release("sbx-1").await.unwrap();
+    assert!(ask(&catalog, &claim(), "sbx-2").await.unwrap().1);
+    // A claim whose sandbox is not written leaves nothing either.
+    let twice = NewClaim { key: "twice".to_owned(), ..claim() };
+    ask(&catalog, &twice, "sbx-2").await.unwrap_err();
+    assert!(ask(&catalog, &twice, "sbx-3").await.unwrap().1);
+}
+
+pub(crate) async fn old_requests_are_forgotten(place: Place) {
+    let catalog = place.open().await;
+    ask(&catalog, &claim(), "sbx-1").await.unwrap();
+    assert_eq!(catalog.idempotency().forget_before(1_000).await.unwrap(), 0);
+    assert_eq!(catalog.idempotency().forget_before(i64::MAX).await.unwrap(), 1);
+    assert!(ask(&catalog, &claim(), "sbx-2").await.unwrap().1);
 }

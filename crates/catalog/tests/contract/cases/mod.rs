@@ -31,7 +31,7 @@ fn plain(id: &str) -> NewSandbox {
 }
 
 async fn insert(catalog: &Catalog, new: NewSandbox) -> Sandbox {
-    catalog.sandboxes().insert(&new, None).await.unwrap()
+    catalog.sandboxes().insert(&new, &[]).await.unwrap()
 }
 
 fn to(state: State) -> Change {

@@ -13,7 +13,7 @@ pub(crate) async fn what_is_inserted_is_read_back(place: Place) {
         ..plain("sbx-1")
     };
     let created = event(EventKind::SandboxCreated);
-    let sandbox = catalog.sandboxes().insert(&new, Some(&created)).await.unwrap();
+    let sandbox = catalog.sandboxes().insert(&new, std::slice::from_ref(&created)).await.unwrap();
     assert_eq!((sandbox.state, sandbox.version), (State::Starting, 1));
     assert_eq!(sandbox.labels, new.labels);
     assert_eq!(sandbox.config, new.config);
@@ -30,7 +30,7 @@ pub(crate) async fn an_id_is_given_once(place: Place) {
     let first = insert(&catalog, plain("sbx-1")).await;
     let again = NewSandbox { owner: "bob".to_owned(), ..plain("sbx-1") };
     let created = event(EventKind::SandboxCreated);
-    let error = catalog.sandboxes().insert(&again, Some(&created)).await.unwrap_err();
+    let error = catalog.sandboxes().insert(&again, std::slice::from_ref(&created)).await.unwrap_err();
     assert!(matches!(&error, CatalogError::Exists { what: "sandbox", id } if id == "sbx-1"), "{error}");
     assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), Some(first));
     assert_eq!(catalog.events().after(0, 10).await.unwrap(), []);
@@ -88,7 +88,7 @@ pub(crate) async fn filters_narrow_lists(place: Place) {
         insert(&catalog, NewSandbox { owner, name, ..plain(id) }).await;
     }
     insert(&catalog, plain("sbx-5")).await;
-    catalog.sandboxes().change("sbx-2", 1, to(State::Running), None).await.unwrap();
+    catalog.sandboxes().change("sbx-2", 1, to(State::Running), &[]).await.unwrap();
 
     let owner = Some("alice".to_owned());
     let name_prefix = Some("web-".to_owned());
@@ -179,8 +179,8 @@ pub(crate) async fn a_deleted_sandbox_is_gone_with_its_commands(place: Place) {
     catalog.commands().insert(&command).await.unwrap();
 
     let deleted = event(EventKind::SandboxDeleted);
-    assert!(catalog.sandboxes().delete("sbx-1", Some(&deleted)).await.unwrap());
-    assert!(!catalog.sandboxes().delete("sbx-1", Some(&deleted)).await.unwrap());
+    assert!(catalog.sandboxes().delete("sbx-1", std::slice::from_ref(&deleted)).await.unwrap());
+    assert!(!catalog.sandboxes().delete("sbx-1", std::slice::from_ref(&deleted)).await.unwrap());
     assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), None);
     assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), None);
     assert_eq!(catalog.events().after(0, 10).await.unwrap().len(), 1);

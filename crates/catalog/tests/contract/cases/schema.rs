@@ -6,7 +6,7 @@ use crate::place::Place;
 pub(crate) async fn what_was_written_is_there_after_reopening(place: Place) {
     let catalog = place.open().await;
     let created = event(EventKind::SandboxCreated);
-    let sandbox = catalog.sandboxes().insert(&plain("sbx-1"), Some(&created)).await.unwrap();
+    let sandbox = catalog.sandboxes().insert(&plain("sbx-1"), std::slice::from_ref(&created)).await.unwrap();
     catalog.close().await;
 
     let catalog = place.open().await;
@@ -61,9 +61,13 @@ pub(crate) async fn twenty_tasks_write_at_once(place: Place) {
             for step in 0..5 {
                 let id = format!("sbx-{n}-{step}");
                 let told = event(EventKind::SandboxRunning);
-                let sandbox = catalog.sandboxes().insert(&plain(&id), None).await.unwrap();
+                let sandbox = catalog.sandboxes().insert(&plain(&id), &[]).await.unwrap();
                 let change = to(State::Running);
-                catalog.sandboxes().change(&id, sandbox.version, change, Some(&told)).await.unwrap();
+                catalog
+                    .sandboxes()
+                    .change(&id, sandbox.version, change, std::slice::from_ref(&told))
+                    .await
+                    .unwrap();
             }
             if n % 2 == 1 {
                 catalog.close().await;

@@ -29,7 +29,7 @@ pub(crate) async fn hostile_text_is_kept_as_it_is(place: Place) {
         };
         let sandbox = insert(&catalog, new).await;
         let reason = Change { state_reason: Some(text.clone()), ..Change::default() };
-        let changed = catalog.sandboxes().change(&sandbox.id, 1, reason, None).await.unwrap();
+        let changed = catalog.sandboxes().change(&sandbox.id, 1, reason, &[]).await.unwrap();
         assert_eq!(changed.state_reason.as_ref(), Some(&text));
 
         let found = catalog.sandboxes().find(&text, &sandbox.id).await.unwrap();
@@ -78,25 +78,20 @@ pub(crate) async fn nul_is_refused_with_the_name_of_the_field(place: Place) {
     let bad = || "a\0b".to_owned();
     let reason = Change { state_reason: Some(bad()), ..Change::default() };
     let labels = [("team".to_owned(), bad())].into();
-    let claim = NewClaim {
-        key: bad(),
-        owner: "alice".to_owned(),
-        request_hash: String::new(),
-        sandbox_id: "sbx-1".to_owned(),
-    };
+    let claim = NewClaim { key: bad(), owner: "alice".to_owned(), request_hash: String::new() };
     let filter = Filter { name_prefix: Some(bad()), ..Filter::default() };
     let refused = [
-        ("name", sandboxes.insert(&NewSandbox { name: Some(bad()), ..plain("sbx-2") }, None).await.err()),
-        ("owner", sandboxes.insert(&NewSandbox { owner: bad(), ..plain("sbx-2") }, None).await.err()),
-        ("label", sandboxes.insert(&NewSandbox { labels, ..plain("sbx-2") }, None).await.err()),
-        ("state_reason", sandboxes.change("sbx-1", 1, reason, None).await.err()),
+        ("name", sandboxes.insert(&NewSandbox { name: Some(bad()), ..plain("sbx-2") }, &[]).await.err()),
+        ("owner", sandboxes.insert(&NewSandbox { owner: bad(), ..plain("sbx-2") }, &[]).await.err()),
+        ("label", sandboxes.insert(&NewSandbox { labels, ..plain("sbx-2") }, &[]).await.err()),
+        ("state_reason", sandboxes.change("sbx-1", 1, reason, &[]).await.err()),
         ("id", sandboxes.get(&bad()).await.err()),
         ("owner", sandboxes.find(&bad(), "sbx-1").await.err()),
-        ("id", sandboxes.delete(&bad(), None).await.err()),
+        ("id", sandboxes.delete(&bad(), &[]).await.err()),
         ("name_prefix", sandboxes.list(&filter).await.err()),
         ("hash", catalog.api_keys().find_by_hash(&bad()).await.err()),
         ("id", catalog.commands().get(&bad()).await.err()),
-        ("key", catalog.idempotency().claim(&claim).await.err()),
+        ("key", sandboxes.insert_once(&plain("sbx-2"), &claim, &[]).await.err()),
     ];
     for (expected, error) in refused {
         assert!(
