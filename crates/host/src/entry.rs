@@ -4,6 +4,7 @@
 //! program starts itself with a word that says what to do, and what to do it with as JSON on its input.
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use serde::Serialize;
@@ -23,7 +24,7 @@ pub fn entry() -> Option<ExitCode> {
     }
     let answer = match words.next().as_deref() {
         Some("launch") => read().and_then(|order| launch::run(&order)).map(|made| write(&made)),
-        Some("hold") => holder::run().map(|held| write(&held)),
+        Some("hold") => read::<PathBuf>().and_then(|path| holder::run(&path)).map(|held| write(&held)),
         _ => Err(HostError::Helper("unknown task".to_owned())),
     };
     match answer {

@@ -90,6 +90,11 @@ impl Child {
         }
     }
 
+    /// Waits for the child's next step, which it must not end before.
+    pub(crate) fn ready(&mut self) -> Result<()> {
+        if self.wait()? { Ok(()) } else { Err(HostError::Helper("the child ended too early".to_owned())) }
+    }
+
     /// Tells the child that a step is done.
     pub(crate) fn done(&mut self) -> Result<()> {
         self.to.write_all(&[STEP]).doing("tell the child")

@@ -5,18 +5,21 @@
 //! server joins the same holder and finds every mount. The superuser needs none: his namespace is the machine's.
 
 use std::fs;
-use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{Pid, PidfdFlags, getegid, geteuid, pidfd_open, setsid};
+use rustix::process::{getegid, geteuid, setsid};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
+use crate::process::Process;
 use crate::{entry, fork, identity};
+
+/// Where a holder is noted in its directory.
+const NOTE: &str = "holder";
 
 /// Where mounts are made and namespaces begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,50 +27,7 @@ pub enum Holder {
     /// The machine's own namespaces, for the superuser.
     Machine,
     /// Those of this process.
-    Process(Held),
-}
-
-/// A process that holds namespaces. Numbers of processes come again; with the moment it began, it is certain who
-/// is meant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    pid: i32,
-    started: u64,
-}
-
-impl Held {
-    pub(crate) fn of(pid: Pid) -> Result<Self> {
-        let started = start_time(pid).doing("look at the holder")?;
-        Ok(Self { pid: pid.as_raw_nonzero().get(), started })
-    }
-
-    /// Its number, as this process sees it.
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
-
-    /// Ends it, and everything in its namespaces.
-    pub fn kill(&self) {
-        if let Some(fd) = self.open() {
-            // It may have ended meanwhile.
-            let _ = rustix::process::pidfd_send_signal(&fd, rustix::process::Signal::KILL);
-        }
-    }
-
-    /// The process, if it still runs. What it is cannot change as long as this is open.
-    fn open(&self) -> Option<OwnedFd> {
-        let pid = Pid::from_raw(self.pid)?;
-        let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        (start_time(pid).ok() == Some(self.started)).then_some(fd)
-    }
-}
-
-/// When a process began, in ticks since the machine did.
-fn start_time(pid: Pid) -> io::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
-    let started = fields.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
-    started.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    Process(Process),
 }
 
 impl Holder {
@@ -76,22 +36,16 @@ impl Holder {
         if geteuid().is_root() {
             return Ok(Self::Machine);
         }
-        let path = directory.join("holder");
-        let lock = directory.join("holder.lock");
-        let lock = fs::File::create(&lock).doing("make the holder's lock")?;
-        flock(&lock, FlockOperation::LockExclusive).doing("lock the holder")?;
-        if let Some(held) = noted(&path).filter(|held| held.open().is_some()) {
+        if let Some(held) = noted(directory) {
             return Ok(Self::Process(held));
         }
-        let held: Held = entry::ask("hold", &(), |_| {})?;
-        note(&path, &held)?;
-        Ok(Self::Process(held))
+        entry::ask("hold", &directory, |_| {}).map(Self::Process)
     }
 
     /// Takes this process, which has one thread, into the namespaces.
     pub(crate) fn join(&self) -> Result<()> {
         let Self::Process(held) = self else { return Ok(()) };
-        let fd = held.open().ok_or_else(|| HostError::Helper("the holder is gone".to_owned()))?;
+        let fd = held.pidfd().ok_or_else(|| HostError::Helper("the holder is gone".to_owned()))?;
         let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
         move_into_thread_name_spaces(fd.as_fd(), both).doing("join the holder")
     }
@@ -104,34 +58,44 @@ impl Holder {
     }
 }
 
-fn noted(path: &Path) -> Option<Held> {
-    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+/// The holder of a directory, if there is one.
+fn noted(directory: &Path) -> Option<Process> {
+    // A note that nobody understands is as good as none: whoever it meant cannot be joined.
+    let noted = Process::read(&directory.join(NOTE)).ok().flatten();
+    noted.filter(Process::is_running)
 }
 
-fn note(path: &PathBuf, held: &Held) -> Result<()> {
-    let new = path.with_extension("new");
-    let text = serde_json::to_string(held).map_err(|error| HostError::Helper(error.to_string()))?;
-    fs::write(&new, text).and_then(|()| fs::rename(&new, path)).doing("note the holder")
-}
-
-/// Makes a holder; run in a process of its own.
-pub(crate) fn run() -> Result<Held> {
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+/// Finds the holder or makes one; run in a process of its own, so that the lock is kept to the end whatever happens
+/// to the server.
+pub(crate) fn run(directory: &Path) -> Result<Process> {
+    let lock = fs::File::create(directory.join("holder.lock")).doing("make the holder's lock")?;
+    flock(&lock, FlockOperation::LockExclusive).doing("lock the holder")?;
+    if let Some(held) = noted(directory) {
+        return Ok(held);
+    }
     let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-    let mut child = fork::child(namespaces, |parent| match hold(parent) {
+    let mut child = fork::child(namespaces, |parent| match hold(parent, &lock) {
         Ok(never) => match never {},
         Err(error) => error,
     })
     .map_err(no_namespaces)?;
-    let one = |outside| [identity::Range { inside: 0, outside, count: 1 }];
-    let made = identity::map(child.pid, &one(uid), &one(gid))
-        .and_then(|()| child.done())
-        .and_then(|()| child.wait())
-        .and_then(|_| Held::of(child.pid));
+    let made = accompany(&mut child, &directory.join(NOTE));
     if made.is_err() {
         child.kill();
     }
     made
+}
+
+/// What the helper does while the holder gets ready. If it ends before the note is written, so does the holder.
+fn accompany(child: &mut fork::Child, note: &Path) -> Result<Process> {
+    let one = |outside| [identity::Range { inside: 0, outside, count: 1 }];
+    let held = Process::of(child.pid)?;
+    identity::map(child.pid, &one(geteuid().as_raw()), &one(getegid().as_raw()))?;
+    child.done()?;
+    child.ready()?;
+    held.note(note)?;
+    child.done()?;
+    Ok(held)
 }
 
 /// Says what to do where namespaces cannot be made at all.
@@ -148,7 +112,9 @@ pub(crate) fn no_namespaces(error: HostError) -> HostError {
     }
 }
 
-fn hold(parent: &mut fork::Parent) -> Result<std::convert::Infallible> {
+fn hold(parent: &mut fork::Parent, lock: &fs::File) -> Result<std::convert::Infallible> {
+    // SAFETY: this process's copy, which nothing uses; left open it would keep the lock for good.
+    unsafe { libc::close(lock.as_raw_fd()) };
     parent.wait()?;
     // What happens on the machine is seen here; what happens here is not seen there.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
@@ -157,6 +123,7 @@ fn hold(parent: &mut fork::Parent) -> Result<std::convert::Infallible> {
     setsid().doing("begin a session")?;
     let_go_of_output()?;
     parent.done()?;
+    parent.wait()?;
     loop {
         // SAFETY: waits for a signal; those that end the process do.
         unsafe { libc::pause() };

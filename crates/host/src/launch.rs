@@ -21,9 +21,10 @@ use serde::{Deserialize, Serialize};
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::{self, Child, Parent};
-use crate::holder::{Held, Holder, no_namespaces};
+use crate::holder::{Holder, no_namespaces};
 use crate::identity::{self, Range};
 use crate::mounts::{self, Access};
+use crate::process::Process;
 use crate::root::Root;
 use crate::seccomp::Filters;
 
@@ -69,6 +70,9 @@ pub struct Launch<'a> {
     pub output: &'a Path,
     /// Gets what the agent says. Not seen inside.
     pub log: &'a Path,
+    /// Gets the sandbox's process, before anything of the user's runs: whoever ends at whatever moment, what runs
+    /// is found again by [`Process::read`].
+    pub note: &'a Path,
     /// With which the agent says for whom it speaks.
     pub token: &'a [u8],
 }
@@ -80,16 +84,19 @@ pub(crate) struct Order {
     id: String,
     workspace: PathBuf,
     sockets: PathBuf,
+    note: PathBuf,
 }
 
 /// Starts a sandbox; its first process.
-pub fn launch(launch: &Launch<'_>) -> Result<Held> {
+pub fn launch(launch: &Launch<'_>) -> Result<Process> {
     let order = Order {
         holder: launch.holder.clone(),
         id: launch.id.to_owned(),
         workspace: launch.workspace.to_owned(),
         sockets: launch.sockets.to_owned(),
+        note: launch.note.to_owned(),
     };
+    forget_former(launch.note)?;
     if *launch.holder == Holder::Machine {
         // Elsewhere the user inside is whoever runs this.
         let user = Some(USERS_OUTSIDE + USER);
@@ -110,10 +117,39 @@ pub fn launch(launch: &Launch<'_>) -> Result<Held> {
         (output.as_raw_fd(), OUTPUT),
         (log.as_raw_fd(), LOG),
     ];
-    entry::ask("launch", &order, |command| {
+    let launched = entry::ask("launch", &order, |command| {
         // SAFETY: between fork and exec only descriptors are copied, which needs no memory.
         unsafe { command.pre_exec(move || pass(&passed)) };
-    })
+    });
+    if launched.is_err() {
+        take_back(launch.note)?;
+    }
+    launched
+}
+
+/// Makes sure that what is found at `note` later is of this launch.
+fn forget_former(note: &Path) -> Result<()> {
+    if Process::read(note)?.is_some_and(|former| former.is_running()) {
+        return Err(HostError::Helper(format!("the sandbox noted at {} still runs", note.display())));
+    }
+    remove(note)
+}
+
+/// A helper that was killed may have let the sandbox go before.
+fn take_back(note: &Path) -> Result<()> {
+    if let Some(process) = Process::read(note)? {
+        process.kill();
+    }
+    remove(note)
+}
+
+fn remove(note: &Path) -> Result<()> {
+    match std::fs::remove_file(note) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).doing(format!("remove {}", note.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Copies descriptors to the numbers they are to have.
@@ -132,7 +168,7 @@ fn pass(passed: &[(RawFd, RawFd)]) -> io::Result<()> {
 }
 
 /// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<Held> {
+pub(crate) fn run(order: &Order) -> Result<Process> {
     order.holder.join()?;
     let workspace = mounts::detached(&order.workspace, Access::Write)?;
     let sockets = mounts::detached(&order.sockets, Access::Read)?;
@@ -145,7 +181,7 @@ pub(crate) fn run(order: &Order) -> Result<Held> {
         })
         .map_err(no_namespaces)?;
     let mounts = [(workspace, WORKSPACE), (sockets, SOCKETS)];
-    let made = accompany(&mut child, as_superuser, mounts);
+    let made = accompany(&mut child, order, mounts);
     if made.is_err() {
         child.kill();
     }
@@ -153,16 +189,18 @@ pub(crate) fn run(order: &Order) -> Result<Held> {
 }
 
 /// What the helper does while the child gets ready.
-fn accompany(child: &mut Child, as_superuser: bool, mounts: [(OwnedFd, &str); 2]) -> Result<Held> {
-    let users = if as_superuser {
+fn accompany(child: &mut Child, order: &Order, mounts: [(OwnedFd, &str); 2]) -> Result<Process> {
+    let users = if order.holder == Holder::Machine {
         [Range { inside: 0, outside: USERS_OUTSIDE, count: USERS }]
     } else {
         [Range { inside: USER, outside: 0, count: 1 }]
     };
-    let made = Held::of(child.pid)?;
+    let made = Process::of(child.pid)?;
     identity::map(child.pid, &users, &users)?;
     child.done()?;
-    child.wait()?;
+    child.ready()?;
+    // If this process ends before the child was let go, the child ends too; from here on it can be found.
+    made.note(&order.note)?;
     attach(child, mounts)?;
     child.done()?;
     // It became the agent when its end of the pipe is closed without a word.

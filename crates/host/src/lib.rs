@@ -13,8 +13,10 @@ pub mod holder;
 mod identity;
 pub mod launch;
 mod mounts;
+mod process;
 mod root;
 mod seccomp;
 
 pub use entry::entry;
 pub use error::{HostError, Result};
+pub use process::Process;

@@ -83,6 +83,7 @@ fn in_sandbox() -> Bench {
             sockets: &directory("sockets"),
             output: &directory("output"),
             log: &home.join("agent.log"),
+            note: &home.join("process"),
             token,
         });
         Box::new(Sandbox { process: process.unwrap(), holder })
@@ -90,7 +91,7 @@ fn in_sandbox() -> Bench {
 }
 
 struct Sandbox {
-    process: workspace_host::holder::Held,
+    process: workspace_host::Process,
     holder: Holder,
 }
 

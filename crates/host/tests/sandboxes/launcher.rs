@@ -1,0 +1,61 @@
+//! A server that does one thing, as a process of its own, so that it and its helper can be killed.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use workspace_host::holder::Holder;
+
+use crate::guest::launch_in;
+
+const WORD: &str = "launcher";
+
+/// Does what this process was started for, if it is such a server.
+pub(crate) fn run() -> Option<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [word, task, home] = words.as_slice() else { return None };
+    if word != WORD {
+        return None;
+    }
+    let home = Path::new(home);
+    let done = Holder::find_or_start(home).and_then(|holder| match task.as_str() {
+        "launch" => launch_in(home, &holder, |_| {}).map(drop),
+        _ => Ok(()),
+    });
+    if let Err(error) = &done {
+        eprintln!("{error}");
+    }
+    Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Starts one that does `task` for the server of `home`.
+pub(crate) fn start(task: &str, home: &Path) -> Child {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(WORD).args([WORD, task]).arg(home);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The children of a process.
+pub(crate) fn children(parent: i32) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter(|pid| status(*pid).is_some_and(|(_, of)| of == parent)).collect()
+}
+
+/// Whether a process has not ended.
+pub(crate) fn runs(pid: i32) -> bool {
+    status(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+/// A process's state, and its parent.
+fn status(pid: i32) -> Option<(String, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// Sends a signal to a process that may have ended.
+pub(crate) fn signal(pid: i32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+}

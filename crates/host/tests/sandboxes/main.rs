@@ -1,0 +1,60 @@
+//! Sandboxes as they are launched: real processes in real namespaces, with a guest that does what it is told.
+//!
+//! Sandboxes are started by this program again, and it is the guest too; so it has a `main` of its own.
+
+mod guest;
+mod interrupted;
+mod launcher;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// An ordinary user's id, of whom nothing on the machine is.
+const ORDINARY: u32 = 61_235;
+
+/// Functions as tests of the same names.
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => {
+        vec![$(libtest_mimic::Trial::test(stringify!($name), || {
+            $name();
+            Ok(())
+        })),*]
+    };
+}
+pub(crate) use trials;
+
+fn main() -> ExitCode {
+    if let Some(code) = workspace_host::entry() {
+        return code;
+    }
+    if std::env::args().next().as_deref() == Some("workspace-agent") {
+        return guest::run();
+    }
+    if let Some(code) = launcher::run() {
+        return code;
+    }
+    let mut trials = interrupted::trials();
+    if rustix::process::geteuid().is_root() {
+        trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// The same tests as somebody without rights.
+fn as_ordinary_user() -> Result<(), Failed> {
+    let home = tempfile::tempdir()?;
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
+    let tests = home.path().join("tests");
+    std::fs::copy(std::env::current_exe()?, &tests)?;
+    let id = ORDINARY.to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);
+    let output = command.env("TMPDIR", home.path()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Err(Failed::from(format!("{out}\n{err}")))
+}
