@@ -136,19 +136,22 @@ impl Line {
         self.sender.send(message).await.map_err(|_| Lost::Closed)
     }
 
-    async fn fail(&mut self, id: String, message: String) -> Result<(), Lost> {
-        self.say(Said::RequestFailed(RequestFailed { id, message })).await
-    }
-
     async fn started(&mut self, id: String, started: Result<(), CommandError>) -> Result<(), Lost> {
         match started {
             Ok(()) => Ok(()),
-            Err(error) => self.fail(id, error.to_string()).await,
+            Err(error) => {
+                let message = error.to_string();
+                self.say(Said::RequestFailed(RequestFailed { id, message, never_began: true })).await
+            }
         }
     }
 
     async fn passed(&mut self, id: String, passed: bool) -> Result<(), Lost> {
-        if passed { Ok(()) } else { self.fail(id, "no such command takes orders now".to_owned()).await }
+        if passed {
+            return Ok(());
+        }
+        let message = "no such command takes orders now".to_owned();
+        self.say(Said::RequestFailed(RequestFailed { id, message, never_began: false })).await
     }
 
     /// Does what the server asks for. What this guest does not know it leaves undone: the server is newer.

@@ -134,6 +134,14 @@ impl Commands<'_> {
         let select = select.text("sandbox_id", sandbox_id).number(limit.into());
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
+
+    /// The commands of a sandbox that run, oldest first.
+    pub async fn running(&self, sandbox_id: &str) -> Result<Vec<Command>> {
+        let select =
+            Statement::new(select!("WHERE sandbox_id = $1 AND state = 'running' ORDER BY started_at, id"));
+        let select = select.text("sandbox_id", sandbox_id);
+        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+    }
 }
 
 fn read(row: AnyRow) -> Result<Command> {

@@ -1,0 +1,245 @@
+//! Commands: what is run in a sandbox, from the order to the end.
+//!
+//! A command is written down before the guest is told, and the guest keeps its end until the server has written
+//! that down too. So whatever is killed in between, every command is known, and every end is told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::{
+    CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
+};
+use workspace_catalog::{CatalogError, Command, CommandState, NewCommand};
+
+use crate::config::{check_cwd, check_envs};
+use crate::error::{Result, SandboxError};
+use crate::id;
+use crate::live::{End, Live, Progress, Running};
+use crate::output::Output;
+use crate::place::Place;
+use crate::service::{Scope, Service, now};
+
+const WORKSPACE: &str = "/workspace";
+const COMMAND_MAX: usize = 1 << 20;
+/// As many signals as there are.
+const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
+/// Commands have names of this kind, terminals of another.
+pub(crate) const COMMAND: &str = "cmd";
+
+/// What to run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunRequest {
+    /// A line for `/bin/sh`.
+    pub command: String,
+    /// In which directory.
+    pub cwd: Option<String>,
+    /// Beside the sandbox's own variables.
+    pub envs: BTreeMap<String, String>,
+    /// How long it may run. Zero for as long as the sandbox lives.
+    pub timeout: Option<Duration>,
+    /// Whether its input stays open; else it is empty.
+    pub stdin: bool,
+}
+
+/// A command, whether it runs or not.
+#[derive(Debug, Clone)]
+pub struct CommandHandle {
+    /// Names it.
+    pub id: String,
+    place: Place,
+    progress: watch::Receiver<Progress>,
+    /// Keeps the progress coming.
+    _running: Option<Arc<Running>>,
+}
+
+impl CommandHandle {
+    fn of(live: &Live, running: &Arc<Running>) -> Self {
+        let (id, place, progress) = (running.id.clone(), live.place.clone(), running.follow());
+        Self { id, place, progress, _running: Some(running.clone()) }
+    }
+
+    /// One that ended before anybody asked.
+    fn ended(place: Place, command: &Command) -> Self {
+        let lost = || "it was lost with its sandbox, or could not be run".to_owned();
+        let end = End {
+            exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
+            timed_out: command.timed_out,
+            failed: (command.state == CommandState::Failed).then(lost),
+        };
+        let (_, progress) = watch::channel(Progress { written: 0, end: Some(end) });
+        Self { id: command.id.clone(), place, progress, _running: None }
+    }
+
+    /// What it prints, from the byte at `from` on.
+    pub async fn output(&self, from: u64) -> Result<Output> {
+        Output::open(&self.place, &self.id, from, self.progress.clone()).await
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&mut self) -> End {
+        let ended = self.progress.wait_for(|progress| progress.end.is_some()).await;
+        ended.ok().and_then(|progress| progress.end.clone()).unwrap_or_default()
+    }
+}
+
+impl Service {
+    /// Starts a command.
+    pub async fn run(&self, scope: &Scope, sandbox: &str, request: RunRequest) -> Result<CommandHandle> {
+        let live = self.running(scope, sandbox).await?;
+        let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
+        check_command(&request.command)?;
+        check_cwd(cwd)?;
+        check_envs(&request.envs)?;
+        let timeout = request.timeout.unwrap_or(self.0.settings.command_timeout);
+        let order = RunCommandRequest {
+            command_id: id::new(COMMAND),
+            command: request.command.clone(),
+            cwd: cwd.to_owned(),
+            envs: environment(&live, request.envs),
+            timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+            stdin: request.stdin,
+            keep_output: self.0.settings.output_kept,
+        };
+        let id = order.command_id.clone();
+        let running = self.begin(&live, &id, &request.command, cwd, Asked::RunCommand(order)).await?;
+        Ok(CommandHandle::of(&live, &running))
+    }
+
+    /// Writes a command down, then orders it.
+    pub(crate) async fn begin(
+        &self,
+        live: &Live,
+        id: &str,
+        command: &str,
+        cwd: &str,
+        order: Asked,
+    ) -> Result<Arc<Running>> {
+        let row = NewCommand {
+            id: id.to_owned(),
+            sandbox_id: live.id.clone(),
+            command: command.to_owned(),
+            cwd: Some(cwd.to_owned()),
+            started_at: now(),
+        };
+        self.0.catalog.commands().insert(&row).await?;
+        let begun = live.begin(id, order).await;
+        if let Err(error) = &begun {
+            self.write_end(id, &End { failed: Some(error.to_string()), ..End::default() }).await;
+        }
+        begun
+    }
+
+    /// The command of that id, whether it runs or has ended.
+    pub async fn command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
+        let live = self.live(sandbox).filter(|live| scope.covers(&live.owner));
+        if let Some((live, running)) = live.and_then(|live| Some((live.clone(), live.command(id)?))) {
+            return Ok(CommandHandle::of(&live, &running));
+        }
+        let command = self.known_command(scope, sandbox, id).await?;
+        if command.state != CommandState::Running {
+            return Ok(CommandHandle::ended(self.place(sandbox), &command));
+        }
+        // It runs, but its guest has not told of it since the server was started.
+        let live = self.live(sandbox).ok_or_else(|| SandboxError::AgentAway { id: sandbox.to_owned() })?;
+        Ok(CommandHandle::of(&live, &live.told_of(id)))
+    }
+
+    async fn known_command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Command> {
+        self.find(scope, sandbox).await?;
+        let none = || SandboxError::NoCommand { id: id.to_owned() };
+        match self.0.catalog.commands().get(id).await {
+            Err(CatalogError::Nul { .. }) => Err(none()),
+            found => found?.filter(|command| command.sandbox_id == sandbox).ok_or_else(none),
+        }
+    }
+
+    /// The newest commands of a sandbox, newest first.
+    pub async fn commands(&self, scope: &Scope, sandbox: &str, limit: u32) -> Result<Vec<Command>> {
+        self.find(scope, sandbox).await?;
+        Ok(self.0.catalog.commands().list(sandbox, limit).await?)
+    }
+
+    /// Sends a signal to a command and all that came of it.
+    pub async fn kill(&self, scope: &Scope, sandbox: &str, id: &str, signal: i32) -> Result<()> {
+        if !SIGNALS.contains(&signal) {
+            let message = "a number from 1 to 64 is allowed".to_owned();
+            return Err(SandboxError::Invalid { field: "signal", message });
+        }
+        let live = self.takes_orders(scope, sandbox, id).await?;
+        let order = KillCommandRequest { command_id: id.to_owned(), signal };
+        live.ask(Asked::KillCommand(order)).await.map(|_| ())
+    }
+
+    /// Gives a command something to read.
+    pub async fn input(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        id: &str,
+        data: Vec<u8>,
+        close: bool,
+    ) -> Result<()> {
+        let live = self.takes_orders(scope, sandbox, id).await?;
+        let order = CommandInput { command_id: id.to_owned(), data, close };
+        live.ask(Asked::CommandInput(order)).await.map(|_| ())
+    }
+
+    /// The sandbox of a command that has not ended.
+    async fn takes_orders(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<Live>> {
+        let live = self.live(sandbox).filter(|live| scope.covers(&live.owner));
+        if let Some(live) = live.filter(|live| live.command(id).is_some_and(|one| !one.has_ended())) {
+            return Ok(live);
+        }
+        match self.known_command(scope, sandbox, id).await?.state {
+            CommandState::Running => self.running(scope, sandbox).await,
+            _ => Err(SandboxError::CommandEnded { id: id.to_owned() }),
+        }
+    }
+
+    /// A command ended: whoever waits is told, it is written down, and then the guest may forget it.
+    pub(crate) async fn ended(&self, live: &Arc<Live>, id: &str, end: &End) {
+        if self.write_end(id, end).await {
+            // A guest that is away tells again when it is back.
+            let forget = ForgetCommandRequest { command_id: id.to_owned() };
+            drop(live.ask(Asked::ForgetCommand(forget)).await);
+            live.forget(id);
+        }
+    }
+
+    /// Whether it is known now how the command ended.
+    pub(crate) async fn write_end(&self, id: &str, end: &End) -> bool {
+        let row = workspace_catalog::End {
+            exited: end.failed.is_none(),
+            exit_code: Some(end.exit_code.into()),
+            timed_out: end.timed_out,
+            ended_at: now(),
+        };
+        match self.0.catalog.commands().finish(id, row).await {
+            // Told twice, or of a sandbox that is gone.
+            Ok(()) | Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => true,
+            Err(error) => {
+                tracing::error!(command = id, %error, "the end of a command could not be written down");
+                false
+            }
+        }
+    }
+}
+
+/// The sandbox's variables, and over them the command's.
+pub(crate) fn environment(
+    live: &Live,
+    own: BTreeMap<String, String>,
+) -> std::collections::HashMap<String, String> {
+    live.envs.clone().into_iter().chain(own).collect()
+}
+
+fn check_command(command: &str) -> Result<()> {
+    if command.is_empty() || command.len() > COMMAND_MAX || command.contains('\0') {
+        let message = format!("1 to {COMMAND_MAX} bytes without a NUL are allowed");
+        return Err(SandboxError::Invalid { field: "command", message });
+    }
+    Ok(())
+}

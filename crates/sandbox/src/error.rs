@@ -1,0 +1,152 @@
+//! What can go wrong with a sandbox.
+
+use std::io;
+
+use workspace_catalog::{CatalogError, State};
+
+use crate::runtime::RuntimeError;
+
+/// What the operations of this crate answer.
+pub type Result<T> = std::result::Result<T, SandboxError>;
+
+/// An error of this crate. The texts are for users.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SandboxError {
+    /// There is no such sandbox, or it is somebody else's.
+    #[error("there is no sandbox `{id}`")]
+    NotFound {
+        /// Its id.
+        id: String,
+    },
+    /// It cannot do that in its state.
+    #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    NotRunning {
+        /// Its id.
+        id: String,
+        /// Its state.
+        state: State,
+        /// Why it is in that state.
+        reason: Option<String>,
+    },
+    /// Its guest agent is not connected just now.
+    #[error("the guest agent of sandbox `{id}` is not connected; try again")]
+    AgentAway {
+        /// The sandbox.
+        id: String,
+    },
+    /// There are as many as there may be.
+    #[error("{what} may have {limit} sandboxes at most; delete some, or raise {setting}")]
+    TooMany {
+        /// Who may have no more.
+        what: String,
+        /// How many there may be.
+        limit: u32,
+        /// What raises the limit.
+        setting: &'static str,
+    },
+    /// Too many wait to be made.
+    #[error("{waiting} sandboxes wait to be made already; try again")]
+    QueueFull {
+        /// How many wait.
+        waiting: u32,
+    },
+    /// The same key came with another request.
+    #[error("idempotency key `{key}` was used for another request")]
+    OtherRequest {
+        /// The key.
+        key: String,
+    },
+    /// What was asked for is not valid.
+    #[error("{field}: {message}")]
+    Invalid {
+        /// Where.
+        field: &'static str,
+        /// What is wrong, and what is allowed.
+        message: String,
+    },
+    /// There is no such template.
+    #[error("there is no template `{name}`{hint}")]
+    NoTemplate {
+        /// Its name.
+        name: String,
+        /// How to get it.
+        hint: String,
+    },
+    /// The sandbox would live longer than any may.
+    #[error("a sandbox may live {limit} s in all; this one could be extended by {left} s")]
+    Lifetime {
+        /// The longest life in seconds.
+        limit: u64,
+        /// How much is left.
+        left: u64,
+    },
+    /// There is no such command.
+    #[error("there is no command `{id}` in this sandbox")]
+    NoCommand {
+        /// Its id.
+        id: String,
+    },
+    /// The command ended, and takes no orders.
+    #[error("command `{id}` has ended")]
+    CommandEnded {
+        /// Its id.
+        id: String,
+    },
+    /// There is no such terminal.
+    #[error("there is no terminal `{id}` in this sandbox")]
+    NoTerminal {
+        /// Its id.
+        id: String,
+    },
+    /// There are as many terminals as there may be.
+    #[error("a sandbox may have {limit} terminals at most; close one")]
+    TooManyTerminals {
+        /// How many there may be.
+        limit: u32,
+    },
+    /// The guest agent could not do it.
+    #[error("{message}")]
+    Refused {
+        /// Why.
+        message: String,
+    },
+    /// The runtime failed.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(CatalogError),
+    /// A file or directory of the server's failed.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl From<CatalogError> for SandboxError {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            CatalogError::NotFound { what: "sandbox", id } => Self::NotFound { id },
+            CatalogError::OtherRequest { key } => Self::OtherRequest { key },
+            CatalogError::Nul { field } => {
+                Self::Invalid { field, message: "holds the character NUL".to_owned() }
+            }
+            other => Self::Catalog(other),
+        }
+    }
+}
+
+/// Says what was tried when the system refused.
+pub(crate) trait Doing<T> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| SandboxError::Io { action: action(), source: source.into() })
+    }
+}

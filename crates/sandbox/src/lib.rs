@@ -1,0 +1,39 @@
+//! Sandboxes: isolated processes around a workspace.
+//!
+//! A [`Service`] makes them, runs commands and terminals in them, and ends them. What must outlive the server is
+//! in the catalog, in files, or with the [`Runtime`]; the service finds everything again when it starts.
+//!
+//! - `create`, `remove`, `recover`, `watch`: the life of a sandbox.
+//! - `door`: where guest agents come in; `live`: what is known of a sandbox whose guest is there.
+//! - `command`, `terminal`, `output`: what runs inside, and what it prints.
+//! - [`runtime`]: what runs sandboxes.
+
+mod command;
+mod config;
+mod create;
+mod door;
+mod error;
+mod id;
+mod live;
+mod output;
+mod place;
+mod recover;
+mod remove;
+pub mod runtime;
+mod service;
+mod settings;
+mod terminal;
+mod watch;
+
+pub use command::{CommandHandle, RunRequest};
+pub use config::{Config, NewSandbox, ResourceRequest};
+pub use create::Wanted;
+pub use error::{Result, SandboxError};
+pub use live::{End, Progress};
+pub use output::{Output, Piece, Stream};
+pub use place::Place;
+pub use recover::Collected;
+pub use runtime::Runtime;
+pub use service::{Scope, Service, View};
+pub use settings::{Resources, Settings};
+pub use terminal::{Size, TerminalRequest};

@@ -1,0 +1,229 @@
+//! What the server knows of a sandbox beside what the catalog says: the line to its guest agent, and how far its
+//! commands have come. All of it can be lost: the guest tells it anew when it connects.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use workspace_agent_protocol::v1::ServerMessage;
+use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_catalog::Sandbox;
+
+use crate::error::{Result, SandboxError};
+use crate::place::Place;
+
+/// How long an order may take to get into the line.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A sandbox whose guest agent may dial.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) id: String,
+    pub(crate) owner: String,
+    /// What every command in it finds in its environment.
+    pub(crate) envs: BTreeMap<String, String>,
+    pub(crate) place: Place,
+    pub(crate) token_hash: String,
+    /// Held by who makes or removes it.
+    pub(crate) work: tokio::sync::Mutex<()>,
+    /// Held by who counts its terminals and makes one more.
+    pub(crate) terminals: tokio::sync::Mutex<()>,
+    line: watch::Sender<Option<Line>>,
+    commands: Mutex<HashMap<String, Arc<Running>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The way to a guest agent. A guest that connects anew has another.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    pub(crate) sender: mpsc::Sender<ServerMessage>,
+}
+
+/// A command that has not ended, or whose end was not asked for yet.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) id: String,
+    /// On which line it was ordered; zero for one that the guest told of.
+    line: u64,
+    progress: watch::Sender<Progress>,
+}
+
+/// How far a command has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of output so far.
+    pub written: u64,
+    /// How it ended, if it did.
+    pub end: Option<End>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct End {
+    /// 128 + n for a program that signal n ended.
+    pub exit_code: i32,
+    /// It ran out of time.
+    pub timed_out: bool,
+    /// Why it could not be run, or was lost.
+    pub failed: Option<String>,
+}
+
+impl Running {
+    fn new(id: &str, line: u64) -> Self {
+        Self { id: id.to_owned(), line, progress: watch::Sender::default() }
+    }
+
+    pub(crate) fn follow(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.progress.borrow().end.is_some()
+    }
+
+    /// Takes note of how far it came. The first end stays; true for that one.
+    pub(crate) fn advance(&self, written: u64, end: Option<&End>) -> bool {
+        let mut first_end = false;
+        self.progress.send_if_modified(|progress| {
+            first_end = progress.end.is_none() && end.is_some();
+            let further = written > progress.written;
+            progress.written = progress.written.max(written);
+            if first_end {
+                progress.end = end.cloned();
+            }
+            further || first_end
+        });
+        first_end
+    }
+}
+
+impl Live {
+    pub(crate) fn new(sandbox: &Sandbox, place: Place, envs: BTreeMap<String, String>) -> Self {
+        Self {
+            id: sandbox.id.clone(),
+            owner: sandbox.owner.clone(),
+            envs,
+            place,
+            token_hash: sandbox.token_hash.clone(),
+            work: tokio::sync::Mutex::default(),
+            terminals: tokio::sync::Mutex::default(),
+            line: watch::Sender::default(),
+            commands: Mutex::default(),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// A task that ends with this.
+    pub(crate) fn keep(&self, task: JoinHandle<()>) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    fn commands(&self) -> MutexGuard<'_, HashMap<String, Arc<Running>>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.line.borrow().is_some()
+    }
+
+    pub(crate) fn follow_line(&self) -> watch::Receiver<Option<Line>> {
+        self.line.subscribe()
+    }
+
+    /// A guest connected; the former line, if there is one, is no longer used.
+    pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>) -> u64 {
+        let number = next_line();
+        self.line.send_replace(Some(Line { number, sender }));
+        number
+    }
+
+    /// The line is lost; false if another took its place before.
+    pub(crate) fn disconnect(&self, number: u64) -> bool {
+        self.line.send_if_modified(|line| {
+            let present = line.as_ref().is_some_and(|line| line.number == number);
+            if present {
+                *line = None;
+            }
+            present
+        })
+    }
+
+    /// Lets nobody in any more, and closes the line; the guest looks for another server.
+    pub(crate) fn shut(&self) {
+        for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            task.abort();
+        }
+        self.line.send_replace(None);
+    }
+
+    /// Sends an order to the guest; on which line.
+    pub(crate) async fn ask(&self, order: Asked) -> Result<u64> {
+        let away = || SandboxError::AgentAway { id: self.id.clone() };
+        let line = self.line.borrow().clone().ok_or_else(away)?;
+        self.ask_on(&line, order).await?;
+        Ok(line.number)
+    }
+
+    async fn ask_on(&self, line: &Line, order: Asked) -> Result<()> {
+        let away = || SandboxError::AgentAway { id: self.id.clone() };
+        let sent = line.sender.send_timeout(ServerMessage { payload: Some(order) }, PATIENCE);
+        sent.await.map_err(|_| away())
+    }
+
+    /// Orders a new command. It is known before the guest can answer.
+    pub(crate) async fn begin(&self, id: &str, order: Asked) -> Result<Arc<Running>> {
+        let away = || SandboxError::AgentAway { id: self.id.clone() };
+        let line = self.line.borrow().clone().ok_or_else(away)?;
+        let running = Arc::new(Running::new(id, line.number));
+        self.commands().insert(id.to_owned(), running.clone());
+        if let Err(error) = self.ask_on(&line, order).await {
+            self.commands().remove(id);
+            return Err(error);
+        }
+        Ok(running)
+    }
+
+    pub(crate) fn command(&self, id: &str) -> Option<Arc<Running>> {
+        self.commands().get(id).cloned()
+    }
+
+    /// The command of that id; one that the guest told of is taken in.
+    pub(crate) fn told_of(&self, id: &str) -> Arc<Running> {
+        self.commands().entry(id.to_owned()).or_insert_with(|| Arc::new(Running::new(id, 0))).clone()
+    }
+
+    pub(crate) fn forget(&self, id: &str) {
+        self.commands().remove(id);
+    }
+
+    /// Commands that run and whose id begins with `prefix`.
+    pub(crate) fn running(&self, prefix: &str) -> Vec<Arc<Running>> {
+        let commands = self.commands();
+        let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended());
+        running.cloned().collect()
+    }
+
+    /// Commands that run and were ordered before the line of that number: what the guest does not tell of now, it
+    /// never heard of.
+    pub(crate) fn ordered_before(&self, line: u64) -> Vec<Arc<Running>> {
+        self.running("").into_iter().filter(|one| one.line < line).collect()
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+}
+
+/// Lines are numbered in the order in which they were made, from one.
+fn next_line() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}

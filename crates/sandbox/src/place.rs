@@ -1,0 +1,142 @@
+//! Where a sandbox keeps what it needs on the machine.
+//!
+//! Nothing here is seen inside but the directory of the socket, which is mounted there read-only.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::{Doing as _, Result};
+
+/// The directory of one sandbox.
+#[derive(Debug, Clone)]
+pub struct Place {
+    root: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// All of it.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Holds the socket that the guest agent dials, `agent.sock`.
+    pub fn sockets(&self) -> PathBuf {
+        self.root.join("sockets")
+    }
+
+    /// Holds what commands printed.
+    pub fn output(&self) -> PathBuf {
+        self.root.join("output")
+    }
+
+    /// What the guest agent said.
+    pub fn log(&self) -> PathBuf {
+        self.root.join("agent.log")
+    }
+
+    /// What a runtime finds the sandbox's processes again by.
+    pub fn process(&self) -> PathBuf {
+        self.root.join("process")
+    }
+
+    /// Makes the directories. Only who runs the server may enter; inside they are reached through mounts and
+    /// descriptors.
+    pub(crate) fn make(&self) -> Result<()> {
+        let make = |path: &Path, mode| fs::DirBuilder::new().mode(mode).create(path);
+        let all = || -> io::Result<()> {
+            make(&self.root, 0o700)?;
+            make(&self.output(), 0o700)?;
+            make(&self.sockets(), 0o755)?;
+            // Whatever the mask of this process says.
+            fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))
+        };
+        all().doing(|| format!("make {}", self.root.display()))
+    }
+
+    pub(crate) fn remove(&self) -> Result<()> {
+        remove_tree(&self.root).doing(|| format!("remove {}", self.root.display()))
+    }
+
+    /// A listener on the socket. A socket's address may be 107 bytes long, a path longer: so it is bound through
+    /// a descriptor of its directory.
+    pub(crate) fn listen(&self) -> io::Result<tokio::net::UnixListener> {
+        let sockets = self.sockets();
+        match fs::remove_file(sockets.join("agent.sock")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let directory = rustix::fs::open(&sockets, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        use std::os::fd::AsRawFd as _;
+        let short = PathBuf::from(format!("/proc/self/fd/{}/agent.sock", directory.as_raw_fd()));
+        let listener = tokio::net::UnixListener::bind(&short)?;
+        // Who connects is known by a token, not by a user.
+        fs::set_permissions(&short, fs::Permissions::from_mode(0o666))?;
+        Ok(listener)
+    }
+}
+
+/// Removes a directory and all in it, also what its owner made inaccessible to himself. What is not there is gone.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path)?;
+            fs::remove_dir_all(path)
+        }
+        done => done,
+    }
+}
+
+/// Makes the directories below writable to their owner. Links are not followed.
+fn open_up(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_reached_however_long_the_path() {
+        let home = tempfile::tempdir().unwrap();
+        let long = home.path().join("x".repeat(120));
+        fs::create_dir(&long).unwrap();
+        let place = Place::new(long.join("sbx-1"));
+        place.make().unwrap();
+        let listener = place.listen().unwrap();
+        std::os::unix::fs::symlink(place.sockets(), home.path().join("s")).unwrap();
+        let dialled = tokio::net::UnixStream::connect(home.path().join("s/agent.sock")).await;
+        assert!(dialled.is_ok());
+        drop(listener);
+        place.listen().unwrap();
+    }
+
+    #[test]
+    fn what_its_owner_cannot_enter_is_removed_too() {
+        let home = tempfile::tempdir().unwrap();
+        let tree = home.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::write(tree.join("a/b/file"), "x").unwrap();
+        for name in ["a/b", "a"] {
+            fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists());
+        remove_tree(&tree).unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! Finding everything again, and clearing away what belongs to nobody.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use workspace_catalog::{Change, EventKind, Sandbox, State};
+
+use crate::door;
+use crate::error::{Doing as _, Result};
+use crate::live::Live;
+use crate::place::remove_tree;
+use crate::remove::KEPT;
+use crate::service::{Service, config_of};
+use crate::watch::disk_usage;
+
+/// What a collection cleared away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Sandboxes whose time was up, and those that nobody knew of.
+    pub sandboxes: u64,
+    /// Workspaces that nobody knew of.
+    pub workspaces: u64,
+    /// Bytes that are free now.
+    pub freed: u64,
+}
+
+impl Service {
+    /// Takes up what the last server left.
+    pub(crate) async fn recover(&self) -> Result<()> {
+        for sandbox in self.0.catalog.sandboxes().all().await? {
+            let id = sandbox.id.clone();
+            // One that cannot be taken up must not keep the others waiting.
+            if let Err(error) = self.recover_one(sandbox).await {
+                tracing::error!(sandbox = id, %error, "a sandbox could not be recovered");
+                self.mark(&id, State::Error, &format!("it could not be recovered: {error}")).await?;
+            }
+        }
+        self.clear_orphans().await?;
+        Ok(())
+    }
+
+    async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
+        match sandbox.state {
+            State::Stopped => Ok(()),
+            State::Stopping => {
+                let keep = sandbox.state_reason.as_deref() == Some(KEPT);
+                self.remove_now(sandbox, keep).await.map(|_| ())
+            }
+            State::Starting | State::Running | State::Error => {
+                let place = self.place(&sandbox.id);
+                if self.0.runtime.is_running(&sandbox.id, &place).await? {
+                    return self.take_up(&sandbox);
+                }
+                self.0.runtime.end(&sandbox.id, &place).await?;
+                let reason = match sandbox.state {
+                    State::Starting => "the server was stopped while it was being made",
+                    State::Running => "its processes ended while the server was away",
+                    _ => return Ok(()),
+                };
+                self.mark(&sandbox.id, State::Error, reason).await?;
+                self.lose_commands(&sandbox.id, None, reason).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets the guest of a sandbox come back.
+    fn take_up(&self, sandbox: &Sandbox) -> Result<()> {
+        let envs = config_of(sandbox)?.envs;
+        let live = Arc::new(Live::new(sandbox, self.place(&sandbox.id), envs));
+        let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
+        self.add_live(&live);
+        door::open(socket, &live, Arc::new(self.clone()));
+        if sandbox.state == State::Starting {
+            self.finish_making(live);
+        } else {
+            self.watch_end(&live);
+            self.expect_back(&live);
+        }
+        Ok(())
+    }
+
+    /// Goes on where the last server was stopped.
+    fn finish_making(&self, live: Arc<Live>) {
+        let service = self.clone();
+        tokio::spawn(async move {
+            let made = match service.wait_for_guest(&live).await {
+                Ok(()) => service.set_running(&live.id, None).await.map(|_| ()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = made {
+                tracing::warn!(sandbox = live.id, %error, "a sandbox could not be finished");
+                let reason = error.to_string();
+                if let Err(error) = service.mark(&live.id, State::Error, &reason).await {
+                    tracing::error!(sandbox = live.id, %error, "and could not be marked");
+                }
+            }
+        });
+    }
+
+    async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {
+        let change = |sandbox: &Sandbox| {
+            sandbox.state.may_become(state).then(|| Change {
+                state: Some(state),
+                state_reason: Some(reason.to_owned()),
+                ..Change::default()
+            })
+        };
+        self.change(id, change, &[EventKind::SandboxError]).await.map(|_| ())
+    }
+
+    /// Removes what expired and what belongs to nobody.
+    pub async fn collect(&self) -> Result<Collected> {
+        let expired = self.expire().await?;
+        let orphans = self.clear_orphans().await?;
+        Ok(Collected { sandboxes: orphans.sandboxes + expired, ..orphans })
+    }
+
+    /// What nobody knows of: a process, a directory, a workspace without a row.
+    async fn clear_orphans(&self) -> Result<Collected> {
+        let mut collected = Collected::default();
+        // Names first, rows after: whoever makes one now writes the row before the directory.
+        let places = names(&self.0.settings.sandboxes).doing(|| "look for sandboxes".to_owned())?;
+        let workspaces = names(&self.0.settings.workspaces).doing(|| "look for workspaces".to_owned())?;
+        let noted = self.0.runtime.known().await?;
+        let known = self.0.catalog.sandboxes().all().await?;
+        let known: HashSet<&str> = known.iter().map(|sandbox| sandbox.id.as_str()).collect();
+        let orphans = places.iter().chain(&noted).filter(|id| !known.contains(id.as_str()));
+        for id in orphans.collect::<HashSet<_>>() {
+            tracing::info!(sandbox = id, "nobody knows of a sandbox; it is removed");
+            let place = self.place(id);
+            self.0.runtime.end(id, &place).await?;
+            place.remove()?;
+            collected.sandboxes += 1;
+        }
+        for id in workspaces.iter().filter(|id| !known.contains(id.as_str()) && *id != KEPT) {
+            let path = self.0.settings.workspaces.join(id);
+            collected.freed += disk_usage(&path).await;
+            remove_tree(&path).doing(|| format!("remove {}", path.display()))?;
+            collected.workspaces += 1;
+        }
+        Ok(collected)
+    }
+}
+
+fn names(directory: &Path) -> std::io::Result<Vec<String>> {
+    let entries = std::fs::read_dir(directory)?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}

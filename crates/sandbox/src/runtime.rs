@@ -1,0 +1,156 @@
+//! What runs sandboxes.
+//!
+//! A runtime starts the guest agent of a sandbox in isolation, finds it again after the server was restarted, and
+//! ends it with everything it started. Sandboxes go by their id: what a runtime must remember it keeps where it
+//! outlives the server. All runtimes are held to the same tests.
+
+mod embedded;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+pub use embedded::Embedded;
+
+use crate::place::Place;
+
+/// What to start.
+#[derive(Debug)]
+pub struct Start<'a> {
+    /// The sandbox's id, also its host name.
+    pub id: &'a str,
+    /// What its root filesystem is made from.
+    pub template: &'a str,
+    /// The directory that becomes `/workspace`.
+    pub workspace: &'a Path,
+    /// Where its socket, its output and its notes are.
+    pub place: &'a Place,
+    /// With which the guest agent proves for whom it speaks.
+    pub token: &'a [u8],
+    /// What it may use.
+    pub limits: Limits,
+    /// What it may reach.
+    pub network: Network,
+}
+
+/// What a sandbox may use; none for as much as there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Limits {
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u32>,
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u32>,
+}
+
+/// What a sandbox may reach.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// Nothing but itself.
+    #[default]
+    None,
+    /// What the machine can reach, but not the machine itself.
+    Egress,
+}
+
+/// What came of a start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Started {
+    /// What was asked for and could not be applied, and why.
+    pub missing: Vec<String>,
+}
+
+/// What a sandbox uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Processor time so far, in microseconds.
+    pub cpu_micros: Option<u64>,
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u64>,
+}
+
+/// What a sandbox's root filesystem can be made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// Names it.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// Bytes on disk, if it is there.
+    pub size: Option<u64>,
+    /// When it came here, in milliseconds since 1970.
+    pub created_at: Option<i64>,
+    /// Whether it can be used at once.
+    pub present: bool,
+}
+
+/// Why a runtime did not do it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// This runtime cannot be used here at all.
+    #[error("the {runtime} runtime is not usable here: {reason}")]
+    Unavailable {
+        /// Which.
+        runtime: &'static str,
+        /// Why, and the way out.
+        reason: String,
+    },
+    /// It cannot be isolated or limited as was asked for.
+    #[error("{0}")]
+    Isolation(String),
+    /// There is no such network here.
+    #[error("{0}")]
+    Network(String),
+    /// There is no such template.
+    #[error("there is no template `{name}`{hint}")]
+    NoTemplate {
+        /// Its name.
+        name: String,
+        /// How to get it, if that is known.
+        hint: String,
+    },
+    /// Something else failed.
+    #[error("the {runtime} runtime cannot {action}: {reason}")]
+    Failed {
+        /// Which.
+        runtime: &'static str,
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        reason: String,
+    },
+}
+
+/// Runs sandboxes.
+#[async_trait]
+pub trait Runtime: Send + Sync + std::fmt::Debug {
+    /// Names it in settings and answers.
+    fn name(&self) -> &'static str;
+
+    /// Starts a sandbox. Whoever is killed while it does so leaves one that [`Runtime::known`] tells of, or none.
+    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError>;
+
+    /// Whether its first process runs.
+    async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError>;
+
+    /// Waits until its first process has ended, or there is none.
+    async fn ended(&self, id: &str, place: &Place) -> Result<(), RuntimeError>;
+
+    /// Ends everything in it and removes what the runtime made. What is not there is gone.
+    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError>;
+
+    /// What it uses.
+    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
+
+    /// The ids of all sandboxes that left something with this runtime, beside what is in their places.
+    async fn known(&self) -> Result<Vec<String>, RuntimeError>;
+
+    /// What sandboxes can be made from.
+    async fn templates(&self) -> Result<Vec<Template>, RuntimeError>;
+}

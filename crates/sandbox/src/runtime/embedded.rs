@@ -1,0 +1,156 @@
+//! The embedded runtime: namespaces of this machine's kernel, without a daemon and without privilege.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::spawn_blocking;
+use workspace_host::HostError;
+use workspace_host::Process;
+use workspace_host::holder::Holder;
+use workspace_host::launch::{Launch, launch};
+
+use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
+use crate::place::Place;
+
+const NAME: &str = "embedded";
+const BASE: &str = "base";
+
+/// Runs sandboxes in namespaces.
+#[derive(Debug)]
+pub struct Embedded {
+    /// Where the holder is noted.
+    directory: PathBuf,
+    /// The guest agent's program.
+    agent: PathBuf,
+    holder: Mutex<Holder>,
+}
+
+impl Embedded {
+    /// With the holder that is noted in `directory`, or a new one.
+    pub async fn start(directory: &Path, agent: &Path) -> Result<Self, RuntimeError> {
+        if !agent.is_file() {
+            let reason = format!("the guest agent {} is not there", agent.display());
+            return Err(RuntimeError::Unavailable { runtime: NAME, reason });
+        }
+        let directory = directory.to_owned();
+        let find = directory.clone();
+        let holder = blocking(move || Holder::find_or_start(&find)).await?;
+        let holder = holder.map_err(|error| unavailable(&error))?;
+        Ok(Self { directory, agent: agent.to_owned(), holder: Mutex::new(holder) })
+    }
+
+    fn holder(&self) -> Holder {
+        self.holder.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// A new holder, if the present one is gone.
+    async fn renew_holder(&self) -> Result<(), RuntimeError> {
+        let find = self.directory.clone();
+        let holder =
+            blocking(move || Holder::find_or_start(&find)).await?.map_err(|error| unavailable(&error))?;
+        *self.holder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = holder;
+        Ok(())
+    }
+
+    async fn launch(&self, order: &Start<'_>) -> Result<Result<Process, HostError>, RuntimeError> {
+        let (holder, agent) = (self.holder(), self.agent.clone());
+        let (id, token) = (order.id.to_owned(), order.token.to_vec());
+        let (workspace, place) = (order.workspace.to_owned(), order.place.clone());
+        blocking(move || {
+            launch(&Launch {
+                holder: &holder,
+                id: &id,
+                agent: &agent,
+                workspace: &workspace,
+                sockets: &place.sockets(),
+                output: &place.output(),
+                log: &place.log(),
+                note: &place.process(),
+                token: &token,
+            })
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Runtime for Embedded {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
+        if order.template != BASE {
+            return Err(RuntimeError::NoTemplate { name: order.template.to_owned(), hint: String::new() });
+        }
+        if order.network != Network::None {
+            return Err(RuntimeError::Network("this server has no network for sandboxes".to_owned()));
+        }
+        let mut launched = self.launch(order).await?;
+        if matches!(launched, Err(HostError::Helper(_))) {
+            // Perhaps the holder was killed; a new one makes do.
+            self.renew_holder().await?;
+            launched = self.launch(order).await?;
+        }
+        launched.map_err(|error| match error {
+            HostError::NoUserNamespaces { .. } => unavailable(&error),
+            other => failed("start a sandbox", &other),
+        })?;
+        Ok(Started::default())
+    }
+
+    async fn is_running(&self, _id: &str, place: &Place) -> Result<bool, RuntimeError> {
+        Ok(noted(place)?.is_some_and(|process| process.is_running()))
+    }
+
+    async fn ended(&self, _id: &str, place: &Place) -> Result<(), RuntimeError> {
+        let Some(process) = noted(place)?.and_then(|process| process.pidfd()) else { return Ok(()) };
+        // A process's descriptor can be read when the process has ended.
+        // SAFETY: the descriptor is owned by what watches it, and closed with it.
+        let watched = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
+        let watched = watched.map_err(|error| failed("watch a sandbox", &error))?;
+        let readable = watched.readable().await;
+        readable.map(|_| ()).map_err(|error| failed("watch a sandbox", &error))
+    }
+
+    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        if let Some(process) = noted(place)? {
+            process.kill();
+        }
+        self.ended(id, place).await
+    }
+
+    async fn usage(&self, _id: &str) -> Result<Usage, RuntimeError> {
+        Ok(Usage::default())
+    }
+
+    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
+        let description = "the programs and libraries of this machine, read-only".to_owned();
+        let base =
+            Template { name: BASE.to_owned(), description, size: None, created_at: None, present: true };
+        Ok(vec![base])
+    }
+}
+
+fn noted(place: &Place) -> Result<Option<Process>, RuntimeError> {
+    Process::read(&place.process()).map_err(|error| failed("find a sandbox again", &error))
+}
+
+fn unavailable(error: &HostError) -> RuntimeError {
+    RuntimeError::Unavailable { runtime: NAME, reason: error.to_string() }
+}
+
+fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
+    RuntimeError::Failed { runtime: NAME, action, reason: error.to_string() }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
+    spawn_blocking(work).await.map_err(|error| failed("do its work", &error))
+}

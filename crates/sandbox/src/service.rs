@@ -1,0 +1,271 @@
+//! All sandboxes of a server.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use tokio::sync::{Mutex, Semaphore};
+use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox};
+
+use crate::config::{Config, check_labels};
+use crate::error::{Doing as _, Result, SandboxError};
+use crate::live::Live;
+use crate::place::Place;
+use crate::runtime::{Runtime, Template};
+use crate::settings::Settings;
+
+/// Makes sandboxes, runs what is wanted in them, and ends them. Clones are the same service.
+#[derive(Debug, Clone)]
+pub struct Service(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) catalog: Catalog,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    lives: RwLock<HashMap<String, Arc<Live>>>,
+    /// So many are made at once.
+    pub(crate) makers: Semaphore,
+    pub(crate) waiting: AtomicU32,
+    /// Held by who counts the sandboxes and writes down one more.
+    pub(crate) counting: Mutex<()>,
+}
+
+/// Whose sandboxes somebody may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// One owner's.
+    Owner(String),
+    /// Everybody's.
+    All,
+}
+
+impl Scope {
+    pub(crate) fn covers(&self, owner: &str) -> bool {
+        match self {
+            Self::Owner(name) => name == owner,
+            Self::All => true,
+        }
+    }
+}
+
+/// A sandbox as it is now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// What the catalog says.
+    pub sandbox: Sandbox,
+    /// The rest of what it was made with.
+    pub config: Config,
+    /// Whether its guest agent is there.
+    pub agent_connected: bool,
+}
+
+impl Service {
+    /// Takes up all sandboxes that the catalog knows of, and removes what nobody knows of.
+    pub async fn start(settings: Settings, catalog: Catalog, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        for directory in [&settings.sandboxes, &settings.workspaces] {
+            private_directory(directory).doing(|| format!("make {}", directory.display()))?;
+        }
+        let makers = Semaphore::new(settings.creations_at_once.max(1) as usize);
+        let (lives, waiting, counting) = (RwLock::default(), AtomicU32::default(), Mutex::default());
+        let service = Self(Arc::new(Inner { settings, catalog, runtime, lives, makers, waiting, counting }));
+        service.recover().await?;
+        service.watch();
+        Ok(service)
+    }
+
+    /// Closes the lines to all guests. The sandboxes go on; another service finds them.
+    pub fn close(&self) {
+        self.0.makers.close();
+        let lives = std::mem::take(&mut *self.0.lives.write().unwrap_or_else(PoisonError::into_inner));
+        for live in lives.values() {
+            live.shut();
+        }
+    }
+
+    /// What it was started with.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// What runs the sandboxes.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.0.runtime
+    }
+
+    /// What sandboxes can be made from.
+    pub async fn templates(&self) -> Result<Vec<Template>> {
+        Ok(self.0.runtime.templates().await?)
+    }
+
+    /// The sandbox of that id.
+    pub async fn get(&self, scope: &Scope, id: &str) -> Result<View> {
+        self.view(self.find(scope, id).await?)
+    }
+
+    /// A page of those that fit the filter, newest first, and how many fit in all.
+    pub async fn list(&self, scope: &Scope, filter: Filter) -> Result<(Vec<View>, u64)> {
+        let filter = match scope {
+            Scope::Owner(owner) => Filter { owner: Some(owner.clone()), ..filter },
+            Scope::All => filter,
+        };
+        let (sandboxes, total) = self.0.catalog.sandboxes().list(&filter).await?;
+        let views = sandboxes.into_iter().map(|sandbox| self.view(sandbox)).collect::<Result<_>>()?;
+        Ok((views, total))
+    }
+
+    /// Gives a sandbox other labels.
+    pub async fn relabel(
+        &self,
+        scope: &Scope,
+        id: &str,
+        labels: std::collections::BTreeMap<String, String>,
+    ) -> Result<View> {
+        check_labels(&labels)?;
+        self.find(scope, id).await?;
+        let change = Change { labels: Some(labels), ..Change::default() };
+        self.view(self.change(id, |_| Some(change.clone()), &[]).await?)
+    }
+
+    /// Lets a sandbox live so much longer.
+    pub async fn extend(&self, scope: &Scope, id: &str, seconds: u64) -> Result<View> {
+        let settings = &self.0.settings;
+        let most = settings.extension.as_secs();
+        if seconds == 0 || seconds > most {
+            let message = format!("1 to {most} seconds are allowed");
+            return Err(SandboxError::Invalid { field: "seconds", message });
+        }
+        let sandbox = self.find(scope, id).await?;
+        if !matches!(sandbox.state, workspace_catalog::State::Starting | workspace_catalog::State::Running) {
+            return Err(not_running(&sandbox));
+        }
+        let limit = settings.lifetime.as_secs();
+        let latest = sandbox.created_at + milliseconds(limit);
+        let wanted = |sandbox: &Sandbox| sandbox.expires_at + milliseconds(seconds);
+        if wanted(&sandbox) > latest {
+            let left = u64::try_from((latest - sandbox.expires_at) / 1_000).unwrap_or(0);
+            return Err(SandboxError::Lifetime { limit, left });
+        }
+        let change = |sandbox: &Sandbox| {
+            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest)?;
+            Some(Change { expires_at: Some(expires_at), ..Change::default() })
+        };
+        self.view(self.change(id, change, &[]).await?)
+    }
+
+    pub(crate) async fn find(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
+        let found = match scope {
+            Scope::Owner(owner) => self.0.catalog.sandboxes().find(owner, id).await,
+            Scope::All => self.0.catalog.sandboxes().get(id).await,
+        };
+        let not_found = || SandboxError::NotFound { id: id.to_owned() };
+        match found {
+            // An id that cannot be, is not.
+            Err(CatalogError::Nul { .. }) => Err(not_found()),
+            found => found?.ok_or_else(not_found),
+        }
+    }
+
+    pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
+        let config = config_of(&sandbox)?;
+        let agent_connected = self.live(&sandbox.id).is_some_and(|live| live.is_connected());
+        Ok(View { sandbox, config, agent_connected })
+    }
+
+    /// Changes a sandbox as it is now, however often others change it meanwhile. None leaves it as it is.
+    pub(crate) async fn change(
+        &self,
+        id: &str,
+        change: impl Fn(&Sandbox) -> Option<Change>,
+        events: &[EventKind],
+    ) -> Result<Sandbox> {
+        loop {
+            let found = self.0.catalog.sandboxes().get(id).await?;
+            let sandbox = found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })?;
+            let Some(change) = change(&sandbox) else { return Ok(sandbox) };
+            let events: Vec<_> = events.iter().map(|kind| event(*kind, &sandbox, &change)).collect();
+            match self.0.catalog.sandboxes().change(id, sandbox.version, change, &events).await {
+                Err(CatalogError::Conflict { .. }) => {}
+                changed => return Ok(changed?),
+            }
+        }
+    }
+
+    pub(crate) fn place(&self, id: &str) -> Place {
+        Place::new(self.0.settings.sandboxes.join(id))
+    }
+
+    pub(crate) fn live(&self, id: &str) -> Option<Arc<Live>> {
+        self.0.lives.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    pub(crate) fn lives(&self) -> Vec<Arc<Live>> {
+        self.0.lives.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn add_live(&self, live: &Arc<Live>) {
+        let mut lives = self.0.lives.write().unwrap_or_else(PoisonError::into_inner);
+        lives.insert(live.id.clone(), live.clone());
+    }
+
+    pub(crate) fn remove_live(&self, id: &str) -> Option<Arc<Live>> {
+        self.0.lives.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+
+    /// The sandbox of that id, if something can be run in it now. Needs no look into the catalog as long as the
+    /// guest is there.
+    pub(crate) async fn running(&self, scope: &Scope, id: &str) -> Result<Arc<Live>> {
+        let live = self.live(id).filter(|live| scope.covers(&live.owner));
+        if let Some(live) = live.as_ref().filter(|live| live.is_connected()) {
+            return Ok(live.clone());
+        }
+        let sandbox = self.find(scope, id).await?;
+        match (sandbox.state, live) {
+            (workspace_catalog::State::Running, Some(_)) => {
+                Err(SandboxError::AgentAway { id: id.to_owned() })
+            }
+            _ => Err(not_running(&sandbox)),
+        }
+    }
+}
+
+pub(crate) fn not_running(sandbox: &Sandbox) -> SandboxError {
+    let (id, state, reason) = (sandbox.id.clone(), sandbox.state, sandbox.state_reason.clone());
+    SandboxError::NotRunning { id, state, reason }
+}
+
+pub(crate) fn config_of(sandbox: &Sandbox) -> Result<Config> {
+    serde_json::from_value(sandbox.config.clone())
+        .map_err(|source| CatalogError::Json { column: "config", source }.into())
+}
+
+/// What receivers of an event are told of the sandbox.
+pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
+    let data = json!({
+        "sandboxId": sandbox.id,
+        "name": sandbox.name,
+        "owner": sandbox.owner,
+        "state": change.state.unwrap_or(sandbox.state).as_str(),
+        "reason": change.state_reason,
+        "template": sandbox.template,
+        "createdAt": sandbox.created_at,
+        "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
+    });
+    NewEvent { kind, data }
+}
+
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn milliseconds(seconds: u64) -> i64 {
+    i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
+}
+
+fn private_directory(path: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}

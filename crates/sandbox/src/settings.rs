@@ -1,0 +1,94 @@
+//! What the sandboxes of a server may do, and where they are kept.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to run sandboxes. The defaults are those that the documents name.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where sandboxes keep their sockets, output and notes.
+    pub sandboxes: PathBuf,
+    /// Where workspaces are.
+    pub workspaces: PathBuf,
+    /// How long a sandbox lives when nobody says.
+    pub timeout: Duration,
+    /// How long a sandbox may live, extensions included.
+    pub lifetime: Duration,
+    /// The longest single extension.
+    pub extension: Duration,
+    /// How many there may be.
+    pub sandboxes_max: u32,
+    /// How many each owner may have.
+    pub sandboxes_per_owner: u32,
+    /// How many are made at once; more wait.
+    pub creations_at_once: u32,
+    /// How many may wait.
+    pub creations_waiting: u32,
+    /// What a sandbox gets when nobody says.
+    pub default_resources: Resources,
+    /// What a sandbox may ask for at most.
+    pub max_resources: Resources,
+    /// How long a command may run when nobody says.
+    pub command_timeout: Duration,
+    /// Bytes of output that are kept of each command.
+    pub output_kept: u64,
+    /// How many commands that ended are remembered in each sandbox.
+    pub commands_kept: u32,
+    /// How many terminals a sandbox may have.
+    pub terminals: u32,
+    /// How long a sandbox whose guest agent is away still counts as running.
+    pub agent_grace: Duration,
+    /// How long a guest agent may take to connect for the first time.
+    pub start_timeout: Duration,
+    /// Between two looks for sandboxes whose time is up.
+    pub expiry_interval: Duration,
+    /// Between two looks at how much is in the workspaces.
+    pub disk_interval: Duration,
+    /// Whether a sandbox that cannot be limited or isolated as asked is an error.
+    pub strict: bool,
+}
+
+/// What a sandbox may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resources {
+    /// Thousandths of a processor.
+    pub cpu_millis: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes in the workspace.
+    pub disk: u64,
+    /// Processes and threads.
+    pub processes: u32,
+}
+
+const GIB: u64 = 1 << 30;
+
+impl Settings {
+    /// The defaults, with everything below `directory`.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
+        let resources = Resources { cpu_millis: 2_000, memory: 2 * GIB, disk: 10 * GIB, processes: 1_024 };
+        Self {
+            sandboxes: directory.join("sandboxes"),
+            workspaces: directory.join("workspaces"),
+            timeout: Duration::from_secs(3_600),
+            lifetime: Duration::from_secs(86_400),
+            extension: Duration::from_secs(3_600),
+            sandboxes_max: 100,
+            sandboxes_per_owner: 10,
+            creations_at_once: 10,
+            creations_waiting: 1_000,
+            default_resources: resources,
+            max_resources: resources,
+            command_timeout: Duration::from_secs(60),
+            output_kept: 16 << 20,
+            commands_kept: 1_000,
+            terminals: 5,
+            agent_grace: Duration::from_secs(30),
+            start_timeout: Duration::from_secs(30),
+            expiry_interval: Duration::from_secs(60),
+            disk_interval: Duration::from_secs(2),
+            strict: false,
+        }
+    }
+}

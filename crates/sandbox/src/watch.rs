@@ -1,0 +1,289 @@
+//! What happens to sandboxes by itself: guests come and go, processes end, time runs out, workspaces fill up.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::{CommandProgress, RegisterRequest};
+use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
+
+use crate::door::Listener;
+use crate::error::Result;
+use crate::live::{End, Live};
+use crate::service::{Inner, Scope, Service, config_of, event, milliseconds, now};
+
+/// How long before its end a sandbox's owner is told.
+const EXPIRING: Duration = Duration::from_secs(300);
+/// Requests that came longer ago than this may come again as new ones.
+const CLAIMS_KEPT: Duration = Duration::from_secs(86_400);
+
+#[tonic::async_trait]
+impl Listener for Service {
+    async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest) {
+        tracing::debug!(sandbox = live.id, version = request.agent_version, "the guest agent connected");
+        let told: HashSet<&str> =
+            request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
+        let unheard = live.ordered_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
+        for running in unheard {
+            let failed = Some("the connection was lost before it could begin".to_owned());
+            self.advanced(live, &running.id, 0, Some(End { failed, ..End::default() })).await;
+        }
+        self.lost_with_server(live, &told).await;
+        for progress in request.commands {
+            self.progressed(live, progress).await;
+        }
+        self.tell(live, EventKind::AgentConnected).await;
+        // One that was given up comes back; one that is being made is somebody else's to announce.
+        let back = |sandbox: &Sandbox| {
+            (sandbox.state == State::Error)
+                .then(|| Change { state: Some(State::Running), ..Change::default() })
+        };
+        log(live, self.change(&live.id, back, &[EventKind::SandboxRunning]).await);
+    }
+
+    async fn heard(&self, live: &Arc<Live>, said: Said) {
+        match said {
+            Said::CommandProgress(progress) => self.progressed(live, progress).await,
+            // Orders to a command that runs or has ended may fail too; they change nothing.
+            Said::RequestFailed(failed) if failed.never_began => {
+                let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
+                self.advanced(live, &failed.id, 0, Some(end)).await;
+            }
+            _ => {}
+        }
+    }
+
+    async fn lost(&self, live: &Arc<Live>) {
+        // A sandbox that is being removed need not be told of.
+        if self.live(&live.id).is_some() {
+            tracing::info!(sandbox = live.id, "the guest agent is away");
+            self.tell(live, EventKind::AgentDisconnected).await;
+            self.expect_back(live);
+        }
+    }
+}
+
+impl Service {
+    async fn progressed(&self, live: &Arc<Live>, progress: CommandProgress) {
+        let end = progress.end.map(|end| End {
+            exit_code: end.exit_code,
+            timed_out: end.timed_out,
+            failed: Some(end.failed).filter(|why| !why.is_empty()),
+        });
+        self.advanced(live, &progress.command_id, progress.written, end).await;
+    }
+
+    async fn advanced(&self, live: &Arc<Live>, id: &str, written: u64, end: Option<End>) {
+        let running = live.told_of(id);
+        if running.advance(written, end.as_ref())
+            && let Some(end) = end
+        {
+            let (service, live, id) = (self.clone(), live.clone(), id.to_owned());
+            // Whoever waits for the command need not wait for the catalog.
+            tokio::spawn(async move { service.ended(&live, &id, &end).await });
+        }
+    }
+
+    /// Commands that were ordered by a server that was killed before the guest heard of them.
+    async fn lost_with_server(&self, live: &Arc<Live>, told: &HashSet<&str>) {
+        let running = match self.0.catalog.commands().running(&live.id).await {
+            Ok(running) => running,
+            Err(error) => return log(live, Err::<(), _>(error.into())),
+        };
+        for command in running {
+            if !told.contains(command.id.as_str()) && live.command(&command.id).is_none() {
+                let failed = Some("the server was stopped before it could begin".to_owned());
+                self.write_end(&command.id, &End { failed, ..End::default() }).await;
+            }
+        }
+    }
+
+    async fn tell(&self, live: &Live, kind: EventKind) {
+        let data = json!({ "sandboxId": live.id, "owner": live.owner });
+        let told = self.0.catalog.events().insert(Some(&live.id), &NewEvent { kind, data }).await;
+        log(live, told.map_err(Into::into));
+    }
+
+    /// Gives a guest that is away some time.
+    pub(crate) fn expect_back(&self, live: &Arc<Live>) {
+        let (service, live) = (Arc::downgrade(&self.0), Arc::downgrade(live));
+        tokio::spawn(async move {
+            let Some(grace) = service.upgrade().map(|service| service.settings.agent_grace) else { return };
+            sleep(grace).await;
+            let (Some(inner), Some(live)) = (service.upgrade(), live.upgrade()) else { return };
+            if !live.is_connected() {
+                let reason = format!("its guest agent has been away for {} s", grace.as_secs());
+                Service(inner).give_up(&live, &reason).await;
+            }
+        });
+    }
+
+    async fn give_up(&self, live: &Live, reason: &str) {
+        let change = |sandbox: &Sandbox| {
+            matches!(sandbox.state, State::Running).then(|| Change {
+                state: Some(State::Error),
+                state_reason: Some(reason.to_owned()),
+                ..Change::default()
+            })
+        };
+        log(live, self.change(&live.id, change, &[EventKind::SandboxError]).await);
+    }
+
+    /// Takes notice when a sandbox's first process ends.
+    pub(crate) fn watch_end(&self, live: &Arc<Live>) {
+        let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(live));
+        let (runtime, id, place) = (self.0.runtime.clone(), live.id.clone(), live.place.clone());
+        live.keep(tokio::spawn(async move {
+            let ended = runtime.ended(&id, &place).await;
+            let (Some(inner), Some(live)) = (inner.upgrade(), weak.upgrade()) else { return };
+            match ended {
+                // In a task of its own: this one ends with the sandbox.
+                Ok(()) => drop(tokio::spawn(async move { Service(inner).died(&live).await })),
+                Err(error) => log(&live, Err::<(), _>(error.into())),
+            }
+        }));
+    }
+
+    /// Nothing runs in the sandbox any more, though nobody ended it.
+    pub(crate) async fn died(&self, live: &Arc<Live>) {
+        let _work = live.work.lock().await;
+        if self.live(&live.id).is_none() {
+            return;
+        }
+        self.give_up(live, "its processes ended: they were killed, or ran out of memory").await;
+        self.remove_live(&live.id);
+        log(live, self.0.runtime.end(&live.id, &live.place).await.map_err(Into::into));
+        self.lose_commands(&live.id, Some(live), "the sandbox ended").await;
+    }
+
+    /// Commands of a sandbox in which nothing runs have ended, whatever was told of them.
+    pub(crate) async fn lose_commands(&self, id: &str, live: Option<&Arc<Live>>, reason: &str) {
+        let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+        match self.0.catalog.commands().running(id).await {
+            Ok(commands) => {
+                for command in commands {
+                    self.write_end(&command.id, &end).await;
+                }
+            }
+            Err(error) => tracing::error!(sandbox = id, %error, "its commands could not be written off"),
+        }
+        for running in live.map(|live| live.running("")).unwrap_or_default() {
+            running.advance(0, Some(&end));
+        }
+    }
+
+    /// Looks after all sandboxes from now on, for as long as the service is there.
+    pub(crate) fn watch(&self) {
+        let settings = &self.0.settings;
+        let service = || Arc::downgrade(&self.0);
+        every(settings.expiry_interval, service(), |service| async move { service.expire().await });
+        every(settings.disk_interval, service(), |service| async move { service.check_disks().await });
+    }
+
+    /// Removes sandboxes whose time is up, and tells of those whose time will be up soon.
+    pub(crate) async fn expire(&self) -> Result<u64> {
+        let catalog = &self.0.catalog;
+        let time = now();
+        let mut removed = 0;
+        for sandbox in catalog.sandboxes().expired(time).await? {
+            let told = event(EventKind::SandboxExpired, &sandbox, &Change::default());
+            catalog.events().insert(Some(&sandbox.id), &told).await?;
+            match self.remove(&Scope::All, &sandbox.id, false).await {
+                Ok(_) => removed += 1,
+                Err(error) => tracing::error!(sandbox = sandbox.id, %error, "it expired and stays"),
+            }
+        }
+        let soon = time + milliseconds(EXPIRING.as_secs());
+        for sandbox in catalog.sandboxes().expired(soon).await? {
+            // Told once: when the end came near since the last look.
+            let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
+            if sandbox.expires_at > soon - interval {
+                let told = event(EventKind::SandboxExpiring, &sandbox, &Change::default());
+                catalog.events().insert(Some(&sandbox.id), &told).await?;
+            }
+        }
+        catalog.idempotency().forget_before(time - milliseconds(CLAIMS_KEPT.as_secs())).await?;
+        Ok(removed)
+    }
+
+    /// Ends sandboxes that keep more in their workspaces than they may.
+    async fn check_disks(&self) -> Result<u64> {
+        let mut ended = 0;
+        for live in self.lives() {
+            let Some(sandbox) = self.0.catalog.sandboxes().get(&live.id).await? else { continue };
+            let Some(limit) = config_of(&sandbox)?.disk.filter(|_| sandbox.state == State::Running) else {
+                continue;
+            };
+            let used = disk_usage(Path::new(&sandbox.workspace_path)).await;
+            if used > limit {
+                let reason = format!("its workspace has {used} bytes; {limit} are allowed");
+                tracing::warn!(sandbox = live.id, used, limit, "a sandbox is ended: its workspace is full");
+                self.stop(&live, &reason).await?;
+                ended += 1;
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Ends what runs in a sandbox; the sandbox and its workspace stay.
+    async fn stop(&self, live: &Arc<Live>, reason: &str) -> Result<()> {
+        let _work = live.work.lock().await;
+        let stopped = |sandbox: &Sandbox| {
+            sandbox.state.may_become(State::Stopped).then(|| Change {
+                state: Some(State::Stopped),
+                state_reason: Some(reason.to_owned()),
+                ..Change::default()
+            })
+        };
+        self.remove_live(&live.id);
+        self.0.runtime.end(&live.id, &live.place).await?;
+        self.change(&live.id, stopped, &[EventKind::SandboxError]).await?;
+        self.lose_commands(&live.id, Some(live), reason).await;
+        Ok(())
+    }
+}
+
+fn every<F, W>(period: Duration, service: Weak<Inner>, work: F)
+where
+    F: Fn(Service) -> W + Send + 'static,
+    W: Future<Output = Result<u64>> + Send,
+{
+    tokio::spawn(async move {
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Some(inner) = service.upgrade() else { return };
+            if let Err(error) = work(Service(inner)).await {
+                tracing::error!(%error, "looking after the sandboxes failed; it is tried again");
+            }
+        }
+    });
+}
+
+/// Bytes on disk below a directory. What cannot be looked at does not count.
+pub(crate) async fn disk_usage(path: &Path) -> u64 {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || measure(&path)).await.unwrap_or(0)
+}
+
+fn measure(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+    let of = |entry: std::fs::DirEntry| {
+        let own = entry.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        own + if is_directory { measure(&entry.path()) } else { 0 }
+    };
+    entries.flatten().map(of).sum()
+}
+
+fn log<T>(live: &Live, done: Result<T>) {
+    if let Err(error) = done {
+        tracing::error!(sandbox = live.id, %error, "looking after a sandbox failed");
+    }
+}

@@ -1,0 +1,174 @@
+//! What is run in a sandbox.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_catalog::CommandState;
+use workspace_sandbox::{RunRequest, SandboxError};
+
+use crate::home::{Home, alice, create, read, request, sh, soon};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        output_and_end_are_told,
+        variables_and_directory_are_those_asked_for,
+        what_cannot_be_run_says_why,
+        a_command_out_of_time_is_ended,
+        a_command_is_killed_and_what_it_started_too,
+        input_is_given_and_closed,
+        output_is_read_again_from_any_byte,
+        old_output_goes_first_and_leaves_a_gap,
+        ended_commands_take_no_orders,
+        many_commands_at_once_do_not_mix,
+    ]
+}
+
+async fn output_and_end_are_told(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
+    assert_eq!((ran.end.exit_code, ran.end.timed_out, ran.end.failed), (3, false, None));
+    soon("its end is written down", async || {
+        let commands = service.commands(&alice(), &view.sandbox.id, 10).await.unwrap();
+        commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
+    })
+    .await;
+}
+
+async fn variables_and_directory_are_those_asked_for(home: &Home) {
+    let service = home.start().await;
+    let envs = [("A".to_owned(), "sandbox".to_owned()), ("B".to_owned(), "sandbox".to_owned())].into();
+    let new = workspace_sandbox::NewSandbox { envs, ..crate::home::base() };
+    let view = service.create(crate::home::wanted(), new).await.unwrap();
+    let own = RunRequest {
+        cwd: Some("/tmp".to_owned()),
+        envs: [("B".to_owned(), "$(id) 'x'".to_owned())].into(),
+        ..request("pwd; echo \"$A $B\"")
+    };
+    let handle = service.run(&alice(), &view.sandbox.id, own).await.unwrap();
+    assert_eq!(read(&handle, 0).await.stdout, "/tmp\nsandbox $(id) 'x'\n");
+    for wrong in [
+        RunRequest { cwd: Some("tmp".to_owned()), ..request("true") },
+        RunRequest { cwd: Some("/\0".to_owned()), ..request("true") },
+        RunRequest { envs: [(String::new(), String::new())].into(), ..request("true") },
+        request(""),
+        request("a\0b"),
+    ] {
+        let refused = service.run(&alice(), &view.sandbox.id, wrong).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
+    }
+}
+
+async fn what_cannot_be_run_says_why(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let nowhere = RunRequest { cwd: Some("/nowhere".to_owned()), ..request("true") };
+    let handle = service.run(&alice(), &view.sandbox.id, nowhere).await.unwrap();
+    let end = read(&handle, 0).await.end;
+    assert_eq!(end.exit_code, 126);
+    assert!(end.failed.unwrap().contains("cannot enter `/nowhere`"));
+}
+
+async fn a_command_out_of_time_is_ended(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let short =
+        RunRequest { timeout: Some(Duration::from_millis(300)), ..request("setsid sleep 100 & sleep 100") };
+    let handle = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
+    assert!(read(&handle, 0).await.end.timed_out);
+    soon("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n").await;
+}
+
+async fn a_command_is_killed_and_what_it_started_too(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let command = request("setsid sh -c 'sleep 100 & sleep 100' & echo up; sleep 100");
+    let handle = service.run(&alice(), &view.sandbox.id, command).await.unwrap();
+    handle.output(0).await.unwrap().next().await.unwrap();
+    service.kill(&alice(), &view.sandbox.id, &handle.id, 9).await.unwrap();
+    assert_eq!(read(&handle, 0).await.end.exit_code, 137);
+    soon("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n").await;
+    for signal in [0, -1, 65] {
+        let refused = service.kill(&alice(), &view.sandbox.id, &handle.id, signal).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
+    }
+}
+
+async fn input_is_given_and_closed(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = &view.sandbox.id;
+    let handle =
+        service.run(&alice(), id, RunRequest { stdin: true, ..request("cat; echo done") }).await.unwrap();
+    service.input(&alice(), id, &handle.id, b"one\n".to_vec(), false).await.unwrap();
+    service.input(&alice(), id, &handle.id, b"two\n".to_vec(), true).await.unwrap();
+    assert_eq!(read(&handle, 0).await.stdout, "one\ntwo\ndone\n");
+}
+
+async fn output_is_read_again_from_any_byte(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let command = request("for i in $(seq 1000 1999); do echo $i; done");
+    let handle = service.run(&alice(), &view.sandbox.id, command).await.unwrap();
+    let whole = read(&handle, 0).await.stdout;
+    assert_eq!(whole.len(), 5_000);
+    for from in [0_u64, 1, 4_999, 5_000] {
+        let again = service.command(&alice(), &view.sandbox.id, &handle.id).await.unwrap();
+        assert_eq!(read(&again, from).await.stdout, whole[usize::try_from(from).unwrap()..], "{from}");
+    }
+}
+
+async fn old_output_goes_first_and_leaves_a_gap(home: &Home) {
+    let service = home.start_with(|settings| settings.output_kept = 64 << 10).await;
+    let view = create(&service).await;
+    let mut handle = service
+        .run(&alice(), &view.sandbox.id, request("head -c 1000000 /dev/zero | tr '\\0' x; echo end"))
+        .await
+        .unwrap();
+    handle.wait().await;
+    let ran = read(&handle, 0).await;
+    let [(from, to)] = ran.gaps[..] else { panic!("{:?}", ran.gaps) };
+    assert_eq!(from, 0);
+    assert_eq!(ran.stdout.len() as u64, 1_000_004 - to);
+    assert!(ran.stdout.ends_with("xend\n") && ran.stdout.len() >= 64 << 10);
+}
+
+async fn ended_commands_take_no_orders(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = &view.sandbox.id;
+    let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
+    handle.wait().await;
+    soon("its end is known", async || {
+        let killed = service.kill(&alice(), id, &handle.id, 9).await;
+        matches!(killed, Err(SandboxError::CommandEnded { .. }))
+    })
+    .await;
+    let refused = service.input(&alice(), id, &handle.id, vec![1], false).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::CommandEnded { .. }), "{refused}");
+    for unknown in ["cmd-1", "", "../x", "a\0"] {
+        let refused = service.command(&alice(), id, unknown).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::NoCommand { .. }), "{refused}");
+    }
+}
+
+async fn many_commands_at_once_do_not_mix(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let tasks: Vec<_> = (0..40)
+        .map(|n| {
+            let (service, id) = (service.clone(), view.sandbox.id.clone());
+            tokio::spawn(async move {
+                let command = request(&format!("for i in 1 2 3; do echo {n}; done; exit {n}"));
+                let handle = service.run(&alice(), &id, command).await.unwrap();
+                let ran = read(&handle, 0).await;
+                assert_eq!((ran.stdout, ran.end.exit_code), (format!("{n}\n").repeat(3), n));
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,142 @@
+//! A service with a directory of its own.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use workspace_catalog::{Catalog, sqlite_url};
+use workspace_host::holder::Holder;
+use workspace_sandbox::runtime::Embedded;
+use workspace_sandbox::{
+    CommandHandle, End, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream, View, Wanted,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Home {
+    directory: TempDir,
+}
+
+/// Runs a test. Whatever it leaves is ended.
+pub(crate) fn run(test: impl for<'a> FnOnce(&'a Home) -> Pin<Box<dyn Future<Output = ()> + 'a>>) {
+    let home = Home { directory: tempfile::tempdir().unwrap() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test(&home));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let sandboxes = std::fs::read_dir(self.path().join("sandboxes")).into_iter().flatten().flatten();
+        for sandbox in sandboxes {
+            if let Ok(Some(process)) = workspace_host::Process::read(&sandbox.path().join("process")) {
+                process.kill();
+            }
+        }
+        if let Ok(holder) = Holder::find_or_start(self.path()) {
+            holder.end();
+        }
+    }
+}
+
+pub(crate) fn agent_program() -> PathBuf {
+    let told = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
+    let program = told.unwrap_or_else(|| {
+        // Beside the tests' own directory.
+        let tests = std::env::current_exe().unwrap();
+        tests.parent().unwrap().parent().unwrap().join("workspace-agent")
+    });
+    assert!(program.is_file(), "build {} first: cargo build -p workspace-agent", program.display());
+    program
+}
+
+impl Home {
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) async fn catalog(&self) -> Catalog {
+        Catalog::open(&sqlite_url(&self.path().join("catalog.db"))).await.unwrap()
+    }
+
+    pub(crate) async fn start(&self) -> Service {
+        self.start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(&self, change: impl FnOnce(&mut Settings)) -> Service {
+        let mut settings = Settings::new(self.path());
+        change(&mut settings);
+        let runtime = Embedded::start(self.path(), &agent_program()).await.unwrap();
+        Service::start(settings, self.catalog().await, Arc::new(runtime)).await.unwrap()
+    }
+
+    pub(crate) fn workspace(&self, view: &View) -> PathBuf {
+        self.path().join("workspaces").join(&view.sandbox.id)
+    }
+}
+
+pub(crate) fn alice() -> Scope {
+    Scope::Owner("alice".to_owned())
+}
+
+pub(crate) fn wanted() -> Wanted {
+    Wanted { owner: "alice".to_owned(), unlimited: false, key: None }
+}
+
+pub(crate) fn base() -> NewSandbox {
+    NewSandbox { template: "base".to_owned(), ..NewSandbox::default() }
+}
+
+pub(crate) async fn create(service: &Service) -> View {
+    service.create(wanted(), base()).await.unwrap()
+}
+
+pub(crate) fn request(command: &str) -> RunRequest {
+    RunRequest { command: command.to_owned(), ..RunRequest::default() }
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) end: End,
+    pub(crate) gaps: Vec<(u64, u64)>,
+}
+
+pub(crate) async fn read(handle: &CommandHandle, from: u64) -> Ran {
+    let mut ran = Ran { stdout: String::new(), stderr: String::new(), end: End::default(), gaps: Vec::new() };
+    let mut output = handle.output(from).await.unwrap();
+    let reading = async {
+        while let Some(pieces) = output.next().await.unwrap() {
+            for piece in pieces {
+                match piece {
+                    Piece::Data { stream: Stream::Stderr, data, .. } => {
+                        ran.stderr.push_str(&String::from_utf8_lossy(&data));
+                    }
+                    Piece::Data { data, .. } => ran.stdout.push_str(&String::from_utf8_lossy(&data)),
+                    Piece::Gap { from, to } => ran.gaps.push((from, to)),
+                    Piece::End(end) => ran.end = end,
+                }
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading).await.expect("the command never ended");
+    ran
+}
+
+pub(crate) async fn sh(service: &Service, view: &View, command: &str) -> Ran {
+    let handle = service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap();
+    read(&handle, 0).await
+}
+
+/// Waits until something is so.
+pub(crate) async fn soon(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !check().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

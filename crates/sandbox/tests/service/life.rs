@@ -1,0 +1,292 @@
+//! From the wish for a sandbox to its end.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_catalog::{EventKind, Filter, State};
+use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxError, Scope, Wanted};
+
+use crate::home::{Home, alice, base, create, request, sh, soon, wanted};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        a_sandbox_is_made_used_and_removed,
+        another_owners_sandbox_is_not_there,
+        what_is_not_allowed_is_refused_before_anything_is_made,
+        there_are_as_many_as_allowed_and_no_more,
+        the_same_request_makes_one_sandbox,
+        many_are_made_at_once,
+        one_that_cannot_be_made_leaves_nothing,
+        a_sandbox_whose_processes_are_killed_is_in_error,
+        it_can_be_removed_while_it_is_being_made,
+        time_runs_out_and_can_be_extended,
+        a_full_workspace_ends_the_sandbox_and_stays,
+        a_kept_workspace_outlives_its_sandbox,
+        every_change_has_its_event,
+    ]
+}
+
+async fn a_sandbox_is_made_used_and_removed(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    assert!(view.sandbox.id.starts_with("sbx-"));
+    assert_eq!((view.sandbox.state, view.agent_connected), (State::Running, true));
+    let ran = sh(&service, &view, "echo hello > greeting; cat greeting; pwd").await;
+    assert_eq!(ran.stdout, "hello\n/workspace\n");
+    assert_eq!(std::fs::read_to_string(home.workspace(&view).join("greeting")).unwrap(), "hello\n");
+    let id = &view.sandbox.id;
+    assert_eq!(service.remove(&alice(), id, false).await.unwrap(), None);
+    assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
+    assert!(!home.workspace(&view).exists() && !home.path().join("sandboxes").join(id).exists());
+    assert!(matches!(service.remove(&alice(), id, false).await, Err(SandboxError::NotFound { .. })));
+}
+
+async fn another_owners_sandbox_is_not_there(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let bob = Scope::Owner("bob".to_owned());
+    let handle = service.run(&alice(), id, request("sleep 100")).await.unwrap();
+    let refusals = [
+        service.get(&bob, id).await.err(),
+        service.remove(&bob, id, false).await.err(),
+        service.run(&bob, id, request("true")).await.err(),
+        service.command(&bob, id, &handle.id).await.err(),
+        service.kill(&bob, id, &handle.id, 9).await.err(),
+        service.extend(&bob, id, 10).await.err(),
+        service.commands(&bob, id, 10).await.err(),
+        service.relabel(&bob, id, [].into()).await.err(),
+    ];
+    for refusal in refusals {
+        assert!(matches!(refusal, Some(SandboxError::NotFound { .. })), "{refusal:?}");
+    }
+    assert_eq!(service.list(&bob, Filter::default()).await.unwrap().1, 0);
+    assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 1);
+}
+
+async fn what_is_not_allowed_is_refused_before_anything_is_made(home: &Home) {
+    let service = home.start().await;
+    let resources = |resources| NewSandbox { resources, ..base() };
+    let day = Duration::from_secs(86_401);
+    let wrong = [
+        NewSandbox { template: String::new(), ..base() },
+        NewSandbox { name: Some("a\nb".to_owned()), ..base() },
+        NewSandbox { envs: [("A=B".to_owned(), String::new())].into(), ..base() },
+        NewSandbox { envs: [("A".to_owned(), "\0".to_owned())].into(), ..base() },
+        NewSandbox { timeout: Some(Duration::ZERO), ..base() },
+        NewSandbox { timeout: Some(day), ..base() },
+        NewSandbox { labels: [(String::new(), String::new())].into(), ..base() },
+        resources(ResourceRequest { cpu_millis: Some(2_001), ..ResourceRequest::default() }),
+        resources(ResourceRequest { memory: Some(1), ..ResourceRequest::default() }),
+        resources(ResourceRequest { disk: Some(u64::MAX), ..ResourceRequest::default() }),
+    ];
+    for new in wrong {
+        let refused = service.create(wanted(), new.clone()).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { .. }), "{new:?}: {refused}");
+    }
+    assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 0);
+}
+
+async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
+    let service = home
+        .start_with(|settings| {
+            settings.sandboxes_per_owner = 2;
+            settings.sandboxes_max = 4;
+        })
+        .await;
+    let tasks: Vec<_> = (0..5)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move { service.create(wanted(), base()).await })
+        })
+        .collect();
+    let mut made = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(_) => made += 1,
+            Err(error) => assert!(matches!(error, SandboxError::TooMany { limit: 2, .. }), "{error}"),
+        }
+    }
+    assert_eq!(made, 2);
+    let admin = Wanted { unlimited: true, ..wanted() };
+    for _ in 0..2 {
+        service.create(admin.clone(), base()).await.unwrap();
+    }
+    let full = service.create(admin, base()).await.unwrap_err();
+    assert!(full.to_string().contains("MAX_SANDBOXES"), "{full}");
+}
+
+async fn the_same_request_makes_one_sandbox(home: &Home) {
+    let service = home.start_with(|settings| settings.sandboxes_per_owner = 1).await;
+    let once = Wanted { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let (service, once) = (service.clone(), once.clone());
+            tokio::spawn(async move { service.create(once, base()).await.unwrap().sandbox })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for task in tasks {
+        let sandbox = task.await.unwrap();
+        assert_eq!(sandbox.state, State::Running);
+        ids.push(sandbox.id);
+    }
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    let other = Wanted { key: Some(("k".to_owned(), "b".repeat(64))), ..wanted() };
+    let refused = service.create(other, base()).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::OtherRequest { .. }), "{refused}");
+    // Another key needs room that is not there, and leaves nothing: neither row nor claim.
+    let second = Wanted { key: Some(("l".to_owned(), "a".repeat(64))), ..wanted() };
+    let refused = service.create(second.clone(), base()).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::TooMany { .. }), "{refused}");
+    service.remove(&alice(), &ids[0], false).await.unwrap();
+    service.create(second, base()).await.unwrap();
+}
+
+async fn many_are_made_at_once(home: &Home) {
+    let service = home.start_with(|settings| settings.creations_at_once = 4).await;
+    let many = Wanted { unlimited: true, ..wanted() };
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let (service, many) = (service.clone(), many.clone());
+            tokio::spawn(async move { service.create(many, base()).await.unwrap() })
+        })
+        .collect();
+    for task in tasks {
+        let view = task.await.unwrap();
+        assert_eq!(sh(&service, &view, "hostname").await.stdout.trim(), view.sandbox.id);
+    }
+}
+
+async fn one_that_cannot_be_made_leaves_nothing(home: &Home) {
+    let service = home.start().await;
+    let once = Wanted { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let unknown = NewSandbox { template: "nowhere".to_owned(), ..base() };
+    for _ in 0..2 {
+        let refused = service.create(once.clone(), unknown.clone()).await.unwrap_err();
+        assert!(refused.to_string().contains("no template `nowhere`"), "{refused}");
+    }
+    assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 0);
+    for directory in ["sandboxes", "workspaces"] {
+        assert_eq!(std::fs::read_dir(home.path().join(directory)).unwrap().count(), 0);
+    }
+}
+
+async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let mut handle = service.run(&alice(), id, request("echo begun; sleep 100")).await.unwrap();
+    let mut output = handle.output(0).await.unwrap();
+    output.next().await.unwrap();
+    let process = home.path().join("sandboxes").join(id).join("process");
+    workspace_host::Process::read(&process).unwrap().unwrap().kill();
+    let failed = handle.wait().await.failed;
+    assert_eq!(failed.as_deref(), Some("the sandbox ended"));
+    soon("it is in error", async || service.get(&alice(), id).await.unwrap().sandbox.state == State::Error)
+        .await;
+    let refused = service.run(&alice(), id, request("true")).await.unwrap_err();
+    assert!(refused.to_string().contains("is error: its processes ended"), "{refused}");
+    // What was printed is there all the same.
+    let old = service.command(&alice(), id, &handle.id).await.unwrap();
+    let ran = crate::home::read(&old, 0).await;
+    assert_eq!(ran.stdout, "begun\n");
+    assert!(ran.end.failed.is_some());
+    service.remove(&alice(), id, false).await.unwrap();
+}
+
+async fn it_can_be_removed_while_it_is_being_made(home: &Home) {
+    let service = home.start().await;
+    for wait in [0, 1, 3, 6, 10, 20] {
+        let making = {
+            let service = service.clone();
+            tokio::spawn(async move { service.create(wanted(), base()).await })
+        };
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let found = service.list(&alice(), Filter::default()).await.unwrap().0;
+        for view in found {
+            // Whoever fails to make it may have removed it before.
+            match service.remove(&alice(), &view.sandbox.id, false).await {
+                Ok(_) | Err(SandboxError::NotFound { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if let Ok(view) = making.await.unwrap() {
+            drop(service.remove(&alice(), &view.sandbox.id, false).await);
+        }
+        assert_eq!(service.list(&alice(), Filter::default()).await.unwrap().1, 0);
+        assert_eq!(std::fs::read_dir(home.path().join("sandboxes")).unwrap().count(), 0);
+    }
+}
+
+async fn time_runs_out_and_can_be_extended(home: &Home) {
+    let service = home
+        .start_with(|settings| {
+            settings.expiry_interval = Duration::from_millis(50);
+            settings.lifetime = Duration::from_secs(20);
+        })
+        .await;
+    let short = NewSandbox { timeout: Some(Duration::from_secs(1)), ..base() };
+    let (ends, stays) = (
+        service.create(wanted(), short.clone()).await.unwrap(),
+        service.create(wanted(), short).await.unwrap(),
+    );
+    let longer = service.extend(&alice(), &stays.sandbox.id, 15).await.unwrap();
+    assert_eq!(longer.sandbox.expires_at, stays.sandbox.expires_at + 15_000);
+    let refused = service.extend(&alice(), &stays.sandbox.id, 15).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Lifetime { limit: 20, left: 4 }), "{refused}");
+    for seconds in [0, 3_601] {
+        let refused = service.extend(&alice(), &stays.sandbox.id, seconds).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
+    }
+    soon("it expired", async || service.get(&alice(), &ends.sandbox.id).await.is_err()).await;
+    assert!(!home.workspace(&ends).exists());
+    service.get(&alice(), &stays.sandbox.id).await.unwrap();
+}
+
+async fn a_full_workspace_ends_the_sandbox_and_stays(home: &Home) {
+    let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
+    let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
+    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let neighbour = create(&service).await;
+    let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 100").await;
+    let reason = ran.end.failed.unwrap();
+    assert!(reason.contains("its workspace has"), "{reason}");
+    let sandbox = service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
+    assert_eq!((sandbox.state, sandbox.state_reason), (State::Stopped, Some(reason)));
+    assert!(home.workspace(&view).join("big").exists());
+    assert_eq!(sh(&service, &neighbour, "echo fine").await.stdout, "fine\n");
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+}
+
+async fn a_kept_workspace_outlives_its_sandbox(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    sh(&service, &view, "echo mine > file").await;
+    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap().unwrap();
+    assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "mine\n");
+    let collected = service.collect().await.unwrap();
+    assert_eq!(collected, workspace_sandbox::Collected::default());
+    assert!(kept.join("file").exists());
+}
+
+async fn every_change_has_its_event(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    let catalog = home.catalog().await;
+    let events = async || -> Vec<EventKind> {
+        catalog.events().after(0, 100).await.unwrap().into_iter().map(|event| event.kind).collect()
+    };
+    let found = events().await;
+    for kind in [
+        EventKind::SandboxStarting,
+        EventKind::AgentConnected,
+        EventKind::SandboxRunning,
+        EventKind::SandboxCreated,
+        EventKind::SandboxDeleted,
+    ] {
+        assert_eq!(found.iter().filter(|found| **found == kind).count(), 1, "{kind}: {found:?}");
+    }
+}

@@ -1,0 +1,165 @@
+//! A service that goes away and another that takes its place.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_catalog::{CommandState, State};
+use workspace_sandbox::{SandboxError, Scope, Service, Size, TerminalRequest};
+
+use crate::home::{Home, alice, create, read, request, sh, soon};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        everything_goes_on_without_the_server,
+        what_ended_meanwhile_is_told,
+        a_guest_that_stays_away_is_an_error_until_it_is_back,
+        what_died_meanwhile_is_an_error,
+        what_nobody_knows_of_is_removed,
+        a_removal_goes_on_where_it_was_stopped,
+    ]
+}
+
+/// Closes one service and starts the next.
+async fn restart(home: &Home, service: Service) -> Service {
+    service.close();
+    drop(service);
+    home.start().await
+}
+
+async fn connected(service: &Service, id: &str) {
+    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+}
+
+async fn everything_goes_on_without_the_server(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.clone();
+    let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
+    let handle = service.run(&alice(), &id, request(line)).await.unwrap();
+    let size = Size { cols: 80, rows: 24 };
+    let wanted = TerminalRequest { size, shell: None, cwd: None, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), &id, wanted).await.unwrap();
+    service.type_in(&alice(), &id, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
+    handle.output(0).await.unwrap().next().await.unwrap();
+    let service = restart(home, service).await;
+    let again = service.command(&alice(), &id, &handle.id).await.unwrap();
+    let expected: String = (1..=40).map(|n| format!("{n}\n")).collect();
+    let ran = read(&again, 0).await;
+    assert_eq!((ran.stdout, ran.end.exit_code), (expected, 0));
+    connected(&service, &id).await;
+    let view = service.get(&alice(), &id).await.unwrap();
+    assert_eq!(view.sandbox.state, State::Running);
+    service.type_in(&alice(), &id, &terminal.id, b"echo is-$x\n".to_vec()).await.unwrap();
+    let screen = service.terminal(&alice(), &id, &terminal.id).await.unwrap();
+    let mut output = screen.output(0).await.unwrap();
+    let mut shown = String::new();
+    while !shown.contains("is-kept") {
+        for piece in output.next().await.unwrap().unwrap() {
+            if let workspace_sandbox::Piece::Data { data, .. } = piece {
+                shown.push_str(&String::from_utf8_lossy(&data));
+            }
+        }
+    }
+    assert_eq!(sh(&service, &view, "echo new").await.stdout, "new\n");
+}
+
+async fn what_ended_meanwhile_is_told(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.clone();
+    let handle = service.run(&alice(), &id, request("sleep 0.3; echo late; exit 7")).await.unwrap();
+    service.close();
+    drop(service);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let service = home.start().await;
+    let again = service.command(&alice(), &id, &handle.id).await.unwrap();
+    let ran = read(&again, 0).await;
+    assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("late\n", 7));
+    soon("it is written down", async || {
+        let commands = service.commands(&alice(), &id, 10).await.unwrap();
+        commands[0].state == CommandState::Exited && commands[0].exit_code == Some(7)
+    })
+    .await;
+}
+
+async fn a_guest_that_stays_away_is_an_error_until_it_is_back(home: &Home) {
+    let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.clone();
+    let process = home.path().join("sandboxes").join(&id).join("process");
+    let pid = workspace_host::Process::read(&process).unwrap().unwrap().pid();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    service.close();
+    drop(service);
+    let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
+    let view = service.get(&alice(), &id).await.unwrap();
+    assert_eq!((view.sandbox.state, view.agent_connected), (State::Running, false));
+    let refused = service.run(&alice(), &id, request("true")).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::AgentAway { .. }), "{refused}");
+    soon("it is given up", async || service.get(&alice(), &id).await.unwrap().sandbox.state == State::Error)
+        .await;
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    soon("it is back", async || service.get(&alice(), &id).await.unwrap().sandbox.state == State::Running)
+        .await;
+    assert_eq!(sh(&service, &view, "echo back").await.stdout, "back\n");
+}
+
+async fn what_died_meanwhile_is_an_error(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.clone();
+    let handle = service.run(&alice(), &id, request("echo begun; sleep 100")).await.unwrap();
+    handle.output(0).await.unwrap().next().await.unwrap();
+    service.close();
+    drop(service);
+    let process = home.path().join("sandboxes").join(&id).join("process");
+    let process = workspace_host::Process::read(&process).unwrap().unwrap();
+    process.kill();
+    soon("it ended", async || !process.is_running()).await;
+    let service = home.start().await;
+    let sandbox = service.get(&alice(), &id).await.unwrap().sandbox;
+    assert_eq!(sandbox.state, State::Error);
+    assert_eq!(sandbox.state_reason.as_deref(), Some("its processes ended while the server was away"));
+    let again = service.command(&alice(), &id, &handle.id).await.unwrap();
+    let ran = read(&again, 0).await;
+    assert!(ran.stdout == "begun\n" && ran.end.failed.is_some());
+    service.remove(&alice(), &id, false).await.unwrap();
+}
+
+async fn what_nobody_knows_of_is_removed(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.clone();
+    service.close();
+    drop(service);
+    home.catalog().await.sandboxes().delete(&id, &[]).await.unwrap();
+    let process = home.path().join("sandboxes").join(&id).join("process");
+    let process = workspace_host::Process::read(&process).unwrap().unwrap();
+    let service = home.start().await;
+    assert!(!process.is_running());
+    assert!(!home.path().join("sandboxes").join(&id).exists() && !home.workspace(&view).exists());
+    // What comes later is found by a collection.
+    std::fs::create_dir_all(home.path().join("sandboxes/sbx-x/output")).unwrap();
+    std::fs::create_dir_all(home.path().join("workspaces/sbx-x")).unwrap();
+    std::fs::write(home.path().join("workspaces/sbx-x/file"), "x".repeat(10_000)).unwrap();
+    let collected = service.collect().await.unwrap();
+    assert_eq!((collected.sandboxes, collected.workspaces), (1, 1));
+    assert!(collected.freed >= 10_000);
+}
+
+async fn a_removal_goes_on_where_it_was_stopped(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.clone();
+    service.close();
+    drop(service);
+    let catalog = home.catalog().await;
+    let change =
+        workspace_catalog::Change { state: Some(State::Stopping), ..workspace_catalog::Change::default() };
+    catalog.sandboxes().change(&id, view.sandbox.version, change, &[]).await.unwrap();
+    let service = home.start().await;
+    assert!(matches!(service.get(&Scope::All, &id).await, Err(SandboxError::NotFound { .. })));
+    assert!(!home.path().join("sandboxes").join(&id).exists());
+}

@@ -1,0 +1,68 @@
+//! Terminals.
+
+use libtest_mimic::Trial;
+use workspace_sandbox::{CommandHandle, Piece, SandboxError, Size, TerminalRequest};
+
+use crate::home::{Home, alice, create, soon};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![a_terminal_is_typed_into_resized_and_closed, there_are_five_terminals_at_most]
+}
+
+fn wanted() -> TerminalRequest {
+    TerminalRequest { size: Size { cols: 80, rows: 24 }, shell: None, cwd: None, envs: [].into() }
+}
+
+/// Reads until the screen showed `text`.
+async fn shows(handle: &CommandHandle, text: &str) -> String {
+    let mut output = handle.output(0).await.unwrap();
+    let mut screen = String::new();
+    while !screen.contains(text) {
+        let pieces = output.next().await.unwrap();
+        let pieces = pieces.unwrap_or_else(|| panic!("`{text}` never came: {screen}"));
+        for piece in pieces {
+            if let Piece::Data { data, .. } = piece {
+                screen.push_str(&String::from_utf8_lossy(&data));
+            }
+        }
+    }
+    screen
+}
+
+async fn a_terminal_is_typed_into_resized_and_closed(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let mut terminal = service.open_terminal(&alice(), id, wanted()).await.unwrap();
+    service.type_in(&alice(), id, &terminal.id, b"stty size; tty\n".to_vec()).await.unwrap();
+    let screen = shows(&terminal, "/dev/pts/").await;
+    assert!(screen.contains("24 80"), "{screen}");
+    service.resize(&alice(), id, &terminal.id, Size { cols: 132, rows: 43 }).await.unwrap();
+    service.type_in(&alice(), id, &terminal.id, b"stty size\n".to_vec()).await.unwrap();
+    shows(&terminal, "43 132").await;
+    service.close_terminal(&alice(), id, &terminal.id).await.unwrap();
+    assert_eq!(terminal.wait().await.exit_code, 137);
+    service.close_terminal(&alice(), id, &terminal.id).await.unwrap();
+    let refused = service.type_in(&alice(), id, &terminal.id, vec![1]).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::CommandEnded { .. }), "{refused}");
+    let refused = service.type_in(&alice(), id, "pty-1", vec![1]).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::NoTerminal { .. }), "{refused}");
+    let zero = Size { cols: 0, rows: 24 };
+    let refused = service.resize(&alice(), id, &terminal.id, zero).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Invalid { field: "cols", .. }), "{refused}");
+}
+
+async fn there_are_five_terminals_at_most(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        open.push(service.open_terminal(&alice(), id, wanted()).await.unwrap());
+    }
+    let refused = service.open_terminal(&alice(), id, wanted()).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::TooManyTerminals { limit: 5 }), "{refused}");
+    service.close_terminal(&alice(), id, &open[0].id).await.unwrap();
+    soon("there is room again", async || service.open_terminal(&alice(), id, wanted()).await.is_ok()).await;
+}
