@@ -1,7 +1,7 @@
 //! Making processes in namespaces of their own, from a process with one thread.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
@@ -31,15 +31,57 @@ fn pipe() -> Result<(io::PipeReader, io::PipeWriter)> {
     Ok((reader.into(), writer.into()))
 }
 
-/// Makes a child in new namespaces of these kinds, which does `work`. The child never returns: what `work` gives
-/// is why it failed, and it is told to the parent.
-pub(crate) fn child(namespaces: libc::c_int, work: impl FnOnce(&mut Parent) -> HostError) -> Result<Child> {
+/// Makes the child in a group, `CLONE_INTO_CGROUP`.
+const INTO_GROUP: u64 = 1 << 33;
+
+/// What `clone3` takes, up to the group.
+#[repr(C)]
+#[derive(Default)]
+struct Arguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Like fork, into new namespaces and into a group of the second version of cgroups.
+///
+/// # Safety
+///
+/// The process has one thread, so that the child is a whole copy of it.
+unsafe fn clone(namespaces: libc::c_int, group: Option<BorrowedFd<'_>>) -> libc::c_long {
+    let Some(group) = group else {
+        // SAFETY: without a stack of its own the child goes on with a copy of this one.
+        return unsafe { libc::syscall(libc::SYS_clone, namespaces | libc::SIGCHLD, 0, 0, 0, 0) };
+    };
+    let arguments = Arguments {
+        flags: namespaces as u64 | INTO_GROUP,
+        exit_signal: libc::SIGCHLD as u64,
+        cgroup: group.as_raw_fd() as u64,
+        ..Arguments::default()
+    };
+    // SAFETY: a structure of the size that is given, which lives through the call; the stack as above.
+    unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<Arguments>()) }
+}
+
+/// Makes a child in new namespaces of these kinds and in a group, which does `work`. The child never returns: what
+/// `work` gives is why it failed, and it is told to the parent.
+pub(crate) fn child(
+    namespaces: libc::c_int,
+    group: Option<BorrowedFd<'_>>,
+    work: impl FnOnce(&mut Parent) -> HostError,
+) -> Result<Child> {
     let (from, to_parent) = pipe()?;
     let (from_parent, to) = pipe()?;
-    // SAFETY: like fork: the process has one thread, so that the child is a whole copy of it. Without a stack of
-    // its own it goes on with a copy of this one.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, namespaces | libc::SIGCHLD, 0, 0, 0, 0) };
-    match pid {
+    // SAFETY: helpers have one thread.
+    match unsafe { clone(namespaces, group) } {
         -1 => Err(io::Error::last_os_error()).doing("make namespaces"),
         0 => {
             drop((from, to));

@@ -74,7 +74,7 @@ pub(crate) fn run(directory: &Path) -> Result<Process> {
         return Ok(held);
     }
     let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-    let mut child = fork::child(namespaces, |parent| match hold(parent, &lock) {
+    let mut child = fork::child(namespaces, None, |parent| match hold(parent, &lock) {
         Ok(never) => match never {},
         Err(error) => error,
     })

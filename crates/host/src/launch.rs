@@ -18,11 +18,13 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::{self, Groups};
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::{self, Child, Parent};
 use crate::holder::{Holder, no_namespaces};
 use crate::identity::{self, Range};
+use crate::limits::{self, Limits, Missing};
 use crate::mounts::{self, Access};
 use crate::process::Process;
 use crate::root::Root;
@@ -38,13 +40,12 @@ const USER: u32 = 1000;
 /// Users of a sandbox that the superuser starts, outside: nobody's.
 const USERS_OUTSIDE: u32 = 1_878_982_656;
 const USERS: u32 = 65_536;
-const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWCGROUP;
+    | libc::CLONE_NEWNET;
 const OPEN_FILES: u64 = 65_536;
 
 /// Descriptors on their way from the server to the agent. The numbers are the same all the way.
@@ -73,8 +74,19 @@ pub struct Launch<'a> {
     /// Gets the sandbox's process, before anything of the user's runs: whoever ends at whatever moment, what runs
     /// is found again by [`Process::read`].
     pub note: &'a Path,
+    /// How much it may use.
+    pub limits: Limits,
     /// With which the agent says for whom it speaks.
     pub token: &'a [u8],
+}
+
+/// What was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launched {
+    /// Its first process.
+    pub process: Process,
+    /// Limits that were asked for and are not kept.
+    pub missing: Vec<Missing>,
 }
 
 /// The same for the helper.
@@ -85,18 +97,20 @@ pub(crate) struct Order {
     workspace: PathBuf,
     sockets: PathBuf,
     note: PathBuf,
+    limits: Limits,
 }
 
-/// Starts a sandbox; its first process.
-pub fn launch(launch: &Launch<'_>) -> Result<Process> {
+/// Starts a sandbox.
+pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let order = Order {
         holder: launch.holder.clone(),
         id: launch.id.to_owned(),
         workspace: launch.workspace.to_owned(),
         sockets: launch.sockets.to_owned(),
         note: launch.note.to_owned(),
+        limits: launch.limits.clone(),
     };
-    forget_former(launch.note)?;
+    forget_former(launch)?;
     if *launch.holder == Holder::Machine {
         // Elsewhere the user inside is whoever runs this.
         let user = Some(USERS_OUTSIDE + USER);
@@ -122,25 +136,28 @@ pub fn launch(launch: &Launch<'_>) -> Result<Process> {
         unsafe { command.pre_exec(move || pass(&passed)) };
     });
     if launched.is_err() {
-        take_back(launch.note)?;
+        take_back(launch)?;
     }
     launched
 }
 
-/// Makes sure that what is found at `note` later is of this launch.
-fn forget_former(note: &Path) -> Result<()> {
+/// Makes sure that what is found later under the sandbox's names is of this launch.
+fn forget_former(launch: &Launch<'_>) -> Result<()> {
+    let note = launch.note;
     if Process::read(note)?.is_some_and(|former| former.is_running()) {
         return Err(HostError::Helper(format!("the sandbox noted at {} still runs", note.display())));
     }
-    remove(note)
+    remove(note)?;
+    cgroup::remove_empty(launch.id)
 }
 
 /// A helper that was killed may have let the sandbox go before.
-fn take_back(note: &Path) -> Result<()> {
-    if let Some(process) = Process::read(note)? {
+fn take_back(launch: &Launch<'_>) -> Result<()> {
+    if let Some(process) = Process::read(launch.note)? {
         process.kill();
     }
-    remove(note)
+    remove(launch.note)?;
+    cgroup::remove(launch.id)
 }
 
 fn remove(note: &Path) -> Result<()> {
@@ -168,33 +185,41 @@ fn pass(passed: &[(RawFd, RawFd)]) -> io::Result<()> {
 }
 
 /// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<Process> {
+pub(crate) fn run(order: &Order) -> Result<Launched> {
+    let (groups, mut missing) = cgroup::make(&order.id, &order.limits)?;
+    let mut processes = None;
+    if limits::processes_are_counted_inside() && missing.iter().any(Missing::is_processes) {
+        missing.retain(|missing| !missing.is_processes());
+        processes = order.limits.processes;
+    }
     order.holder.join()?;
     let workspace = mounts::detached(&order.workspace, Access::Write)?;
     let sockets = mounts::detached(&order.sockets, Access::Read)?;
-    let filters = Filters::new()?;
-    let as_superuser = order.holder == Holder::Machine;
-    let mut child =
-        fork::child(NAMESPACES, |parent| match become_guest(parent, order, as_superuser, &filters) {
-            Ok(never) => match never {},
-            Err(error) => error,
-        })
-        .map_err(no_namespaces)?;
+    let guest = Guest { order, groups: &groups, processes, filters: Filters::new()? };
+    let mut child = fork::child(NAMESPACES, groups.to_be_made_in(), |parent| match guest.begin(parent) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    })
+    .map_err(no_namespaces)?;
     let mounts = [(workspace, WORKSPACE), (sockets, SOCKETS)];
     let made = accompany(&mut child, order, mounts);
     if made.is_err() {
         child.kill();
     }
-    made
+    made.map(|process| Launched { process, missing })
+}
+
+/// Who exists inside.
+pub(crate) fn users(holder: &Holder) -> Range {
+    match holder {
+        Holder::Machine => Range { inside: 0, outside: USERS_OUTSIDE, count: USERS },
+        Holder::Process(_) => Range { inside: USER, outside: 0, count: 1 },
+    }
 }
 
 /// What the helper does while the child gets ready.
 fn accompany(child: &mut Child, order: &Order, mounts: [(OwnedFd, &str); 2]) -> Result<Process> {
-    let users = if order.holder == Holder::Machine {
-        [Range { inside: 0, outside: USERS_OUTSIDE, count: USERS }]
-    } else {
-        [Range { inside: USER, outside: 0, count: 1 }]
-    };
+    let users = [users(&order.holder)];
     let made = Process::of(child.pid)?;
     identity::map(child.pid, &users, &users)?;
     child.done()?;
@@ -219,34 +244,54 @@ fn attach(child: &Child, mounts: [(OwnedFd, &str); 2]) -> Result<()> {
     Ok(())
 }
 
-/// What the child does.
-fn become_guest(
-    parent: &mut Parent,
-    order: &Order,
-    as_superuser: bool,
-    filters: &Filters,
-) -> Result<std::convert::Infallible> {
-    // Set up before the rights are given up.
-    parent.wait()?;
-    if as_superuser {
-        become_root_inside()?;
+/// What the child needs to know.
+struct Guest<'a> {
+    order: &'a Order,
+    groups: &'a Groups,
+    /// How many processes it may have, where no group sees to that.
+    processes: Option<u32>,
+    filters: Filters,
+}
+
+impl Guest<'_> {
+    /// What the child does.
+    fn begin(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
+        // Set up before the rights are given up.
+        parent.wait()?;
+        if self.order.holder == Holder::Machine {
+            become_root_inside()?;
+        }
+        // First of all, so that whatever it uses is counted; then no other groups are seen any more.
+        self.groups.enter()?;
+        own_groups()?;
+        // SAFETY: a session of its own; the call takes nothing.
+        unsafe { libc::setsid() };
+        let id = &self.order.id;
+        let places = [PathBuf::from(WORKSPACE), PathBuf::from(SOCKETS)];
+        let memory = self.order.limits.memory_bytes;
+        Root { hostname: id, user: USER, group: USER, places: &places, memory }.build()?;
+        rustix::system::sethostname(id.as_bytes()).doing("set the host name")?;
+        loopback().doing("start the loopback network")?;
+        parent.done()?;
+        parent.wait()?;
+        limit(self.processes).doing("set limits")?;
+        identity::become_user(USER, USER)?;
+        let log = take(LOG);
+        rustix::stdio::dup2_stdout(&log)
+            .and_then(|()| rustix::stdio::dup2_stderr(&log))
+            .doing("open the log")?;
+        let null = File::open("/dev/null").doing("open /dev/null")?;
+        rustix::stdio::dup2_stdin(&null).doing("close the input")?;
+        self.filters.apply()?;
+        become_agent(id)
     }
-    // SAFETY: a session of its own; the call takes nothing.
-    unsafe { libc::setsid() };
-    let places = [PathBuf::from(WORKSPACE), PathBuf::from(SOCKETS)];
-    Root { hostname: &order.id, user: USER, group: USER, places: &places }.build()?;
-    rustix::system::sethostname(order.id.as_bytes()).doing("set the host name")?;
-    loopback().doing("start the loopback network")?;
-    parent.done()?;
-    parent.wait()?;
-    limits().doing("set limits")?;
-    identity::become_user(USER, USER)?;
-    let log = take(LOG);
-    rustix::stdio::dup2_stdout(&log).and_then(|()| rustix::stdio::dup2_stderr(&log)).doing("open the log")?;
-    let null = File::open("/dev/null").doing("open /dev/null")?;
-    rustix::stdio::dup2_stdin(&null).doing("close the input")?;
-    filters.apply()?;
-    become_agent(&order.id)
+}
+
+/// Makes the groups this process is in the only ones it sees.
+fn own_groups() -> Result<()> {
+    // SAFETY: the call takes a number.
+    let done = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) == 0 };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()).doing("make a namespace for groups") }
 }
 
 fn take(number: RawFd) -> OwnedFd {
@@ -282,12 +327,12 @@ fn loopback() -> io::Result<()> {
     Ok(())
 }
 
-fn limits() -> io::Result<()> {
+fn limit(processes: Option<u32>) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
     setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?;
-    Ok(())
+    processes.map_or(Ok(()), limits::limit_processes)
 }
 
 fn become_agent(id: &str) -> Result<std::convert::Infallible> {

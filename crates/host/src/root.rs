@@ -54,6 +54,8 @@ pub(crate) struct Root<'a> {
     pub(crate) group: u32,
     /// Empty directories on which others mount something.
     pub(crate) places: &'a [PathBuf],
+    /// How much memory the sandbox may use.
+    pub(crate) memory: Option<u64>,
 }
 
 impl Root<'_> {
@@ -65,7 +67,7 @@ impl Root<'_> {
         self.programs()?;
         self.etc()?;
         self.writable()?;
-        devices()?;
+        self.devices()?;
         kernel()?;
         for place in self.places {
             make(&inside(place))?;
@@ -124,13 +126,47 @@ impl Root<'_> {
         Ok(())
     }
 
+    /// Options of a filesystem in memory. Full, it must leave room for processes: they would be killed otherwise,
+    /// and what fills it would stay.
+    fn memory_files(&self, mode: u32) -> String {
+        let size = self.memory.map(|memory| format!(",size={}", memory / 2));
+        format!("mode={mode:o}{}", size.unwrap_or_default())
+    }
+
     fn writable(&self) -> Result<()> {
         for (name, mode) in [("tmp", 0o1777), ("var/tmp", 0o1777), ("run", 0o755), ("home/sandbox", 0o755)] {
             make(&inside(name))?;
-            temporary(inside(name), &format!("mode={mode:o}"), MountFlags::empty())?;
+            temporary(inside(name), &self.memory_files(mode), MountFlags::empty())?;
         }
         let home = inside("home/sandbox");
         std::os::unix::fs::chown(&home, Some(self.user), Some(self.group)).doing("give the home to its user")
+    }
+
+    fn devices(&self) -> Result<()> {
+        let dev = inside("dev");
+        make(&dev)?;
+        temporary(&dev, "mode=0755,size=64k", MountFlags::NOEXEC)?;
+        for name in DEVICES {
+            let to = dev.join(name);
+            fs::write(&to, "").doing(format!("write {}", to.display()))?;
+            bind(&Path::new("/dev").join(name), &to, Access::Device)?;
+        }
+        for (name, target) in [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "fd/0"),
+            ("stdout", "fd/1"),
+            ("stderr", "fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ] {
+            symlink(target, dev.join(name)).doing(format!("link /dev/{name}"))?;
+        }
+        make(&dev.join("shm"))?;
+        temporary(dev.join("shm"), &self.memory_files(0o1777), MountFlags::NOEXEC)?;
+        make(&dev.join("pts"))?;
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+        mount(c"devpts", dev.join("pts"), c"devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620"))
+            .doing("mount devpts")?;
+        read_only(&dev, MountFlags::NOEXEC)
     }
 }
 
@@ -148,33 +184,6 @@ fn temporary(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<
     let options = std::ffi::CString::new(options).map_err(io::Error::other).doing("read mount options")?;
     mount(c"tmpfs", path, c"tmpfs", MountFlags::NOSUID | MountFlags::NODEV | more, Some(options.as_c_str()))
         .doing(format!("mount a tmpfs at {}", path.display()))
-}
-
-fn devices() -> Result<()> {
-    let dev = inside("dev");
-    make(&dev)?;
-    temporary(&dev, "mode=0755,size=64k", MountFlags::NOEXEC)?;
-    for name in DEVICES {
-        let to = dev.join(name);
-        fs::write(&to, "").doing(format!("write {}", to.display()))?;
-        bind(&Path::new("/dev").join(name), &to, Access::Device)?;
-    }
-    for (name, target) in [
-        ("fd", "/proc/self/fd"),
-        ("stdin", "fd/0"),
-        ("stdout", "fd/1"),
-        ("stderr", "fd/2"),
-        ("ptmx", "pts/ptmx"),
-    ] {
-        symlink(target, dev.join(name)).doing(format!("link /dev/{name}"))?;
-    }
-    make(&dev.join("shm"))?;
-    temporary(dev.join("shm"), "mode=1777", MountFlags::NOEXEC)?;
-    make(&dev.join("pts"))?;
-    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount(c"devpts", dev.join("pts"), c"devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620"))
-        .doing("mount devpts")?;
-    read_only(&dev, MountFlags::NOEXEC)
 }
 
 /// What is mounted there, but nothing below it, can only be read from now on.

@@ -9,8 +9,9 @@ use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{Launch, launch};
+use workspace_host::limits::Limits;
 
-use crate::server::{self, Bench, Guest};
+use crate::server::{Bench, Guest};
 
 /// An ordinary user's id, of whom nothing on the machine is.
 const ORDINARY: u32 = 61_234;
@@ -64,6 +65,12 @@ fn agent_program() -> PathBuf {
     told.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_workspace-agent")))
 }
 
+/// Every sandbox of the machine has its own.
+fn id(home: &Path) -> String {
+    let name = home.file_name().unwrap().to_string_lossy();
+    format!("sbx-{}", name.trim_start_matches('.'))
+}
+
 /// A sandbox, and a server that its agent has dialled.
 fn in_sandbox() -> Bench {
     Bench::start_as(|home, token| {
@@ -75,22 +82,24 @@ fn in_sandbox() -> Bench {
         let workspace = directory("workspace");
         std::fs::set_permissions(&workspace, std::fs::Permissions::from_mode(0o777)).unwrap();
         let holder = Holder::find_or_start(home).unwrap();
-        let process = launch(&Launch {
+        let launched = launch(&Launch {
             holder: &holder,
-            id: server::SANDBOX,
+            id: &id(home),
             agent: &agent_program(),
             workspace: &workspace,
             sockets: &directory("sockets"),
             output: &directory("output"),
             log: &home.join("agent.log"),
             note: &home.join("process"),
+            limits: Limits::default(),
             token,
         });
-        Box::new(Sandbox { process: process.unwrap(), holder })
+        Box::new(Sandbox { id: id(home), process: launched.unwrap().process, holder })
     })
 }
 
 struct Sandbox {
+    id: String,
     process: workspace_host::Process,
     holder: Holder,
 }
@@ -104,6 +113,7 @@ impl Guest for Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.process.kill();
+        let _ = workspace_host::cgroup::remove(&self.id);
         self.holder.end();
     }
 }
@@ -129,10 +139,11 @@ fn assert_fails(bench: &Bench, text: &str) {
 
 fn a_command_runs_as_nobody_special_in_its_workspace() {
     let bench = &in_sandbox();
+    let id = id(bench.home());
     assert_prints(
         bench,
         "id -u; id -g; pwd; hostname; cat /proc/sys/kernel/hostname",
-        "1000\n1000\n/workspace\nsbx-test\nsbx-test\n",
+        &format!("1000\n1000\n/workspace\n{id}\n{id}\n"),
     );
     assert_prints(
         bench,

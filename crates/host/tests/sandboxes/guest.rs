@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use workspace_host::holder::Holder;
-use workspace_host::launch::{Launch, SOCKETS, launch};
-use workspace_host::{Process, Result};
+use workspace_host::launch::{Launch, Launched, SOCKETS, launch};
+use workspace_host::limits::{Limits, Missing};
+use workspace_host::{Process, Result, cgroup};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-pub(crate) const ID: &str = "sbx-test";
 
 /// What the guest does: runs each command that comes over a connection, and answers with what it printed.
 pub(crate) fn run() -> ExitCode {
@@ -36,6 +36,7 @@ pub(crate) fn run() -> ExitCode {
 /// Directories of a server with one sandbox.
 pub(crate) struct Home {
     directory: TempDir,
+    places: Places,
     listener: UnixListener,
     pub(crate) holder: Holder,
 }
@@ -51,20 +52,30 @@ impl Home {
         let listener = UnixListener::bind(&socket).unwrap();
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
         let holder = Holder::find_or_start(directory.path()).unwrap();
-        Self { directory, listener, holder }
+        let places = Places::of(directory.path());
+        Self { directory, places, listener, holder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub(crate) fn try_launch(&self, change: impl FnOnce(&mut Launch<'_>)) -> Result<Process> {
-        launch_in(self.directory.path(), &self.holder, change)
+    /// Launches the sandbox, as `change` says.
+    pub(crate) fn try_launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Result<Launched> {
+        let mut order = self.places.launch(&self.holder);
+        change(&mut order);
+        launch(&order)
     }
 
     #[track_caller]
-    pub(crate) fn launch(&self, change: impl FnOnce(&mut Launch<'_>)) -> Sandbox<'_> {
-        Sandbox { home: self, process: self.try_launch(change).unwrap() }
+    pub(crate) fn launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Sandbox<'a> {
+        let Launched { process, missing } = self.try_launch(change).unwrap();
+        Sandbox { home: self, process, missing }
+    }
+
+    /// The id of its sandbox.
+    pub(crate) fn id(&self) -> &str {
+        &self.places.id
     }
 
     pub(crate) fn guest_ran(&self) -> bool {
@@ -72,30 +83,52 @@ impl Home {
     }
 }
 
-/// Launches the sandbox of a home, as `change` says.
-pub(crate) fn launch_in(
-    home: &Path,
-    holder: &Holder,
-    change: impl FnOnce(&mut Launch<'_>),
-) -> Result<Process> {
-    let agent = std::env::current_exe().unwrap();
-    let mut order = Launch {
-        holder,
-        id: ID,
-        agent: &agent,
-        workspace: &home.join("workspace"),
-        sockets: &home.join("sockets"),
-        output: &home.join("output"),
-        log: &home.join("log"),
-        note: &home.join("process"),
-        token: b"token",
-    };
-    change(&mut order);
-    launch(&order)
+/// Where everything of the sandbox of a home is.
+pub(crate) struct Places {
+    id: String,
+    agent: PathBuf,
+    workspace: PathBuf,
+    sockets: PathBuf,
+    output: PathBuf,
+    log: PathBuf,
+    note: PathBuf,
+}
+
+impl Places {
+    pub(crate) fn of(home: &Path) -> Self {
+        let name = home.file_name().unwrap().to_string_lossy();
+        Self {
+            // Every sandbox of the machine has its own.
+            id: format!("sbx-{}", name.trim_start_matches('.')),
+            agent: std::env::current_exe().unwrap(),
+            workspace: home.join("workspace"),
+            sockets: home.join("sockets"),
+            output: home.join("output"),
+            log: home.join("log"),
+            note: home.join("process"),
+        }
+    }
+
+    /// What to launch when nothing is said about it.
+    pub(crate) fn launch<'a>(&'a self, holder: &'a Holder) -> Launch<'a> {
+        Launch {
+            holder,
+            id: &self.id,
+            agent: &self.agent,
+            workspace: &self.workspace,
+            sockets: &self.sockets,
+            output: &self.output,
+            log: &self.log,
+            note: &self.note,
+            limits: Limits::default(),
+            token: b"token",
+        }
+    }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
+        let _ = cgroup::remove(self.id());
         self.holder.end();
     }
 }
@@ -104,6 +137,7 @@ impl Drop for Home {
 pub(crate) struct Sandbox<'a> {
     home: &'a Home,
     pub(crate) process: Process,
+    pub(crate) missing: Vec<Missing>,
 }
 
 impl Sandbox<'_> {

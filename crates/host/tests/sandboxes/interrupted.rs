@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn a_sandbox_is_noted_when_it_runs() {
     let home = Home::new();
     let sandbox = home.launch(|_| {});
-    assert_eq!(sandbox.sh("cat /proc/sys/kernel/hostname"), "sbx-test\n");
+    assert_eq!(sandbox.sh("cat /proc/sys/kernel/hostname"), format!("{}\n", home.id()));
     let noted = Process::read(&home.path("process")).unwrap();
     assert_eq!(noted.as_ref(), Some(&sandbox.process));
     assert!(sandbox.process.is_running());

@@ -6,8 +6,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use workspace_host::holder::Holder;
+use workspace_host::launch::launch;
 
-use crate::guest::launch_in;
+use crate::guest::Places;
 
 const WORD: &str = "launcher";
 
@@ -20,7 +21,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     }
     let home = Path::new(home);
     let done = Holder::find_or_start(home).and_then(|holder| match task.as_str() {
-        "launch" => launch_in(home, &holder, |_| {}).map(drop),
+        "launch" => launch(&Places::of(home).launch(&holder)).map(drop),
         _ => Ok(()),
     });
     if let Err(error) = &done {

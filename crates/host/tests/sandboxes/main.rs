@@ -5,6 +5,7 @@
 mod guest;
 mod interrupted;
 mod launcher;
+mod limits;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, ExitCode};
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         return code;
     }
     let mut trials = interrupted::trials();
+    trials.extend(limits::trials());
     if rustix::process::geteuid().is_root() {
         trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
     }

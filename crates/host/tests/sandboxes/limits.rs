@@ -1,0 +1,164 @@
+//! What a sandbox may use, as far as the machine lets whoever runs this limit it.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_host::cgroup;
+use workspace_host::limits::{Limit, Limits};
+use workspace_host::probe;
+
+use crate::guest::{Home, Sandbox, soon};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![
+        processes_are_limited,
+        memory_is_limited_or_said_not_to_be,
+        files_in_memory_leave_room_for_processes,
+        cpu_is_limited_or_said_not_to_be,
+        what_is_not_limited_was_foreseen,
+        groups_of_others_are_not_seen_inside,
+        what_is_used_is_counted,
+        removing_ends_everything_and_may_be_repeated,
+        an_id_that_leads_elsewhere_is_refused,
+        groups_in_use_are_not_taken_over,
+    ]
+}
+
+fn limited(home: &Home, limits: Limits) -> Sandbox<'_> {
+    home.launch(|launch| launch.limits = limits)
+}
+
+/// Whether a limit is kept; if not, there is a reason.
+fn is_kept(sandbox: &Sandbox<'_>, limit: Limit) -> bool {
+    let missing = sandbox.missing.iter().find(|missing| missing.limit == limit);
+    assert!(missing.is_none_or(|missing| !missing.reason.is_empty()));
+    // The superuser can have everything where there are cgroups that he may write to.
+    let promised = cgroups_are_writable();
+    assert!(missing.is_none() || !promised, "{missing:?}");
+    missing.is_none()
+}
+
+fn cgroups_are_writable() -> bool {
+    let place = std::path::Path::new("/sys/fs/cgroup/pids");
+    let place = if place.exists() { place } else { std::path::Path::new("/sys/fs/cgroup") };
+    rustix::process::geteuid().is_root() && rustix::fs::access(place, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+fn processes_are_limited() {
+    let home = Home::new();
+    let sandbox = limited(&home, Limits { processes: Some(20), ..Limits::default() });
+    assert_eq!(sandbox.missing, []);
+    let bomb = "for i in $(seq 40); do sleep 100 >/dev/null 2>&1 & done; ls -d /proc/[0-9]* | wc -l";
+    let printed = sandbox.sh(bomb);
+    assert!(printed.contains("fork"), "{printed}");
+    // Another's processes do not count.
+    let other = Home::new();
+    let other = limited(&other, Limits { processes: Some(20), ..Limits::default() });
+    assert_eq!(other.sh("for i in $(seq 10); do sleep 100 >/dev/null 2>&1 & done; echo enough"), "enough\n");
+}
+
+fn memory_is_limited_or_said_not_to_be() {
+    let home = Home::new();
+    let sandbox = limited(&home, Limits { memory_bytes: Some(48 << 20), ..Limits::default() });
+    let greedy = "perl -e '$x = \"x\" x (100 << 20); print 1' || echo killed";
+    let printed = sandbox.sh(greedy);
+    if is_kept(&sandbox, Limit::Memory) {
+        assert!(printed.contains("killed"), "{printed}");
+    } else {
+        assert_eq!(printed, "1");
+    }
+}
+
+fn files_in_memory_leave_room_for_processes() {
+    let home = Home::new();
+    let sandbox = limited(&home, Limits { memory_bytes: Some(48 << 20), ..Limits::default() });
+    for place in ["/tmp", "/home/sandbox", "/var/tmp", "/dev/shm"] {
+        let printed = sandbox.sh(&format!("head -c 100M /dev/zero > {place}/x; rm {place}/x"));
+        assert!(printed.contains("No space left"), "{place}: {printed}");
+    }
+}
+
+fn cpu_is_limited_or_said_not_to_be() {
+    let home = Home::new();
+    let sandbox = limited(&home, Limits { cpu_millis: Some(100), ..Limits::default() });
+    if is_kept(&sandbox, Limit::Cpu) {
+        let before = cgroup::usage(home.id()).unwrap().cpu.unwrap();
+        sandbox.sh("timeout 2 sh -c 'while :; do :; done'");
+        let used = cgroup::usage(home.id()).unwrap().cpu.unwrap() - before;
+        assert!(used < Duration::from_millis(600), "{used:?} of 2 s with a tenth of a processor");
+    }
+}
+
+fn what_is_not_limited_was_foreseen() {
+    let home = Home::new();
+    let limits = Limits { cpu_millis: Some(1000), memory_bytes: Some(1 << 30), processes: Some(100) };
+    let sandbox = limited(&home, limits);
+    let can = probe(&home.holder).unwrap();
+    assert_eq!(can.namespaces, Ok(()));
+    for (limit, can) in
+        [(Limit::Cpu, can.cpu), (Limit::Memory, can.memory), (Limit::Processes, can.processes)]
+    {
+        assert_eq!(can.is_ok(), is_kept(&sandbox, limit), "{limit}: {can:?}");
+    }
+    let left = cgroup::ids().unwrap();
+    assert!(!left.contains(&format!("probe-{}", std::process::id())), "{left:?}");
+}
+
+fn groups_of_others_are_not_seen_inside() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    assert_eq!(sandbox.sh("cut -d: -f3 /proc/self/cgroup | sort -u"), "/\n");
+    assert_eq!(sandbox.sh("find /sys/fs/cgroup -name cgroup.procs"), "");
+}
+
+fn what_is_used_is_counted() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let before = cgroup::usage(home.id()).unwrap();
+    if !cgroups_are_writable() {
+        assert_eq!(before.processes, None);
+        return;
+    }
+    sandbox.sh(
+        "sleep 100 >/dev/null 2>&1 & head -c 20M /dev/zero > /tmp/x; timeout 0.2 sh -c 'while :; do :; done'",
+    );
+    let after = cgroup::usage(home.id()).unwrap();
+    assert!(after.processes > before.processes, "{before:?} {after:?}");
+    assert!(after.memory_bytes.unwrap() > before.memory_bytes.unwrap() + (16 << 20), "{before:?} {after:?}");
+    assert!(after.cpu.unwrap() > before.cpu.unwrap() + Duration::from_millis(20), "{before:?} {after:?}");
+}
+
+fn removing_ends_everything_and_may_be_repeated() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    sandbox.sh("sleep 100 >/dev/null 2>&1 & setsid sleep 100 >/dev/null 2>&1 &");
+    let had = cgroup::ids().unwrap().iter().any(|id| id == home.id());
+    assert_eq!(had, cgroups_are_writable());
+    cgroup::remove(home.id()).unwrap();
+    if had {
+        soon("the sandbox ends", || !sandbox.process.is_running());
+    }
+    cgroup::remove(home.id()).unwrap();
+    assert!(!cgroup::ids().unwrap().iter().any(|id| id == home.id()));
+}
+
+fn an_id_that_leads_elsewhere_is_refused() {
+    let home = Home::new();
+    for id in ["", ".", "..", "../cpu", "a/b", "a b"] {
+        assert!(home.try_launch(|launch| launch.id = id).is_err(), "{id}");
+        assert!(cgroup::remove(id).is_err(), "{id}");
+    }
+}
+
+fn groups_in_use_are_not_taken_over() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let note = home.path("another");
+    let again = home.try_launch(|launch| launch.note = &note);
+    if cgroups_are_writable() {
+        assert!(again.unwrap_err().to_string().contains("former"));
+        assert!(sandbox.process.is_running());
+    } else {
+        again.unwrap().process.kill();
+    }
+}
