@@ -2,7 +2,7 @@
 # Installs the Debian packages that building or testing needs and that are missing.
 #
 #   scripts/deps.sh build    a C compiler and make
-#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, PostgreSQL
+#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL
 
 . "$(dirname "$0")/lib.sh"
 
@@ -35,6 +35,7 @@ test)
     need unshare util-linux
     need setpriv util-linux
     need perl perl-base
+    need busybox busybox-static
     need initdb postgresql
     ;;
 *) die "unknown set of packages \`$1\`" "build or test" ;;

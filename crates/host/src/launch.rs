@@ -54,6 +54,15 @@ const TOKEN: RawFd = 21;
 const OUTPUT: RawFd = 22;
 const LOG: RawFd = 23;
 
+/// What the root filesystem of a sandbox is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Template {
+    /// What the machine has: its programs and libraries.
+    Base,
+    /// A root filesystem in a directory, which stays as it is. Everybody must be allowed to read it.
+    Directory(PathBuf),
+}
+
 /// What to start.
 #[derive(Debug)]
 pub struct Launch<'a> {
@@ -63,6 +72,8 @@ pub struct Launch<'a> {
     pub id: &'a str,
     /// The program of the guest agent.
     pub agent: &'a Path,
+    /// Becomes the root.
+    pub template: Template,
     /// Becomes [`WORKSPACE`].
     pub workspace: &'a Path,
     /// Becomes [`SOCKETS`], read-only; the server listens on `agent.sock` in it, which everybody may write to.
@@ -94,6 +105,7 @@ pub struct Launched {
 pub(crate) struct Order {
     holder: Holder,
     id: String,
+    template: Template,
     workspace: PathBuf,
     sockets: PathBuf,
     note: PathBuf,
@@ -105,6 +117,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let order = Order {
         holder: launch.holder.clone(),
         id: launch.id.to_owned(),
+        template: launch.template.clone(),
         workspace: launch.workspace.to_owned(),
         sockets: launch.sockets.to_owned(),
         note: launch.note.to_owned(),
@@ -195,7 +208,11 @@ pub(crate) fn run(order: &Order) -> Result<Launched> {
     order.holder.join()?;
     let workspace = mounts::detached(&order.workspace, Access::Write)?;
     let sockets = mounts::detached(&order.sockets, Access::Read)?;
-    let guest = Guest { order, groups: &groups, processes, filters: Filters::new()? };
+    let template = match &order.template {
+        Template::Base => None,
+        Template::Directory(path) => Some(mounts::detached(path, Access::Read)?),
+    };
+    let guest = Guest { order, template, groups: &groups, processes, filters: Filters::new()? };
     let mut child = fork::child(NAMESPACES, groups.to_be_made_in(), |parent| match guest.begin(parent) {
         Ok(never) => match never {},
         Err(error) => error,
@@ -247,6 +264,7 @@ fn attach(child: &Child, mounts: [(OwnedFd, &str); 2]) -> Result<()> {
 /// What the child needs to know.
 struct Guest<'a> {
     order: &'a Order,
+    template: Option<OwnedFd>,
     groups: &'a Groups,
     /// How many processes it may have, where no group sees to that.
     processes: Option<u32>,
@@ -264,12 +282,21 @@ impl Guest<'_> {
         // First of all, so that whatever it uses is counted; then no other groups are seen any more.
         self.groups.enter()?;
         own_groups()?;
+        // Whoever launches may keep his own files to himself; those of the root are for all inside.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         // SAFETY: a session of its own; the call takes nothing.
         unsafe { libc::setsid() };
         let id = &self.order.id;
         let places = [PathBuf::from(WORKSPACE), PathBuf::from(SOCKETS)];
-        let memory = self.order.limits.memory_bytes;
-        Root { hostname: id, user: USER, group: USER, places: &places, memory }.build()?;
+        Root {
+            template: self.template.as_ref().map(OwnedFd::as_fd),
+            hostname: id,
+            user: USER,
+            group: USER,
+            places: &places,
+            memory: self.order.limits.memory_bytes,
+        }
+        .build()?;
         rustix::system::sethostname(id.as_bytes()).doing("set the host name")?;
         loopback().doing("start the loopback network")?;
         parent.done()?;

@@ -2,20 +2,29 @@
 //!
 //! The template `base` is made of what the machine has: its programs and libraries, read-only, and an `/etc` of
 //! its own with a few harmless parts of the machine's. Nothing of homes, `/run`, `/var` or `/root` is there.
+//!
+//! Any other template is a directory, which is seen through an overlay. Everything that is written or mounted here
+//! has a real file or directory in the upper layer, made before the overlay is: no symlink of the template's decides
+//! where that goes.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, mount_remount, unmount,
 };
 use rustix::process::{chdir, pivot_root};
 
 use crate::error::{Doing as _, Result};
-use crate::mounts::{Access, bind};
+use crate::mounts::{Access, attach, bind};
 
+/// How much is read of a template's files.
+const LONGEST: u64 = 1 << 20;
 /// Where the new root is put together. Exists everywhere; what it holds on the machine is not seen any more.
 const NEW: &str = "/tmp";
 /// Directories of programs and libraries.
@@ -30,6 +39,8 @@ const ETC: [&str; 7] = [
     "ssl/certs",
     "ssl/openssl.cnf",
 ];
+/// Directories on which something is mounted or made.
+const DIRECTORIES: [&str; 8] = ["dev", "etc/ssl", "home/sandbox", "proc", "run", "sys", "tmp", "var/tmp"];
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 /// Parts of `/proc` and `/sys` that are of the machine, not of the sandbox.
 const HIDDEN: [&str; 11] = [
@@ -49,6 +60,8 @@ const FIXED: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/s
 
 /// What the root is to hold.
 pub(crate) struct Root<'a> {
+    /// The directory it is made from, not mounted anywhere yet; none for `base`.
+    pub(crate) template: Option<BorrowedFd<'a>>,
     pub(crate) hostname: &'a str,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -64,8 +77,10 @@ impl Root<'_> {
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
             .doing("keep mounts to the sandbox")?;
         temporary(NEW, "mode=0755,size=16m", MountFlags::empty())?;
-        self.programs()?;
-        self.etc()?;
+        match self.template {
+            None => self.base()?,
+            Some(template) => self.over(template)?,
+        }
         self.writable()?;
         self.devices()?;
         kernel()?;
@@ -75,55 +90,71 @@ impl Root<'_> {
         enter()
     }
 
-    fn programs(&self) -> Result<()> {
-        for name in PROGRAMS {
-            let (from, to) = (Path::new("/").join(name), inside(name));
-            match fs::read_link(&from) {
-                Ok(target) => symlink(target, &to).doing(format!("link {}", to.display()))?,
-                Err(_) if from.is_dir() => {
-                    make(&to)?;
-                    bind(&from, &to, Access::Read)?;
-                }
-                Err(_) => {}
-            }
-        }
-        Ok(())
+    fn base(&self) -> Result<()> {
+        let new = Path::new(NEW);
+        self.skeleton(new)?;
+        let (user, group) = (self.user_line(), self.group_line());
+        let users = format!(
+            "root:x:0:0:root:/root:/usr/sbin/nologin\n{user}\
+             nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        );
+        let groups = format!("root:x:0:\n{group}nogroup:x:65534:\n");
+        write(&new.join("etc/passwd"), &users)?;
+        write(&new.join("etc/group"), &groups)?;
+        write(&new.join("etc/nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
+        programs()?;
+        machine_etc()
     }
 
-    fn etc(&self) -> Result<()> {
-        make(&inside("etc/ssl"))?;
-        let (user, group) = (self.user, self.group);
-        let files = [
-            (
-                "passwd",
-                format!(
-                    "root:x:0:0:root:/root:/usr/sbin/nologin\n\
-                     sandbox:x:{user}:{group}:sandbox:/home/sandbox:/bin/sh\n\
-                     nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-                ),
-            ),
-            ("group", format!("root:x:0:\nsandbox:x:{group}:\nnogroup:x:65534:\n")),
-            ("hostname", format!("{}\n", self.hostname)),
-            ("hosts", format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname)),
-            ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
-            ("resolv.conf", String::new()),
-        ];
-        for (name, text) in files {
-            let path = inside("etc").join(name);
-            fs::write(&path, text).doing(format!("write {}", path.display()))?;
+    /// Makes the root an overlay over the template. Its upper layer is out of sight.
+    fn over(&self, template: BorrowedFd<'_>) -> Result<()> {
+        let [lower, upper, work] = ["lower", "upper", "work"].map(inside);
+        for directory in [&lower, &upper, &work] {
+            make(directory)?;
         }
-        for name in ETC {
-            let (from, to) = (Path::new("/etc").join(name), inside("etc").join(name));
-            if from.is_dir() {
-                make(&to)?;
-            } else if from.is_file() {
-                fs::write(&to, "").doing(format!("write {}", to.display()))?;
-            } else {
-                continue;
-            }
-            bind(&from, &to, Access::Read)?;
+        self.skeleton(&upper)?;
+        self.add_user(template, "etc/passwd", &upper, &self.user_line())?;
+        self.add_user(template, "etc/group", &upper, &self.group_line())?;
+        attach(template, &lower)?;
+        let options = format!("lowerdir={NEW}/lower,upperdir={NEW}/upper,workdir={NEW}/work,userxattr");
+        let options =
+            std::ffi::CString::new(options).map_err(io::Error::other).doing("read mount options")?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount(c"overlay", NEW, c"overlay", flags, Some(options.as_c_str())).doing("mount the template")
+    }
+
+    /// Makes what every root has, below `at`.
+    fn skeleton(&self, at: &Path) -> Result<()> {
+        for directory in DIRECTORIES {
+            make(&at.join(directory))?;
         }
-        Ok(())
+        for place in self.places {
+            make(&at.join(place.strip_prefix("/").unwrap_or(place)))?;
+        }
+        write(&at.join("etc/hostname"), &format!("{}\n", self.hostname))?;
+        write(&at.join("etc/hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
+        write(&at.join("etc/resolv.conf"), "")
+    }
+
+    fn user_line(&self) -> String {
+        format!("sandbox:x:{}:{}:sandbox:/home/sandbox:/bin/sh\n", self.user, self.group)
+    }
+
+    fn group_line(&self) -> String {
+        format!("sandbox:x:{}:\n", self.group)
+    }
+
+    /// Adds the sandbox's user to a file of the template's, if its id is not there.
+    fn add_user(&self, template: BorrowedFd<'_>, file: &str, upper: &Path, line: &str) -> Result<()> {
+        let mut text = read_in(template, file).doing(format!("read {file} of the template"))?;
+        let id = self.user.to_string();
+        if text.lines().any(|line| line.split(':').nth(2) == Some(&id)) {
+            return Ok(());
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        write(&upper.join(file), &(text + line))
     }
 
     /// Options of a filesystem in memory. Full, it must leave room for processes: they would be killed otherwise,
@@ -135,7 +166,6 @@ impl Root<'_> {
 
     fn writable(&self) -> Result<()> {
         for (name, mode) in [("tmp", 0o1777), ("var/tmp", 0o1777), ("run", 0o755), ("home/sandbox", 0o755)] {
-            make(&inside(name))?;
             temporary(inside(name), &self.memory_files(mode), MountFlags::empty())?;
         }
         let home = inside("home/sandbox");
@@ -144,11 +174,10 @@ impl Root<'_> {
 
     fn devices(&self) -> Result<()> {
         let dev = inside("dev");
-        make(&dev)?;
         temporary(&dev, "mode=0755,size=64k", MountFlags::NOEXEC)?;
         for name in DEVICES {
             let to = dev.join(name);
-            fs::write(&to, "").doing(format!("write {}", to.display()))?;
+            write(&to, "")?;
             bind(&Path::new("/dev").join(name), &to, Access::Device)?;
         }
         for (name, target) in [
@@ -168,6 +197,55 @@ impl Root<'_> {
             .doing("mount devpts")?;
         read_only(&dev, MountFlags::NOEXEC)
     }
+}
+
+/// Makes the machine's programs and libraries visible.
+fn programs() -> Result<()> {
+    for name in PROGRAMS {
+        let (from, to) = (Path::new("/").join(name), inside(name));
+        match fs::read_link(&from) {
+            Ok(target) => symlink(target, &to).doing(format!("link {}", to.display()))?,
+            Err(_) if from.is_dir() => {
+                make(&to)?;
+                bind(&from, &to, Access::Read)?;
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Makes the harmless parts of the machine's `/etc` visible.
+fn machine_etc() -> Result<()> {
+    for name in ETC {
+        let (from, to) = (Path::new("/etc").join(name), inside("etc").join(name));
+        if from.is_dir() {
+            make(&to)?;
+        } else if from.is_file() {
+            write(&to, "")?;
+        } else {
+            continue;
+        }
+        bind(&from, &to, Access::Read)?;
+    }
+    Ok(())
+}
+
+/// A text of the template's, wherever its symlinks lead inside it; empty if there is none.
+fn read_in(template: BorrowedFd<'_>, file: &str) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match openat2(template, file, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        Ok(file) => fs::File::from(file),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(String::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).doing(format!("write {}", path.display()))
 }
 
 fn inside(path: impl AsRef<Path>) -> PathBuf {
@@ -194,9 +272,7 @@ fn read_only(path: &Path, more: MountFlags) -> Result<()> {
 
 fn kernel() -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    make(&inside("proc"))?;
     mount(c"proc", inside("proc"), c"proc", flags, None).doing("mount proc")?;
-    make(&inside("sys"))?;
     mount(c"sysfs", inside("sys"), c"sysfs", flags | MountFlags::RDONLY, None).doing("mount sysfs")?;
     for name in FIXED.iter().map(inside).filter(|path| path.exists()) {
         bind(&name, &name, Access::Read)?;

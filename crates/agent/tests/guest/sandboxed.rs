@@ -8,7 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
 use workspace_host::holder::Holder;
-use workspace_host::launch::{Launch, launch};
+use workspace_host::launch::{Launch, Template, launch};
 use workspace_host::limits::Limits;
 
 use crate::server::{Bench, Guest};
@@ -86,6 +86,7 @@ fn in_sandbox() -> Bench {
             holder: &holder,
             id: &id(home),
             agent: &agent_program(),
+            template: Template::Base,
             workspace: &workspace,
             sockets: &directory("sockets"),
             output: &directory("output"),

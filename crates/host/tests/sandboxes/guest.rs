@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use workspace_host::holder::Holder;
-use workspace_host::launch::{Launch, Launched, SOCKETS, launch};
+use workspace_host::launch::{Launch, Launched, SOCKETS, Template, launch};
 use workspace_host::limits::{Limits, Missing};
 use workspace_host::{Process, Result, cgroup};
 
@@ -115,6 +115,7 @@ impl Places {
             holder,
             id: &self.id,
             agent: &self.agent,
+            template: Template::Base,
             workspace: &self.workspace,
             sockets: &self.sockets,
             output: &self.output,

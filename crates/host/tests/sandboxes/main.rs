@@ -6,6 +6,7 @@ mod guest;
 mod interrupted;
 mod launcher;
 mod limits;
+mod template;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, ExitCode};
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     }
     let mut trials = interrupted::trials();
     trials.extend(limits::trials());
+    trials.extend(template::trials());
     if rustix::process::geteuid().is_root() {
         trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
     }
