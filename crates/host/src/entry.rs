@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::{holder, launch, probe};
+use crate::{attach, holder, launch, probe};
 
 /// The first argument of such a start.
 const WORD: &str = "internal-host";
@@ -25,6 +25,7 @@ pub fn entry() -> Option<ExitCode> {
     let answer = match words.next().as_deref() {
         Some("launch") => read().and_then(|order| launch::run(&order)).map(|made| write(&made)),
         Some("hold") => read::<PathBuf>().and_then(|path| holder::run(&path)).map(|held| write(&held)),
+        Some("attach") => read().and_then(|order| attach::run(&order)).map(|()| write(&())),
         Some("probe") => read().and_then(|holder| probe::run(&holder)).map(|can| write(&can)),
         _ => Err(HostError::Helper("unknown task".to_owned())),
     };

@@ -2,7 +2,7 @@
 //!
 //! Two processes take part. The **helper** (this program again, with one thread) joins the holder, takes up what
 //! is to be mounted, and makes the **child** in new namespaces. The child builds its root and waits; the helper
-//! mounts the workspace into it from outside; the child gives up all rights and becomes the guest agent. The
+//! mounts the workspace into it from outside ([`attach`](crate::attach())); the child gives up all rights and becomes the guest agent. The
 //! workspace is always mounted like this, into namespaces that exist: what is there when a namespace is made could
 //! never be replaced.
 
@@ -15,9 +15,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{PidfdFlags, pidfd_open};
-use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use serde::{Deserialize, Serialize};
 
+use crate::attach;
 use crate::cgroup::{self, Groups};
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
@@ -74,8 +74,8 @@ pub struct Launch<'a> {
     pub agent: &'a Path,
     /// Becomes the root.
     pub template: Template,
-    /// Becomes [`WORKSPACE`].
-    pub workspace: &'a Path,
+    /// Becomes [`WORKSPACE`]; if none is known yet, [`attach`](crate::attach()) brings it later.
+    pub workspace: Option<&'a Path>,
     /// Becomes [`SOCKETS`], read-only; the server listens on `agent.sock` in it, which everybody may write to.
     pub sockets: &'a Path,
     /// Where output is kept. Not seen inside.
@@ -106,7 +106,7 @@ pub(crate) struct Order {
     holder: Holder,
     id: String,
     template: Template,
-    workspace: PathBuf,
+    workspace: Option<PathBuf>,
     sockets: PathBuf,
     note: PathBuf,
     limits: Limits,
@@ -118,18 +118,14 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
         holder: launch.holder.clone(),
         id: launch.id.to_owned(),
         template: launch.template.clone(),
-        workspace: launch.workspace.to_owned(),
+        workspace: launch.workspace.map(Path::to_owned),
         sockets: launch.sockets.to_owned(),
         note: launch.note.to_owned(),
         limits: launch.limits.clone(),
     };
     forget_former(launch)?;
-    if *launch.holder == Holder::Machine {
-        // Elsewhere the user inside is whoever runs this.
-        let user = Some(USERS_OUTSIDE + USER);
-        for directory in [launch.workspace, launch.output] {
-            chown(directory, user, user).doing(format!("give {} to the sandbox", directory.display()))?;
-        }
+    for directory in launch.workspace.into_iter().chain([launch.output]) {
+        give(launch.holder, directory)?;
     }
     let agent = File::open(launch.agent).doing(format!("open {}", launch.agent.display()))?;
     let output = File::open(launch.output).doing(format!("open {}", launch.output.display()))?;
@@ -152,6 +148,15 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
         take_back(launch)?;
     }
     launched
+}
+
+/// Makes the user inside the owner of a directory. Where no superuser launches, that is whoever runs this.
+pub(crate) fn give(holder: &Holder, directory: &Path) -> Result<()> {
+    if *holder != Holder::Machine {
+        return Ok(());
+    }
+    let user = Some(USERS_OUTSIDE + USER);
+    chown(directory, user, user).doing(format!("give {} to the sandbox", directory.display()))
 }
 
 /// Makes sure that what is found later under the sandbox's names is of this launch.
@@ -206,8 +211,10 @@ pub(crate) fn run(order: &Order) -> Result<Launched> {
         processes = order.limits.processes;
     }
     order.holder.join()?;
-    let workspace = mounts::detached(&order.workspace, Access::Write)?;
-    let sockets = mounts::detached(&order.sockets, Access::Read)?;
+    let mut mounts = vec![(mounts::detached(&order.sockets, Access::Read)?, SOCKETS)];
+    if let Some(workspace) = &order.workspace {
+        mounts.push((mounts::detached(workspace, Access::Write)?, WORKSPACE));
+    }
     let template = match &order.template {
         Template::Base => None,
         Template::Directory(path) => Some(mounts::detached(path, Access::Read)?),
@@ -218,7 +225,6 @@ pub(crate) fn run(order: &Order) -> Result<Launched> {
         Err(error) => error,
     })
     .map_err(no_namespaces)?;
-    let mounts = [(workspace, WORKSPACE), (sockets, SOCKETS)];
     let made = accompany(&mut child, order, mounts);
     if made.is_err() {
         child.kill();
@@ -235,7 +241,7 @@ pub(crate) fn users(holder: &Holder) -> Range {
 }
 
 /// What the helper does while the child gets ready.
-fn accompany(child: &mut Child, order: &Order, mounts: [(OwnedFd, &str); 2]) -> Result<Process> {
+fn accompany(child: &mut Child, order: &Order, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
     let users = [users(&order.holder)];
     let made = Process::of(child.pid)?;
     identity::map(child.pid, &users, &users)?;
@@ -243,22 +249,13 @@ fn accompany(child: &mut Child, order: &Order, mounts: [(OwnedFd, &str); 2]) -> 
     child.ready()?;
     // If this process ends before the child was let go, the child ends too; from here on it can be found.
     made.note(&order.note)?;
-    attach(child, mounts)?;
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
+    attach::enter(process.as_fd())?;
+    attach::mount(mounts)?;
     child.done()?;
     // It became the agent when its end of the pipe is closed without a word.
     while child.wait()? {}
     Ok(made)
-}
-
-/// Mounts what was taken up outside into the namespaces of the child. This process stays there.
-fn attach(child: &Child, mounts: [(OwnedFd, &str); 2]) -> Result<()> {
-    let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
-    move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::MOUNT)
-        .doing("enter the sandbox's mounts")?;
-    for (tree, path) in mounts {
-        mounts::attach(tree.as_fd(), Path::new(path))?;
-    }
-    Ok(())
 }
 
 /// What the child needs to know.

@@ -6,6 +6,7 @@
 //! Whoever links this crate has to call [`entry`] first thing in `main`: what must run in a process with one
 //! thread is the same program, started again.
 
+mod attach;
 pub mod cgroup;
 mod entry;
 mod error;
@@ -21,6 +22,7 @@ mod process;
 mod root;
 mod seccomp;
 
+pub use attach::attach;
 pub use entry::entry;
 pub use error::{HostError, Result};
 pub use probe::probe;

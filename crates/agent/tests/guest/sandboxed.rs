@@ -7,6 +7,7 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
+use workspace_host::Process;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{Launch, Template, launch};
 use workspace_host::limits::Limits;
@@ -21,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = crate::trials![
         a_command_runs_as_nobody_special_in_its_workspace,
         what_is_written_to_the_workspace_is_there_outside,
+        a_workspace_can_be_attached_to_a_guest_that_waits_for_one,
         nothing_of_the_machine_is_seen,
         rights_cannot_be_regained,
         there_is_no_network_but_its_own,
@@ -73,6 +75,11 @@ fn id(home: &Path) -> String {
 
 /// A sandbox, and a server that its agent has dialled.
 fn in_sandbox() -> Bench {
+    in_sandbox_with(|workspace| Some(workspace))
+}
+
+/// The same, with or without its workspace.
+fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> Bench {
     Bench::start_as(|home, token| {
         let directory = |name: &str| -> PathBuf {
             let path = home.join(name);
@@ -87,7 +94,7 @@ fn in_sandbox() -> Bench {
             id: &id(home),
             agent: &agent_program(),
             template: Template::Base,
-            workspace: &workspace,
+            workspace: choose(&workspace),
             sockets: &directory("sockets"),
             output: &directory("output"),
             log: &home.join("agent.log"),
@@ -101,7 +108,7 @@ fn in_sandbox() -> Bench {
 
 struct Sandbox {
     id: String,
-    process: workspace_host::Process,
+    process: Process,
     holder: Holder,
 }
 
@@ -162,6 +169,21 @@ fn what_is_written_to_the_workspace_is_there_outside() {
     assert_eq!(outside, "hello\n");
     std::fs::write(bench.home().join("workspace/from-outside"), "good morning\n").unwrap();
     assert_prints(bench, "cat /workspace/from-outside", "good morning\n");
+}
+
+fn a_workspace_can_be_attached_to_a_guest_that_waits_for_one() {
+    let bench = &in_sandbox_with(|_| None);
+    let workspace = bench.home().join("workspace");
+    std::fs::write(workspace.join("greeting"), "hello\n").unwrap();
+    let holder = Holder::find_or_start(bench.home()).unwrap();
+    let process = Process::read(&bench.home().join("process")).unwrap().unwrap();
+    workspace_host::attach(&holder, &process, &workspace).unwrap();
+    assert_prints(
+        bench,
+        "pwd; cat greeting; echo done > answer; umount /workspace 2>/dev/null || true",
+        "/workspace\nhello\n",
+    );
+    assert_eq!(std::fs::read_to_string(workspace.join("answer")).unwrap(), "done\n");
 }
 
 fn nothing_of_the_machine_is_seen() {

@@ -116,7 +116,7 @@ impl Places {
             id: &self.id,
             agent: &self.agent,
             template: Template::Base,
-            workspace: &self.workspace,
+            workspace: Some(&self.workspace),
             sockets: &self.sockets,
             output: &self.output,
             log: &self.log,

@@ -7,6 +7,7 @@ mod interrupted;
 mod launcher;
 mod limits;
 mod template;
+mod warm;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, ExitCode};
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let mut trials = interrupted::trials();
     trials.extend(limits::trials());
     trials.extend(template::trials());
+    trials.extend(warm::trials());
     if rustix::process::geteuid().is_root() {
         trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
     }

@@ -1,0 +1,90 @@
+//! Sandboxes that are started before anybody needs them.
+
+use libtest_mimic::Trial;
+use rustix::fs::{FlockOperation, flock};
+use workspace_host::attach;
+
+use crate::guest::{Home, soon};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![
+        a_workspace_comes_later,
+        an_attached_workspace_stays,
+        a_workspace_is_attached_once,
+        while_one_workspace_is_attached_no_other_is,
+        to_a_sandbox_that_ended_nothing_is_attached,
+        one_workspace_can_be_in_two_sandboxes,
+    ]
+}
+
+fn a_workspace_comes_later() {
+    let home = Home::new();
+    let sandbox = home.launch(|launch| launch.workspace = None);
+    assert_eq!(
+        sandbox.sh("ls -A /workspace; touch /workspace/x"),
+        "touch: cannot touch '/workspace/x': Read-only file system\n"
+    );
+    std::fs::write(home.path("workspace/file"), "mine\n").unwrap();
+    attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
+    assert_eq!(sandbox.sh("cat /workspace/file; echo new > /workspace/new"), "mine\n");
+    assert_eq!(std::fs::read_to_string(home.path("workspace/new")).unwrap(), "new\n");
+    let mounts = sandbox.sh("grep ' /workspace ' /proc/self/mounts");
+    assert!(mounts.contains("nosuid") && mounts.contains("nodev"), "{mounts}");
+}
+
+fn an_attached_workspace_stays() {
+    let home = Home::new();
+    let sandbox = home.launch(|launch| launch.workspace = None);
+    attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
+    for attempt in ["umount /workspace", "umount -l /workspace", "mount -t tmpfs none /workspace"] {
+        assert_eq!(sandbox.sh(&format!("{attempt} >/dev/null 2>&1 && echo done")), "", "{attempt}");
+    }
+    assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
+}
+
+fn a_workspace_is_attached_once() {
+    let home = Home::new();
+    std::fs::create_dir(home.path("other")).unwrap();
+    // Whether it was there from the beginning or came later.
+    let sandbox = home.launch(|_| {});
+    let error = attach(&home.holder, &sandbox.process, &home.path("other")).unwrap_err();
+    assert!(error.to_string().contains("has a workspace"), "{error}");
+    drop(sandbox);
+    soon("its groups can be removed", || workspace_host::cgroup::remove(home.id()).is_ok());
+    let sandbox = home.launch(|launch| launch.workspace = None);
+    attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
+    let error = attach(&home.holder, &sandbox.process, &home.path("other")).unwrap_err();
+    assert!(error.to_string().contains("has a workspace"), "{error}");
+}
+
+fn while_one_workspace_is_attached_no_other_is() {
+    let home = Home::new();
+    let sandbox = home.launch(|launch| launch.workspace = None);
+    let mounts = std::fs::File::open(format!("/proc/{}/ns/mnt", sandbox.process.pid())).unwrap();
+    flock(&mounts, FlockOperation::LockExclusive).unwrap();
+    let error = attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
+    assert!(error.to_string().contains("is being attached"), "{error}");
+    // Closing is not enough: a process that another test just started may have a copy for a moment.
+    flock(&mounts, FlockOperation::Unlock).unwrap();
+    attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
+    assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
+}
+
+fn to_a_sandbox_that_ended_nothing_is_attached() {
+    let home = Home::new();
+    let sandbox = home.launch(|launch| launch.workspace = None);
+    sandbox.process.kill();
+    soon("it ends", || !sandbox.process.is_running());
+    let error = attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
+    assert!(error.to_string().contains("ended"), "{error}");
+}
+
+fn one_workspace_can_be_in_two_sandboxes() {
+    let (home, other) = (Home::new(), Home::new());
+    let sandboxes =
+        [home.launch(|launch| launch.workspace = None), other.launch(|launch| launch.workspace = None)];
+    attach(&home.holder, &sandboxes[0].process, &home.path("workspace")).unwrap();
+    attach(&other.holder, &sandboxes[1].process, &home.path("workspace")).unwrap();
+    sandboxes[0].sh("echo hello > /workspace/greeting");
+    assert_eq!(sandboxes[1].sh("cat /workspace/greeting"), "hello\n");
+}
