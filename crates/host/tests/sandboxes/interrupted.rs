@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use rustix::process::Signal;
-use workspace_host::Process;
+use workspace_host::{Process, cgroup};
 
 use crate::guest::{Home, soon};
 use crate::launcher::{children, runs, signal, start};
@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         a_sandbox_is_noted_when_it_runs,
         a_sandbox_that_runs_is_not_launched_again,
+        a_sandbox_that_cannot_be_noted_does_not_run,
         without_its_helper_a_sandbox_does_not_begin,
         a_helper_killed_at_any_moment_leaves_nothing_behind,
         a_server_killed_at_any_moment_leaves_nothing_unnoted,
@@ -36,6 +37,19 @@ fn a_sandbox_that_runs_is_not_launched_again() {
     assert!(again.to_string().contains("still runs"), "{again}");
     assert!(sandbox.process.is_running());
     assert!(Process::read(&home.path("process")).unwrap().is_some());
+}
+
+fn a_sandbox_that_cannot_be_noted_does_not_run() {
+    let home = Home::new();
+    std::os::unix::fs::symlink("/dev/full", home.path("process.new")).unwrap();
+    let error = home.try_launch(|_| {}).unwrap_err();
+    assert!(error.to_string().contains("No space left"), "{error}");
+    assert!(!home.guest_ran());
+    assert_eq!(Process::read(&home.path("process")).unwrap(), None);
+    assert!(!cgroup::ids().unwrap().iter().any(|id| id == home.id()), "its groups are left");
+    // Nothing is in the way of the next.
+    let sandbox = home.launch(|_| {});
+    assert_eq!(sandbox.sh("echo runs"), "runs\n");
 }
 
 /// The helper of a launcher, once it is there.

@@ -3,6 +3,7 @@
 //! Sandboxes are started by this program again, and it is the guest too; so it has a `main` of its own.
 
 mod guest;
+mod holders;
 mod interrupted;
 mod launcher;
 mod limits;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         return code;
     }
     let mut trials = interrupted::trials();
+    trials.extend(holders::trials());
     trials.extend(limits::trials());
     trials.extend(template::trials());
     trials.extend(warm::trials());
