@@ -21,7 +21,7 @@ test-full: ## The same with the long crash and property campaigns
 check: ## Format, lints, documentation, dependency directions, licences, generated files
 	@scripts/check.sh
 
-generate: ## Write the shell completions and manual pages anew
+generate: ## Write the generated documents anew: completions, manual pages, settings, errors, OpenAPI
 	@scripts/generate.sh
 
 bench: ## Measure, with peers in the same run (docs/benchmarks/)

@@ -2,7 +2,7 @@
 # Installs the Debian packages that building or testing needs and that are missing.
 #
 #   scripts/deps.sh build    a C compiler and make
-#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL
+#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl
 
 . "$(dirname "$0")/lib.sh"
 
@@ -37,6 +37,7 @@ test)
     need perl perl-base
     need busybox busybox-static
     need initdb postgresql
+    need openssl openssl
     ;;
 *) die "unknown set of packages \`$1\`" "build or test" ;;
 esac

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes the generated files that are checked in: docs/man and docs/completions.
+# Writes the generated files that are checked in: docs/man, docs/completions, and what describes the server:
+# docs/settings.md, docs/errors.md, docs/openapi.json.
 #
 #   scripts/generate.sh            write them
 #   scripts/generate.sh --check    fail when they are not what would be written
@@ -12,6 +13,7 @@ generate() {
         mkdir -p "$1/$kind"
         "$workspace" generate "$kind" "$1/$kind"
     done
+    "$workspace-server" generate "$1"
 }
 
 # The same build as that of the tests, so that checking and testing build everything once.
@@ -24,7 +26,7 @@ case ${1:-} in
     fresh=$(mktemp -d)
     trap 'rm -rf "$fresh"' EXIT
     generate "$fresh"
-    for kind in man completions; do
+    for kind in man completions settings.md errors.md openapi.json; do
         diff -ru "docs/$kind" "$fresh/$kind" || die "docs/$kind is out of date" "make generate"
     done
     ;;

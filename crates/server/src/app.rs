@@ -1,0 +1,116 @@
+//! What the routes share, and the router that is made of their parts.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use utoipa::openapi::OpenApi as Description;
+use workspace_catalog::Catalog;
+
+use crate::audit::Audit;
+use crate::auth::{self, Cache};
+use crate::error::ApiError;
+use crate::metrics::Metrics;
+use crate::private::PrivateError;
+use crate::rate::Limiter;
+use crate::readiness::Readiness;
+use crate::settings::Settings;
+use crate::shutdown::Shutdown;
+use crate::{code, health, keys, openapi, request};
+
+/// What the routes share. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct App {
+    /// The settings.
+    pub settings: Arc<Settings>,
+    /// The SQL side.
+    pub catalog: Catalog,
+    /// The audit log.
+    pub audit: Audit,
+    /// The numbers.
+    pub metrics: Metrics,
+    /// The checks of `/ready`.
+    pub readiness: Readiness,
+    /// Whether the server is stopping, and what is under way.
+    pub shutdown: Shutdown,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) limiter: Arc<Limiter>,
+}
+
+/// Some routes and their description. The path of a route is whole, not relative.
+pub struct Part {
+    /// Routes that anyone may call.
+    pub open: Router<App>,
+    /// Routes that need a key; a handler gets its [`Caller`](crate::auth::Caller).
+    pub closed: Router<App>,
+    /// What they are, for OpenAPI.
+    pub document: Description,
+}
+
+impl App {
+    /// Opens the audit log, and begins to count.
+    pub fn new(settings: Settings, catalog: Catalog) -> Result<Self, PrivateError> {
+        let audit = Audit::open(&settings.audit_log, settings.audit_redact.0.clone())?;
+        let (metrics, readiness) = (Metrics::default(), Readiness::default());
+        let counted = audit.clone();
+        metrics.add(move |text| counted.render(text));
+        let asked = catalog.clone();
+        readiness.add("catalog", move || answers(asked.clone()));
+        Ok(Self {
+            limiter: Arc::new(Limiter::new(&settings)),
+            settings: Arc::new(settings),
+            catalog,
+            audit,
+            metrics,
+            readiness,
+            shutdown: Shutdown::new(),
+            cache: Arc::default(),
+        })
+    }
+}
+
+async fn answers(catalog: Catalog) -> Result<String, String> {
+    match catalog.api_keys().find_by_hash("").await {
+        Ok(_) => Ok("the database answers".to_owned()),
+        Err(error) => {
+            tracing::error!(%error, "the catalog does not answer");
+            Err("the database does not answer".to_owned())
+        }
+    }
+}
+
+/// The parts of the API. A new one is added here and nowhere else.
+pub fn parts() -> Vec<Part> {
+    vec![health::part(), keys::part()]
+}
+
+/// The whole API. Everything needs a key but what a part says is open, paths that there are not included: who has
+/// no key learns nothing of what there is.
+pub fn router(app: App, parts: Vec<Part>) -> Result<Router, serde_json::Error> {
+    let description = openapi::describe(&parts);
+    let (mut open, mut closed) = (openapi::routes(&description)?, Router::new());
+    for part in parts {
+        open = open.merge(part.open);
+        closed = closed.merge(part.closed);
+    }
+    let open = open.method_not_allowed_fallback(no_such_method);
+    let closed = closed
+        .method_not_allowed_fallback(no_such_method)
+        .fallback(no_such_path)
+        .layer(from_fn_with_state(app.clone(), auth::authenticate));
+    let body_max = usize::try_from(app.settings.max_body.0).unwrap_or(usize::MAX);
+    Ok(open
+        .merge(closed)
+        .layer(DefaultBodyLimit::max(body_max))
+        .layer(from_fn_with_state(app.clone(), request::around))
+        .with_state(app))
+}
+
+async fn no_such_path() -> ApiError {
+    ApiError::new(code::NOT_FOUND, "the API has no such path; /api/docs describes it")
+}
+
+async fn no_such_method() -> ApiError {
+    ApiError::new(code::METHOD_NOT_ALLOWED, "the path does not have that method")
+}

@@ -1,0 +1,244 @@
+//! The audit log: who did what, as lines of JSON.
+//!
+//! Recording never waits: entries go through a bounded channel to a thread that writes. What does not fit and
+//! what cannot be written is counted (`audit_lost_total`) and said in the server's log.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use jiff::Timestamp;
+use regex_lite::Regex;
+use serde_json::{Map, Value, json};
+
+use crate::metrics;
+use crate::private::{self, PrivateError};
+
+const WAITING_MAX: usize = 10_000;
+const REDACTED: &str = "[redacted]";
+
+/// How grave it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Level {
+    /// As it should be.
+    #[default]
+    Info,
+    /// Something was refused.
+    Warn,
+    /// Something failed.
+    Error,
+}
+
+/// Something that somebody did.
+#[derive(Debug, Clone, Default)]
+pub struct Entry {
+    /// How grave it is.
+    pub level: Level,
+    /// What it was, such as `sandbox.created`.
+    pub event: &'static str,
+    /// In which sandbox.
+    pub sandbox_id: Option<String>,
+    /// By whose key: the beginning of its hash.
+    pub user: Option<String>,
+    /// In which request.
+    pub request_id: Option<String>,
+    /// How long it took.
+    pub duration_ms: Option<u64>,
+    /// What else there is to say; patterns are redacted here.
+    pub details: Map<String, Value>,
+}
+
+/// The audit log. Clones write to the same file.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    sender: SyncSender<Message>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    patterns: Vec<Regex>,
+    lost: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(String),
+    Close,
+}
+
+impl Audit {
+    /// Opens the log, made for its owner alone.
+    pub fn open(path: &Path, patterns: Vec<Regex>) -> Result<Self, PrivateError> {
+        let file = private::append(path)?;
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let lost = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&lost);
+        let writer = std::thread::Builder::new().name("audit".to_owned());
+        let writer = writer.spawn(move || write(file, &receiver, &counted));
+        let writer = Mutex::new(Some(writer.map_err(PrivateError::of("start a thread for", path))?));
+        Ok(Self { shared: Arc::new(Shared { sender, writer, patterns, lost }) })
+    }
+
+    /// Writes an entry down, without waiting for it.
+    pub fn record(&self, entry: Entry) {
+        let line = line(entry, &self.shared.patterns, Timestamp::now());
+        match self.shared.sender.try_send(Message::Line(line)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lose(&self.shared.lost, "no room"),
+        }
+    }
+
+    /// How many entries were lost.
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// The lines for Prometheus.
+    pub(crate) fn render(&self, text: &mut String) {
+        metrics::head(text, "audit_lost_total", "counter", "Audit entries that were not written.");
+        text.push_str(&format!("audit_lost_total {}\n", self.lost()));
+    }
+
+    /// Waits until everything recorded so far is written. Later entries are lost, and counted.
+    pub fn close(&self) {
+        // An error says that the writer is gone already.
+        let _ = self.shared.sender.send(Message::Close);
+        let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if writer.is_some_and(|writer| writer.join().is_err()) {
+            tracing::error!("the audit log's writer failed");
+        }
+    }
+}
+
+fn lose(lost: &AtomicU64, reason: &str) {
+    // The first, and then ever fewer: a full disk must not fill the other log.
+    if lost.fetch_add(1, Ordering::Relaxed).count_ones() <= 1 {
+        tracing::error!(reason, "an audit entry was lost");
+    }
+}
+
+fn write(file: File, receiver: &Receiver<Message>, lost: &AtomicU64) {
+    let mut file = BufWriter::new(file);
+    while let Ok(first) = receiver.recv() {
+        let mut closing = false;
+        // Whatever waits goes out with one system call.
+        for message in std::iter::once(first).chain(receiver.try_iter()) {
+            match message {
+                Message::Line(line) => {
+                    if let Err(error) = file.write_all(line.as_bytes()) {
+                        lose(lost, &error.to_string());
+                    }
+                }
+                Message::Close => closing = true,
+            }
+        }
+        if let Err(error) = file.flush() {
+            lose(lost, &error.to_string());
+        }
+        if closing {
+            return;
+        }
+    }
+}
+
+fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
+    let level = match entry.level {
+        Level::Info => "info",
+        Level::Warn => "warn",
+        Level::Error => "error",
+    };
+    let mut fields = Map::new();
+    let mut set = |name: &str, value: Value| {
+        if !value.is_null() {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    set("timestamp", json!(format!("{now:.3}")));
+    set("level", json!(level));
+    set("event", json!(entry.event));
+    set("sandbox_id", json!(entry.sandbox_id));
+    set("user", json!(entry.user));
+    for (name, mut value) in entry.details {
+        redact(&mut value, patterns);
+        set(&name, value);
+    }
+    set("request_id", json!(entry.request_id));
+    set("duration_ms", json!(entry.duration_ms));
+    let mut line = Value::Object(fields).to_string();
+    line.push('\n');
+    line
+}
+
+fn redact(value: &mut Value, patterns: &[Regex]) {
+    match value {
+        Value::String(text) => {
+            for pattern in patterns {
+                *text = redact_text(text, pattern);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| redact(value, patterns)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| redact(value, patterns)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn redact_text(text: &str, pattern: &Regex) -> String {
+    let (mut kept, mut end) = (String::new(), 0);
+    for found in pattern.captures_iter(text) {
+        let Some(secret) = found.get(1).or_else(|| found.get(0)) else { continue };
+        kept.push_str(&text[end..secret.start()]);
+        kept.push_str(REDACTED);
+        end = secret.end();
+    }
+    kept.push_str(&text[end..]);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_a_line_of_json_without_what_is_redacted() {
+        let patterns = [Regex::new(r"password=(\S+)").unwrap(), Regex::new("hush+").unwrap()];
+        let details =
+            json!({"command": "login password=abc hushhh", "args": ["password=x"], "template": "base"});
+        let Value::Object(details) = details else { panic!() };
+        let entry = Entry {
+            event: "command.run",
+            sandbox_id: Some("sbx-1".into()),
+            duration_ms: Some(3),
+            details,
+            ..Entry::default()
+        };
+        let line = line(entry, &patterns, Timestamp::from_millisecond(1_705_314_600_123).unwrap());
+        let read: Value = serde_json::from_str(&line).unwrap();
+        let expected = json!({
+            "timestamp": "2024-01-15T10:30:00.123Z", "level": "info", "event": "command.run",
+            "sandbox_id": "sbx-1", "duration_ms": 3, "template": "base",
+            "command": "login password=[redacted] [redacted]", "args": ["password=[redacted]"],
+        });
+        assert_eq!(read, expected);
+        assert!(line.ends_with('\n'));
+    }
+
+    #[test]
+    fn what_was_recorded_is_written_when_the_log_is_closed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("audit.log");
+        let audit = Audit::open(&path, Vec::new()).unwrap();
+        for _ in 0..1000 {
+            audit.record(Entry { event: "x", ..Entry::default() });
+        }
+        audit.close();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1000);
+        audit.record(Entry::default());
+        assert_eq!(audit.lost(), 1);
+    }
+}

@@ -1,0 +1,214 @@
+//! Who is calling.
+//!
+//! A key is looked up by its BLAKE3 hash, so nothing compares keys byte by byte: how long the lookup takes tells
+//! at most about the hash, from which neither the key nor a key with a similar hash can be made.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use serde_json::json;
+use workspace_catalog::{ApiKey, Catalog, Role};
+
+use crate::app::App;
+use crate::audit::{Entry, Level};
+use crate::code;
+use crate::error::ApiError;
+use crate::keys::KeyLimits;
+use crate::rate::{Class, Rates};
+use crate::request::{Peer, RequestId};
+
+/// How long a key is believed without asking the catalog, where another node may have revoked it.
+const BELIEVED: Duration = Duration::from_secs(5);
+const BELIEVED_MAX: usize = 10_000;
+
+/// Who is calling: what the key says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Caller {
+    /// The key.
+    pub key_id: String,
+    /// Whose sandboxes it gives access to.
+    pub owner: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// What its holder may use.
+    pub limits: KeyLimits,
+    /// The beginning of the key's hash, for the audit log.
+    pub user: String,
+}
+
+impl Caller {
+    /// Whether everything is allowed.
+    pub fn is_admin(&self) -> bool {
+        self.role == Role::Admin
+    }
+
+    /// An error unless everything is allowed.
+    pub fn require_admin(&self) -> Result<(), ApiError> {
+        let refused = || ApiError::new(code::FORBIDDEN, "only admin keys may do this");
+        self.is_admin().then_some(()).ok_or_else(refused)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let caller = parts.extensions.get().cloned();
+        caller.ok_or_else(|| ApiError::internal("a route without authentication asked for the caller"))
+    }
+}
+
+/// The hash under which a key is kept.
+pub fn hash(key: &str) -> String {
+    blake3::hash(key.as_bytes()).to_hex().to_string()
+}
+
+/// The part of a key's hash that is written into logs.
+pub(crate) fn short(hash: &str) -> String {
+    hash.chars().take(16).collect()
+}
+
+/// The keys that were seen lately.
+#[derive(Debug, Default)]
+pub struct Cache {
+    inner: Mutex<Believed>,
+}
+
+#[derive(Debug, Default)]
+struct Believed {
+    callers: HashMap<String, (Caller, Instant)>,
+    /// Grows with every revocation, so that a lookup that began before it leaves nothing here.
+    revocations: u64,
+}
+
+impl Cache {
+    /// The caller with that key's hash.
+    pub async fn find(&self, catalog: &Catalog, hash: &str) -> Result<Option<Caller>, ApiError> {
+        let began = {
+            let believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((caller, at)) = believed.callers.get(hash)
+                && at.elapsed() < BELIEVED
+            {
+                return Ok(Some(caller.clone()));
+            }
+            believed.revocations
+        };
+        let Some(key) = catalog.api_keys().find_by_hash(hash).await? else { return Ok(None) };
+        let caller = caller(key)?;
+        self.keep(hash, &caller, began);
+        Ok(Some(caller))
+    }
+
+    fn keep(&self, hash: &str, caller: &Caller, began: u64) {
+        let mut believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if believed.revocations != began {
+            return;
+        }
+        if believed.callers.len() >= BELIEVED_MAX {
+            believed.callers.clear();
+        }
+        believed.callers.insert(hash.to_owned(), (caller.clone(), Instant::now()));
+    }
+
+    /// Forgets a key that was revoked.
+    pub fn forget(&self, key_id: &str) {
+        let mut believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        believed.revocations += 1;
+        believed.callers.retain(|_, (caller, _)| caller.key_id != key_id);
+    }
+}
+
+fn caller(key: ApiKey) -> Result<Caller, ApiError> {
+    let limits = serde_json::from_value(key.limits).map_err(ApiError::internal)?;
+    Ok(Caller { key_id: key.id, owner: key.owner, role: key.role, limits, user: short(&key.hash) })
+}
+
+/// Lets a request through with its [`Caller`], if its key is good, may do this, and has requests left.
+pub(crate) async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match admit(&app, &parts).await {
+        Ok((caller, headers)) => {
+            parts.extensions.insert(caller);
+            let mut response = next.run(Request::from_parts(parts, body)).await;
+            response.headers_mut().extend(headers);
+            response
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+type Headers = Vec<(header::HeaderName, HeaderValue)>;
+
+async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Headers), ApiError> {
+    let Some(key) = key(&parts.headers) else {
+        return Err(refuse(app, parts, None, "no key was given"));
+    };
+    let hash = hash(key);
+    let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {
+        return Err(refuse(app, parts, Some(&hash), "the key is not known"));
+    };
+    let headers = limit(app, parts, &caller)?;
+    if caller.role == Role::ReadOnly && !matches!(parts.method, Method::GET | Method::HEAD) {
+        let error = ApiError::new(code::FORBIDDEN, "this key may only look");
+        return Err(headers.into_iter().fold(error, |error, (name, value)| error.header(name, value)));
+    }
+    Ok((caller, headers))
+}
+
+/// The key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+fn key(headers: &HeaderMap) -> Option<&str> {
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = bearer.and_then(|value| value.split_once(' '));
+    let bearer =
+        bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
+    let plain = || headers.get("x-api-key").and_then(|value| value.to_str().ok());
+    bearer.or_else(plain).filter(|key| !key.is_empty())
+}
+
+fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Headers, ApiError> {
+    let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+    let class = Class::of(&parts.method, route);
+    let rates = caller.limits.rates(app.limiter.rates());
+    take(app, &caller.key_id, class, rates)
+}
+
+fn take(app: &App, who: &str, class: Class, rates: Rates) -> Result<Headers, ApiError> {
+    let Some(verdict) = app.limiter.take(who, class, rates) else { return Ok(Vec::new()) };
+    let headers = verdict.headers();
+    if verdict.retry_after.is_none() {
+        return Ok(headers);
+    }
+    let message = format!("more than {} such requests a minute", verdict.limit);
+    let error = ApiError::new(code::RATE_LIMITED, message).detail("limit", verdict.limit);
+    Err(headers.into_iter().fold(error, |error, (name, value)| error.header(name, value)))
+}
+
+/// Refuses a request without a good key. Who tries often is limited by address, so that the audit log cannot be
+/// filled from outside.
+fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiError {
+    let address = parts.extensions.get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
+    if let Err(limited) = take(app, &format!("address {address}"), Class::Other, app.limiter.rates()) {
+        return limited;
+    }
+    let details = json!({"reason": reason, "address": address, "method": parts.method.as_str()});
+    app.audit.record(Entry {
+        level: Level::Warn,
+        event: "auth.failed",
+        user: hash.map(short),
+        request_id: parts.extensions.get::<RequestId>().map(|id| id.0.clone()),
+        details: details.as_object().cloned().unwrap_or_default(),
+        ..Entry::default()
+    });
+    ApiError::new(
+        code::UNAUTHORIZED,
+        format!("{reason}: send `Authorization: Bearer KEY` or `X-API-Key: KEY`"),
+    )
+    .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+}

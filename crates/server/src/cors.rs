@@ -1,0 +1,43 @@
+//! Calls from pages of other origins: refused by browsers unless the settings name the origin.
+
+use axum::extract::Request;
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+
+use crate::settings::Origins;
+
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
+const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-API-Key, X-Request-Id";
+const EXPOSED: &str = "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id";
+
+/// The request's origin, if the settings name it.
+pub(crate) fn allowed(origins: &Origins, headers: &HeaderMap) -> Option<HeaderValue> {
+    let origin = headers.get(ORIGIN)?;
+    origins.0.iter().any(|it| it.as_bytes() == origin.as_bytes()).then(|| origin.clone())
+}
+
+/// The answer to a browser that asks beforehand, which it does without a key.
+pub(crate) fn preflight(origins: &Origins, request: &Request) -> Option<Response> {
+    let asks =
+        request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    allowed(origins, request.headers()).filter(|_| asks)?;
+    let headers = [
+        (ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+        (ACCESS_CONTROL_ALLOW_HEADERS, HEADERS),
+        (ACCESS_CONTROL_MAX_AGE, "600"),
+    ];
+    Some((StatusCode::NO_CONTENT, headers).into_response())
+}
+
+/// Lets a page of that origin read the answer.
+pub(crate) fn allow(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+    if let Some(origin) = origin {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+    }
+}

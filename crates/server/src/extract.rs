@@ -1,0 +1,87 @@
+//! What handlers take from requests: like axum's own, but whatever is wrong is an [`ApiError`].
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::code;
+use crate::error::ApiError;
+
+/// Who sends a body slower than this is not waited for.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A body of JSON, of a request or an answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        if !is_json(request.headers()) {
+            return Err(ApiError::new(code::UNSUPPORTED_MEDIA_TYPE, "the body must be `application/json`"));
+        }
+        let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
+        let body = body.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the body did not come in time"))?;
+        let body = body.map_err(|rejection| match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                ApiError::new(code::PAYLOAD_TOO_LARGE, "the body is larger than allowed")
+            }
+            _ => ApiError::new(code::INVALID_REQUEST, "the body could not be read"),
+        })?;
+        serde_json::from_slice(&body).map(Self).map_err(|error| malformed(&error))
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+fn malformed(error: &serde_json::Error) -> ApiError {
+    ApiError::new(code::INVALID_REQUEST, format!("the body is not what this request takes: {error}"))
+        .detail("line", error.line())
+        .detail("column", error.column())
+}
+
+/// The part of the address after `?`.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = axum::extract::Query::from_request_parts(parts, state).await;
+        let query = query.map_err(|error| ApiError::new(code::INVALID_REQUEST, error.body_text()))?;
+        Ok(Self(query.0))
+    }
+}
+
+/// The variable parts of the path.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = axum::extract::Path::from_request_parts(parts, state).await;
+        let path = path.map_err(|error| ApiError::new(code::INVALID_REQUEST, error.body_text()))?;
+        Ok(Self(path.0))
+    }
+}

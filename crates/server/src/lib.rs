@@ -1,0 +1,47 @@
+//! The HTTP server of a deployment.
+//!
+//! [`settings`] says how it runs, [`App`] is what its routes share, [`router`] puts them together from [`Part`]s,
+//! and [`serve`] listens until it is told to stop. Around every route: a request id, limits, errors of one form
+//! ([`ApiError`], numbered in [`code`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
+//!
+//! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
+//! [`Caller`](auth::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
+
+mod app;
+pub mod audit;
+pub mod auth;
+pub mod code;
+mod cors;
+pub mod error;
+pub mod extract;
+pub mod first_key;
+mod generate;
+mod health;
+pub mod keys;
+mod log;
+mod metrics;
+pub mod openapi;
+mod private;
+pub mod rate;
+mod readiness;
+mod request;
+mod serve;
+pub mod settings;
+mod shutdown;
+mod start;
+mod tls;
+mod tracked;
+
+pub use app::{App, Part, parts, router};
+pub use error::ApiError;
+pub use generate::generate;
+pub use log::init as init_log;
+pub use metrics::{Metrics, head as metric_head};
+pub use private::PrivateError;
+pub use readiness::{CheckReport, Readiness, Report};
+pub use request::{Peer, RequestId};
+pub use serve::{Address, ServeError, Server};
+pub use settings::Settings;
+pub use shutdown::{Running, Shutdown};
+pub use start::{StartError, Started, start};
+pub use tls::TlsError;

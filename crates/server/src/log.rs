@@ -1,0 +1,17 @@
+//! The server's log: lines on the error stream.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+use crate::settings::{LogFormat, Settings};
+
+/// Begins to write log lines as the settings say. Once in a process.
+pub fn init(settings: &Settings) -> Result<(), ParseError> {
+    let filter = EnvFilter::try_new(&settings.rust_log.0)?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match settings.log_format {
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+        LogFormat::Text => lines.with_ansi(false).init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The program `workspace-server`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use workspace_server::first_key::Origin;
+use workspace_server::settings::{Given, Settings};
+use workspace_server::{Shutdown, Started, init_log, parts, start};
+
+const USAGE: &str = "\
+The server of Elevo Workspace: sandboxes over HTTP.
+
+usage: workspace-server [--config FILE] [--print-config]
+
+  --config FILE    read settings from this TOML file (or set WORKSPACE_CONFIG)
+  --print-config   print the settings in force, without secrets, and end
+  --help           print this
+  --version        print the version
+
+Every setting is also an environment variable; docs/settings.md lists them.";
+
+enum Task {
+    Help,
+    Version,
+    Generate(PathBuf),
+    Print { config: Option<PathBuf> },
+    Serve { config: Option<PathBuf> },
+}
+
+fn main() -> ExitCode {
+    // Before any thread: a launcher of sandboxes is this program started again.
+    if let Some(code) = workspace_host::entry() {
+        return code;
+    }
+    let outcome = match task(std::env::args_os().skip(1)) {
+        Ok(task) => perform(task),
+        Err(word) => {
+            eprintln!("error: {word} is not understood\nhint: workspace-server --help");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn task(mut words: impl Iterator<Item = OsString>) -> Result<Task, String> {
+    let (mut config, mut print) = (None, false);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--help" | "-h") => return Ok(Task::Help),
+            Some("--version" | "-V") => return Ok(Task::Version),
+            Some("--print-config") => print = true,
+            Some("--config") => {
+                config = Some(words.next().map(PathBuf::from).ok_or("--config without a file")?);
+            }
+            // Writes the generated documents; not in the help, because only `make generate` needs it.
+            Some("generate") => {
+                return words.next().map(|it| Task::Generate(it.into())).ok_or_else(|| "generate".to_owned());
+            }
+            _ => return Err(format!("`{}`", word.to_string_lossy())),
+        }
+    }
+    Ok(if print { Task::Print { config } } else { Task::Serve { config } })
+}
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn perform(task: Task) -> Outcome {
+    match task {
+        Task::Help => println!("{USAGE}"),
+        Task::Version => println!("workspace-server {}", env!("CARGO_PKG_VERSION")),
+        Task::Generate(directory) => workspace_server::generate(&directory)?,
+        Task::Print { config } => {
+            let given = Given::from_process(config.as_deref())?;
+            Settings::from_given(&given)?;
+            print!("{}", given.shown());
+        }
+        Task::Serve { config } => serve(config.as_deref())?,
+    }
+    Ok(())
+}
+
+fn serve(config: Option<&Path>) -> Outcome {
+    let settings = Settings::from_given(&Given::from_process(config)?)?;
+    init_log(&settings)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let started = start(settings, |_| parts()).await?;
+        stop_on_signals(&started.app.shutdown)?;
+        announce(&started);
+        let Started { server, lock, .. } = started;
+        server.run().await;
+        drop(lock);
+        Ok(())
+    })
+}
+
+/// SIGTERM and SIGINT stop it with care; a second one is not waited for by anybody, so it is not special.
+fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let (mut signals, shutdown) = (signal(kind)?, shutdown.clone());
+        tokio::spawn(async move {
+            signals.recv().await;
+            shutdown.begin();
+        });
+    }
+    Ok(())
+}
+
+fn announce(started: &Started) {
+    let settings = &started.app.settings;
+    println!("API      {}", started.address);
+    println!("docs     {}/api/docs", started.address);
+    match &started.key {
+        Origin::Setting => println!("key      as API_KEY says"),
+        Origin::Kept(path) => println!("key      in {}", path.display()),
+        Origin::Made(path) => println!("key      made just now, in {}", path.display()),
+    }
+    println!("catalog  {}", settings.database_url.kind());
+    println!("data     {}", settings.data_dir.display());
+    println!("runtime  {}", settings.runtime.as_str());
+    if let Some(metrics) = started.metrics {
+        println!("metrics  http://{metrics}/metrics");
+    }
+}

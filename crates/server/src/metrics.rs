@@ -1,0 +1,128 @@
+//! Numbers for Prometheus, in its text format.
+//!
+//! Written by hand: two families of numbers of our own, and whatever other parts of the server add as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The upper ends of the histogram's buckets, in seconds.
+const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+type Source = Box<dyn Fn(&mut String) + Send + Sync>;
+
+/// What is counted. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Metrics {
+    requests: Arc<Mutex<Requests>>,
+    sources: Arc<Mutex<Vec<Source>>>,
+}
+
+#[derive(Default)]
+struct Requests {
+    total: BTreeMap<(String, u16), u64>,
+    durations: BTreeMap<String, Histogram>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Histogram {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    sum: f64,
+}
+
+impl Metrics {
+    /// Counts a request. `endpoint` is the route's pattern: raw paths would make a series each.
+    pub fn request(&self, endpoint: &str, status: u16, duration: Duration) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests.total.entry((endpoint.to_owned(), status)).or_default() += 1;
+        requests.durations.entry(endpoint.to_owned()).or_default().observe(duration.as_secs_f64());
+    }
+
+    /// Adds lines of another part of the server; asked whenever somebody looks.
+    pub fn add(&self, source: impl Fn(&mut String) + Send + Sync + 'static) {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
+    }
+
+    /// Everything, in the text format.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).render(&mut text);
+        for source in self.sources.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            source(&mut text);
+        }
+        text
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Metrics")
+    }
+}
+
+impl Histogram {
+    fn observe(&mut self, seconds: f64) {
+        for (bucket, end) in self.buckets.iter_mut().zip(BUCKETS) {
+            *bucket += u64::from(seconds <= end);
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+}
+
+// Writing into a `String` does not fail.
+impl Requests {
+    fn render(&self, text: &mut String) {
+        head(text, "api_request_total", "counter", "Requests of the API.");
+        for ((endpoint, status), count) in &self.total {
+            let endpoint = escape(endpoint);
+            let _ =
+                writeln!(text, "api_request_total{{endpoint=\"{endpoint}\",status=\"{status}\"}} {count}");
+        }
+        let name = "api_request_duration_seconds";
+        head(text, name, "histogram", "How long until the answer's head was ready.");
+        for (endpoint, histogram) in &self.durations {
+            let endpoint = escape(endpoint);
+            for (end, count) in BUCKETS.iter().zip(histogram.buckets) {
+                let _ = writeln!(text, "{name}_bucket{{endpoint=\"{endpoint}\",le=\"{end}\"}} {count}");
+            }
+            let Histogram { count, sum, .. } = histogram;
+            let _ = writeln!(text, "{name}_bucket{{endpoint=\"{endpoint}\",le=\"+Inf\"}} {count}");
+            let _ = writeln!(text, "{name}_sum{{endpoint=\"{endpoint}\"}} {sum}");
+            let _ = writeln!(text, "{name}_count{{endpoint=\"{endpoint}\"}} {count}");
+        }
+    }
+}
+
+/// The two lines before the numbers of one name.
+pub fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn escape(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_into_every_bucket_that_is_large_enough() {
+        let metrics = Metrics::default();
+        metrics.request("GET /x", 200, Duration::from_millis(30));
+        metrics.add(|text| text.push_str("other 1\n"));
+        let text = metrics.render();
+        for line in [
+            "api_request_total{endpoint=\"GET /x\",status=\"200\"} 1",
+            "api_request_duration_seconds_bucket{endpoint=\"GET /x\",le=\"0.025\"} 0",
+            "api_request_duration_seconds_bucket{endpoint=\"GET /x\",le=\"0.05\"} 1",
+            "api_request_duration_seconds_count{endpoint=\"GET /x\"} 1",
+            "other 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} in {text}");
+        }
+    }
+}

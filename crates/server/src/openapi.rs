@@ -1,0 +1,85 @@
+//! The description of the API, OpenAPI 3.1: collected from the parts, checked in at `docs/openapi.json`, served with
+//! a page to read it.
+
+use axum::Router;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Description;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+
+use crate::app::{App, Part};
+use crate::error::ErrorBody;
+
+const PAGE: &str = include_str!("openapi/page.html");
+const SCRIPT: &str = include_str!("openapi/page.js");
+const STYLE: &str = include_str!("openapi/page.css");
+/// The page loads its own script, style and the description, and nothing from elsewhere.
+const PAGE_POLICY: &str =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Elevo Workspace", description = "Sandboxes for agents: isolated processes and terminals."),
+    paths(openapi, page),
+    components(schemas(ErrorBody)),
+    security(("bearer" = []), ("apiKey" = [])),
+    tags(
+        (name = "system", description = "The server itself"),
+        (name = "keys", description = "Who may do what; for admins"),
+    )
+)]
+struct Document;
+
+/// The description of the API that these parts make.
+pub(crate) fn describe<'p>(parts: impl IntoIterator<Item = &'p Part>) -> Description {
+    let mut whole = Document::openapi();
+    for part in parts {
+        whole.merge(part.document.clone());
+    }
+    let components = whole.components.get_or_insert_default();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    let header = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key")));
+    components.add_security_scheme("apiKey", header);
+    whole
+}
+
+/// The text of `docs/openapi.json`.
+pub fn text() -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(&describe(&crate::app::parts())).map(|text| text + "\n")
+}
+
+/// The routes of this file, for that description.
+pub(crate) fn routes(description: &Description) -> Result<Router<App>, serde_json::Error> {
+    let text = serde_json::to_string(description)?;
+    Ok(Router::new()
+        .route("/api/v1/openapi.json", get(move || openapi(text.clone())))
+        .route("/api/docs", get(page))
+        .route("/api/docs/page.js", get(|| file("text/javascript; charset=utf-8", SCRIPT)))
+        .route("/api/docs/page.css", get(|| file("text/css; charset=utf-8", STYLE))))
+}
+
+/// This description.
+#[utoipa::path(get, path = "/api/v1/openapi.json", tag = "system", security(()), responses(
+    (status = 200, description = "OpenAPI 3.1", body = Object, content_type = "application/json"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn openapi(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// A page to read this description.
+#[utoipa::path(get, path = "/api/docs", tag = "system", security(()), responses(
+    (status = 200, description = "A page", body = String, content_type = "text/html"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn page() -> Response {
+    file("text/html; charset=utf-8", PAGE).await
+}
+
+async fn file(kind: &'static str, text: &'static str) -> Response {
+    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_SECURITY_POLICY, PAGE_POLICY)];
+    (headers, text).into_response()
+}

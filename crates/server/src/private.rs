@@ -1,0 +1,87 @@
+//! Files that only the server's user may read.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+/// Why what the server keeps cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum PrivateError {
+    #[error("cannot {action} {path}: {source}")]
+    File { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{path} can be read by others (mode {mode:03o})\nhint: chmod 600 '{path}'")]
+    TooOpen { path: PathBuf, mode: u32 },
+    #[error("another server uses {path}\nhint: stop it, or give this one another DATA_DIR")]
+    InUse { path: PathBuf },
+}
+
+impl PrivateError {
+    pub(crate) fn of(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { action, path, source }
+    }
+}
+
+/// Makes a directory, and those above it, that only its owner may enter. One that is there stays as it is.
+pub(crate) fn directory(path: &Path) -> Result<(), PrivateError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(PrivateError::of("create", path))
+}
+
+/// Opens a file to add to its end, made for its owner alone; never through a symbolic link.
+pub(crate) fn append(path: &Path) -> Result<File, PrivateError> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(flags);
+    options.open(path).map_err(PrivateError::of("open", path))
+}
+
+/// The text of a file that must be its owner's alone. `None` when there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<String>, PrivateError> {
+    let failed = || PrivateError::of("read", path);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed()(error)),
+    };
+    let mode = file.metadata().map_err(failed())?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(PrivateError::TooOpen { path: path.to_owned(), mode });
+    }
+    io::read_to_string(file).map(Some).map_err(failed())
+}
+
+/// Makes a file with that text, whole or not at all. It is an error when there is one.
+pub(crate) fn create(path: &Path, text: &str) -> Result<(), PrivateError> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let made = write_new(&beside, text).and_then(|()| {
+        // A link, not a rename: it never replaces a file that another process made meanwhile.
+        std::fs::hard_link(&beside, path).map_err(PrivateError::of("create", path))
+    });
+    let removed = std::fs::remove_file(&beside).map_err(PrivateError::of("remove", &beside));
+    made.and(removed)
+}
+
+fn write_new(path: &Path, text: &str) -> Result<(), PrivateError> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.map_err(PrivateError::of("create", path))?;
+    io::Write::write_all(&mut file, text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(PrivateError::of("write", path))
+}
+
+/// Keeps a directory for this process: a second server on the same data would undo what this one does. The lock
+/// ends with the file, also when the process is killed.
+pub(crate) fn lock(directory: &Path) -> Result<File, PrivateError> {
+    let path = directory.join("lock");
+    let file = append(&path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(PrivateError::InUse { path: directory.to_owned() }),
+        Err(error) => Err(PrivateError::of("lock", &path)(error.into())),
+    }
+}

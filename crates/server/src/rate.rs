@@ -1,0 +1,218 @@
+//! How many requests a key may make: a bucket of tokens per key and class that fills again over a minute.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderName, HeaderValue, Method};
+
+use crate::settings::Settings;
+
+const MINUTE: f64 = 60.0;
+
+/// More buckets than this are never kept. A full bucket says nothing and is the first to go.
+const BUCKETS_MAX: usize = 10_000;
+
+/// What a request counts as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Making a sandbox.
+    Create,
+    /// Running a command.
+    Run,
+    /// Everything else.
+    Other,
+}
+
+impl Class {
+    /// The class of a request, by the pattern of its route.
+    pub fn of(method: &Method, route: Option<&str>) -> Self {
+        match route {
+            Some("/api/v1/sandboxes") if method == Method::POST => Self::Create,
+            Some("/api/v1/sandboxes/{id}/process/run") if method == Method::POST => Self::Run,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What a key may do a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    /// Sandboxes made.
+    pub create: u32,
+    /// Commands run.
+    pub run: u32,
+    /// Everything else.
+    pub other: u32,
+}
+
+impl Rates {
+    fn of(self, class: Class) -> u32 {
+        match class {
+            Class::Create => self.create,
+            Class::Run => self.run,
+            Class::Other => self.other,
+        }
+    }
+}
+
+/// The buckets of all keys.
+#[derive(Debug)]
+pub struct Limiter {
+    on: bool,
+    rates: Rates,
+    buckets: Mutex<HashMap<(String, Class), Bucket>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+    limit: u32,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Verdict {
+    /// How many a minute are allowed.
+    pub limit: u32,
+    /// How many are left now.
+    pub remaining: u32,
+    /// When all of them are there again.
+    pub reset: Duration,
+    /// When it may be tried again, if it was refused.
+    pub retry_after: Option<Duration>,
+}
+
+impl Limiter {
+    /// As the settings say.
+    pub fn new(settings: &Settings) -> Self {
+        let rates = Rates {
+            create: settings.rate_limit_create,
+            run: settings.rate_limit_run,
+            other: settings.rate_limit_other,
+        };
+        Self { on: settings.rate_limit.0, rates, buckets: Mutex::default() }
+    }
+
+    /// What keys without limits of their own may do.
+    pub fn rates(&self) -> Rates {
+        self.rates
+    }
+
+    /// Counts a request of `who`. `None` when requests are not limited.
+    pub fn take(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
+        self.on.then(|| self.take_at(who, class, rates.of(class), Instant::now()))
+    }
+
+    fn take_at(&self, who: &str, class: Class, limit: u32, now: Instant) -> Verdict {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (who.to_owned(), class);
+        if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(&key) {
+            make_room(&mut buckets, now);
+        }
+        let bucket = buckets.entry(key).or_insert(Bucket { tokens: f64::from(limit), at: now, limit });
+        bucket.fill(limit, now);
+        bucket.take()
+    }
+}
+
+fn make_room(buckets: &mut HashMap<(String, Class), Bucket>, now: Instant) {
+    buckets.retain(|_, bucket| !bucket.is_full(now));
+    if buckets.len() >= BUCKETS_MAX {
+        let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone());
+        oldest.map(|key| buckets.remove(&key));
+    }
+}
+
+impl Bucket {
+    fn tokens_at(&self, now: Instant) -> f64 {
+        let limit = f64::from(self.limit);
+        (self.tokens + now.saturating_duration_since(self.at).as_secs_f64() * limit / MINUTE).min(limit)
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        self.tokens_at(now) >= f64::from(self.limit)
+    }
+
+    fn fill(&mut self, limit: u32, now: Instant) {
+        self.limit = limit;
+        self.tokens = self.tokens_at(now);
+        self.at = now;
+    }
+
+    fn take(&mut self) -> Verdict {
+        let allowed = self.tokens >= 1.0;
+        if allowed {
+            self.tokens -= 1.0;
+        }
+        let a_token = MINUTE / f64::from(self.limit);
+        let wait = |tokens: f64| Duration::from_secs_f64((tokens * a_token).max(0.0));
+        Verdict {
+            limit: self.limit,
+            remaining: self.tokens as u32,
+            reset: wait(f64::from(self.limit) - self.tokens),
+            retry_after: (!allowed).then(|| wait(1.0 - self.tokens)),
+        }
+    }
+}
+
+impl Verdict {
+    /// The headers that tell of it.
+    pub fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let named = |name, value: u64| (HeaderName::from_static(name), HeaderValue::from(value));
+        let mut headers = vec![
+            named("ratelimit-limit", self.limit.into()),
+            named("ratelimit-remaining", self.remaining.into()),
+            named("ratelimit-reset", whole_seconds(self.reset)),
+        ];
+        headers.extend(self.retry_after.map(|wait| named("retry-after", whole_seconds(wait).max(1))));
+        headers
+    }
+}
+
+fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limiter() -> Limiter {
+        Limiter { on: true, rates: Rates { create: 10, run: 100, other: 1000 }, buckets: Mutex::default() }
+    }
+
+    #[test]
+    fn a_bucket_refuses_when_it_is_empty_and_fills_again() {
+        let (limiter, start) = (limiter(), Instant::now());
+        let take = |after: u64| limiter.take_at("a", Class::Create, 10, start + Duration::from_secs(after));
+        for left in (0..10).rev() {
+            let verdict = take(0);
+            assert_eq!((verdict.remaining, verdict.retry_after), (left, None));
+        }
+        assert_eq!(take(0).retry_after, Some(Duration::from_secs(6)));
+        assert_eq!(limiter.take_at("b", Class::Create, 10, start).retry_after, None);
+        assert_eq!(take(6).retry_after, None);
+        assert!(take(6).retry_after.is_some());
+    }
+
+    #[test]
+    fn the_number_of_buckets_is_bounded() {
+        let (limiter, start) = (limiter(), Instant::now());
+        for number in 0..BUCKETS_MAX + 100 {
+            limiter.take_at(&number.to_string(), Class::Other, 10, start);
+        }
+        assert_eq!(limiter.buckets.lock().unwrap().len(), BUCKETS_MAX);
+        limiter.take_at("later", Class::Other, 10, start + Duration::from_secs(60));
+        assert_eq!(limiter.buckets.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn only_making_and_running_have_classes_of_their_own() {
+        let class = |method, route| Class::of(&method, Some(route));
+        assert_eq!(class(Method::POST, "/api/v1/sandboxes"), Class::Create);
+        assert_eq!(class(Method::GET, "/api/v1/sandboxes"), Class::Other);
+        assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/process/run"), Class::Run);
+    }
+}

@@ -1,0 +1,161 @@
+//! What happens to every request, whichever route it takes: an id, limits, the log line, the numbers, the form of
+//! errors, the headers that protect browsers, and the refusal of new requests while the server stops.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::header::{self, CONNECTION, HeaderName};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::code;
+use crate::cors;
+use crate::error::ApiError;
+use crate::extract::Json;
+use crate::tracked::Tracked;
+
+const PATH_MAX: usize = 4096;
+const HEADERS_MAX: usize = 16 << 10;
+const ID_MAX: usize = 100;
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What protects browsers. A page that needs more says so itself.
+const SECURITY: [(HeaderName, &str); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// The id of a request: in its answer, in its log lines, in its errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let id = parts.extensions.get().cloned();
+        id.ok_or_else(|| ApiError::internal("a route outside the router asked for the request's id"))
+    }
+}
+
+/// The address that a request came from.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+/// Around every route and the answer for paths that there are not.
+pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let running = app.shutdown.enter();
+    let id = request_id(request.headers());
+    let (method, endpoint) = (request.method().clone(), endpoint(&request));
+    let allowed = cors::allowed(&app.settings.cors_origins, request.headers());
+    request.extensions_mut().insert(RequestId(id.clone()));
+
+    let span = tracing::info_span!("request", request_id = id);
+    let mut response = answer(&app, request, next).instrument(span.clone()).await;
+    let _entered = span.enter();
+    response = render(response, &id);
+    finish(&app, response.headers_mut(), &id);
+    cors::allow(response.headers_mut(), allowed);
+    tell(&app, &format!("{method} {endpoint}"), &response, began.elapsed());
+    response.map(|body| axum::body::Body::new(Tracked::new(body, running)))
+}
+
+async fn answer(app: &App, request: Request, next: Next) -> Response {
+    if app.shutdown.has_begun() {
+        let error = ApiError::new(code::SHUTTING_DOWN, "the server is stopping");
+        return error.header(CONNECTION, HeaderValue::from_static("close")).into_response();
+    }
+    if let Err(error) = within_limits(&request) {
+        return error.into_response();
+    }
+    if let Some(response) = cors::preflight(&app.settings.cors_origins, &request) {
+        return response;
+    }
+    caught(next.run(request)).await
+}
+
+fn within_limits(request: &Request) -> Result<(), ApiError> {
+    if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > PATH_MAX) {
+        let message = format!("path and query have more than {PATH_MAX} bytes");
+        return Err(ApiError::new(code::URI_TOO_LONG, message));
+    }
+    let headers: usize =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if headers > HEADERS_MAX {
+        let message = format!("the headers have more than {HEADERS_MAX} bytes");
+        return Err(ApiError::new(code::HEADERS_TOO_LARGE, message));
+    }
+    Ok(())
+}
+
+/// A handler that panics answers with an error instead of taking its connection with it.
+async fn caught(handler: impl Future<Output = Response>) -> Response {
+    let mut handler = pin!(handler);
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
+        Ok(poll) => poll,
+        Err(_) => Poll::Ready(ApiError::internal("a handler panicked").into_response()),
+    })
+    .await
+}
+
+/// The caller's id when it is plain, else a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let plain = |id: &&str| {
+        let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        (1..=ID_MAX).contains(&id.len()) && id.bytes().all(letters)
+    };
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
+    given.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
+}
+
+/// The pattern of the request's route. A raw path could hold anything, and would make a series of numbers each.
+fn endpoint(request: &Request) -> String {
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    route.unwrap_or("(none)").to_owned()
+}
+
+/// Writes an error's body, now that the id is known, and what the caller is not told into the log.
+fn render(response: Response, id: &str) -> Response {
+    let Some(error) = response.extensions().get::<ApiError>().cloned() else { return response };
+    if let Some(cause) = error.cause() {
+        tracing::error!(code = error.code().number, name = error.code().name, cause, "a request failed");
+    }
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let (body, bytes) = Json(error.body(id)).into_response().into_parts();
+    parts.headers.extend(body.headers);
+    Response::from_parts(parts, bytes)
+}
+
+fn finish(app: &App, headers: &mut HeaderMap, id: &str) {
+    for (name, value) in SECURITY {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    if app.settings.tls_cert.is_some() {
+        let year = HeaderValue::from_static("max-age=31536000");
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, year);
+    }
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+}
+
+fn tell(app: &App, endpoint: &str, response: &Response, duration: Duration) {
+    let status = response.status().as_u16();
+    app.metrics.request(endpoint, status, duration);
+    tracing::info!(endpoint, status, duration_ms = duration.as_secs_f64() * 1000.0, "answered");
+}

@@ -1,0 +1,201 @@
+//! Listening, and stopping.
+//!
+//! Told to stop, the server goes on listening to say so: new requests are refused with `SHUTTING_DOWN` while those
+//! under way may end, for `SHUTDOWN_TIMEOUT` at most.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use crate::app::{App, Part, router};
+use crate::health::metrics_router;
+use crate::request::Peer;
+use crate::shutdown::Shutdown;
+use crate::tls::{self, TlsError};
+
+/// Who does not finish a handshake or a request's head is not waited for.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long answers that are ready have to leave when the server stops.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// A machine out of file descriptors gets them back when connections end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why it cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum ServeError {
+    #[error("cannot listen on {address}: {source}\nhint: {setting} chooses another port")]
+    Listen { address: SocketAddr, setting: &'static str, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the API's description cannot be written: {0}")]
+    Description(#[from] serde_json::Error),
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// Address and port.
+    pub socket: SocketAddr,
+    /// Whether with TLS.
+    pub tls: bool,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}://{}", if self.tls { "https" } else { "http" }, self.socket)
+    }
+}
+
+/// A server that listens, and answers once it runs.
+pub struct Server {
+    app: App,
+    api: Listener,
+    metrics: Option<Listener>,
+}
+
+struct Listener {
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+}
+
+impl Server {
+    /// Listens where the settings say.
+    pub async fn bind(app: App, parts: Vec<Part>) -> Result<Self, ServeError> {
+        let settings = &app.settings;
+        let tls = settings.tls_cert.as_ref().zip(settings.tls_key.as_ref());
+        let tls = tls.map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+        let listener = listen(settings.api_host, settings.api_port, "API_PORT").await?;
+        let metrics = match settings.metrics_port {
+            Some(port) => {
+                let listener = listen(Ipv4Addr::LOCALHOST.into(), port, "METRICS_PORT").await?;
+                Some(Listener { listener, tls: None, router: metrics_router(app.metrics.clone()) })
+            }
+            None => None,
+        };
+        let api = Listener { listener, tls, router: router(app.clone(), parts)? };
+        Ok(Self { app, api, metrics })
+    }
+
+    /// Where the API is.
+    pub fn address(&self) -> io::Result<Address> {
+        Ok(Address { socket: self.api.listener.local_addr()?, tls: self.api.tls.is_some() })
+    }
+
+    /// Where the numbers are that need no key.
+    pub fn metrics_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.metrics.as_ref().map(|metrics| metrics.listener.local_addr()).transpose()
+    }
+
+    /// Answers until the app's [`Shutdown`](crate::Shutdown) begins and what was under way has ended.
+    pub async fn run(self) {
+        // Begins later than the app's: first requests end, then connections.
+        let connections = Shutdown::new();
+        let Self { app, api, metrics } = self;
+        tokio::select! {
+            () = accept(&api, &connections) => {}
+            () = accept_optional(metrics.as_ref(), &connections) => {}
+            () = drain(&app) => {}
+        }
+        drop((api, metrics));
+        connections.begin();
+        if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
+            tracing::warn!("connections were cut off");
+        }
+        app.audit.close();
+        app.catalog.close().await;
+    }
+}
+
+async fn listen(host: IpAddr, port: u16, setting: &'static str) -> Result<TcpListener, ServeError> {
+    let address = SocketAddr::new(host, port);
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, setting, source })
+}
+
+/// Waits until the server is told to stop, and then for what is under way.
+async fn drain(app: &App) {
+    app.shutdown.begun().await;
+    tracing::info!("stopping");
+    if tokio::time::timeout(app.settings.shutdown_timeout, app.shutdown.idle()).await.is_err() {
+        tracing::warn!("requests under way took too long and were cut off");
+    }
+}
+
+async fn accept_optional(listener: Option<&Listener>, connections: &Shutdown) {
+    match listener {
+        Some(listener) => accept(listener, connections).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept(listener: &Listener, connections: &Shutdown) {
+    loop {
+        match listener.listener.accept().await {
+            Ok((stream, peer)) => {
+                let (tls, router) = (listener.tls.clone(), listener.router.clone());
+                tokio::spawn(connect(stream, peer.ip(), tls, router, connections.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connect(
+    stream: TcpStream,
+    peer: IpAddr,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    connections: Shutdown,
+) {
+    // A keystroke's echo must not wait for more to send. A failure means that the connection is gone already.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return answer(stream, peer, router, &connections).await };
+    match tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => answer(stream, peer, router, &connections).await,
+        Ok(Err(error)) => tracing::debug!(%error, %peer, "a TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+    }
+}
+
+async fn answer<S>(stream: S, peer: IpAddr, router: Router, connections: &Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        request.map(Body::new)
+    });
+    let _running = connections.enter();
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = connections.begun() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, %peer, "a connection ended early");
+    }
+}

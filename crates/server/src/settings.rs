@@ -1,0 +1,81 @@
+//! The settings: one table of them, each read from the environment, from a file, or left at its default.
+//!
+//! [`table`] declares every setting once; reading, checking, `--print-config` and `docs/settings.md` all come
+//! from there. Whatever is wrong is said at once, not one mistake per start.
+
+mod check;
+mod file;
+mod given;
+mod page;
+mod table;
+mod value;
+
+pub use given::{Given, Surroundings};
+pub use page::page;
+pub use table::{Settings, TABLE};
+pub use value::{
+    Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds, Network,
+    NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch,
+};
+
+/// A setting as it is declared.
+#[derive(Debug, Clone, Copy)]
+pub struct Declared {
+    /// Its name in the file; in capitals, that of its variable.
+    pub name: &'static str,
+    /// What it is when nobody sets it.
+    pub default: Default,
+    /// What it may be.
+    pub allowed: &'static str,
+    /// Whether its value is never shown.
+    pub secret: bool,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// What a setting is when nobody sets it.
+#[derive(Debug, Clone, Copy)]
+pub enum Default {
+    /// Always the same.
+    Value(&'static str),
+    /// Not there, with what that means.
+    Absent(&'static str),
+    /// Found out at start, described in words.
+    Found(&'static str, fn(&Surroundings) -> Option<String>),
+}
+
+/// Everything that is wrong with the settings.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct SettingsError(pub Vec<Wrong>);
+
+/// One thing that is wrong with the settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Wrong {
+    #[error("{name} is {value}; allowed: {allowed}")]
+    Value { name: String, value: String, allowed: &'static str },
+    #[error("{name} is not set and has no default here: {reason}")]
+    Missing { name: String, reason: &'static str },
+    #[error("the settings file has no setting `{key}`{hint}")]
+    Unknown { key: String, hint: String },
+    #[error("cannot read the settings file {path}: {reason}")]
+    File { path: String, reason: String },
+    #[error("{0}")]
+    Together(String),
+}
+
+impl Settings {
+    /// Checks what was given and fills in the defaults.
+    pub fn from_given(given: &Given) -> Result<Self, SettingsError> {
+        let mut wrong = given.wrong().to_vec();
+        let settings = table::build(given, &mut wrong);
+        if let Some(settings) = &settings {
+            wrong.extend(check::together(settings));
+        }
+        match settings {
+            Some(settings) if wrong.is_empty() => Ok(settings),
+            _ => Err(SettingsError(wrong)),
+        }
+    }
+}

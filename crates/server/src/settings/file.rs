@@ -1,0 +1,86 @@
+//! The settings file: TOML, one key a setting, no tables.
+
+use std::collections::BTreeMap;
+
+use super::given::Part;
+use super::{TABLE, Wrong};
+
+/// What the text of a file gives, and what in it is no setting.
+pub(super) fn parse(text: &str) -> (BTreeMap<String, Part>, Vec<Wrong>) {
+    let table: toml::Table = match toml::from_str(text) {
+        Ok(table) => table,
+        Err(error) => return (BTreeMap::new(), vec![unreadable(text, &error)]),
+    };
+    let (mut values, mut wrong) = (BTreeMap::new(), Vec::new());
+    for (key, value) in table {
+        if !TABLE.iter().any(|declared| declared.name == key) {
+            wrong.push(Wrong::Unknown { hint: hint(&key), key });
+        } else if let Some(part) = part(&value) {
+            values.insert(key, part);
+        } else {
+            let value = format!("a {}", value.type_str());
+            wrong.push(Wrong::Value { name: key, value, allowed: "text, a number, true, false or a list" });
+        }
+    }
+    (values, wrong)
+}
+
+/// The place alone: the parser's own message quotes the line, which may hold a secret.
+fn unreadable(text: &str, error: &toml::de::Error) -> Wrong {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    Wrong::File { path: format!("at line {line}"), reason: error.message().to_owned() }
+}
+
+fn part(value: &toml::Value) -> Option<Part> {
+    match value {
+        toml::Value::Array(items) => items.iter().map(text).collect::<Option<_>>().map(Part::List),
+        other => text(other).map(Part::Text),
+    }
+}
+
+fn text(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Boolean(on) => Some(if *on { "on" } else { "off" }.to_owned()),
+        toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => None,
+    }
+}
+
+fn hint(key: &str) -> String {
+    let key = key.to_ascii_lowercase();
+    let nearest = TABLE.iter().map(|declared| (distance(&key, declared.name), declared.name)).min();
+    match nearest {
+        Some((distance, name)) if distance <= 1 + name.len() / 4 => format!("; did you mean `{name}`?"),
+        _ => String::new(),
+    }
+}
+
+/// How many letters have to be added, removed or changed.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, against) in other.bytes().enumerate() {
+            let changed = diagonal + usize::from(letter != against);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+
+    #[test]
+    fn the_distance_counts_edits() {
+        assert_eq!(distance("api_port", "api_port"), 0);
+        assert_eq!(distance("api_prt", "api_port"), 1);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}

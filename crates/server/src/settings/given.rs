@@ -1,0 +1,172 @@
+//! What was given, by whom, before it is understood.
+
+use std::collections::BTreeMap;
+use std::env::VarError;
+use std::path::{Path, PathBuf};
+
+use super::value::Value;
+use super::{Declared, Default, SettingsError, Wrong, file};
+
+/// What is known of the machine before any setting is.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Where the user's programs keep their data.
+    pub user_data: Option<PathBuf>,
+    /// Whether this is the superuser.
+    pub root: bool,
+    /// Where this program is.
+    pub program_directory: Option<PathBuf>,
+    /// `DATA_DIR`, given or by default.
+    pub data_dir: Option<PathBuf>,
+}
+
+/// The texts that were given for settings: the environment's before the file's.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    values: BTreeMap<String, Part>,
+    wrong: Vec<Wrong>,
+    surroundings: Surroundings,
+}
+
+/// A text, or several as lists in a file are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl Given {
+    /// What this process was given: its environment, and the file `config` or else that of `WORKSPACE_CONFIG`.
+    pub fn from_process(config: Option<&Path>) -> Result<Self, SettingsError> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let home_data = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+        let surroundings = Surroundings {
+            user_data: variable("XDG_DATA_HOME").map(PathBuf::from).or_else(home_data),
+            root: rustix::process::geteuid().is_root(),
+            program_directory: std::env::current_exe().ok().and_then(|it| it.parent().map(Path::to_owned)),
+            data_dir: None,
+        };
+        let path = config.map(Path::to_owned).or_else(|| variable("WORKSPACE_CONFIG").map(PathBuf::from));
+        let text = path.map(|path| read(&path)).transpose().map_err(|wrong| SettingsError(vec![wrong]))?;
+        let (mut environment, mut wrong) = (Vec::new(), Vec::new());
+        for declared in super::TABLE {
+            let name = declared.name.to_ascii_uppercase();
+            match std::env::var(&name) {
+                Ok(value) => environment.push((name, value)),
+                Err(VarError::NotPresent) => {}
+                Err(VarError::NotUnicode(_)) => {
+                    wrong.push(Wrong::Value { name, value: "not UTF-8".into(), allowed: declared.allowed });
+                }
+            }
+        }
+        let mut given = Self::new(surroundings, environment, text.as_deref());
+        given.wrong.extend(wrong);
+        Ok(given)
+    }
+
+    /// What these variables and the text of this file give. A variable that is empty counts as not set, because
+    /// that is how composed deployments leave one out.
+    pub fn new(
+        surroundings: Surroundings,
+        environment: impl IntoIterator<Item = (String, String)>,
+        file: Option<&str>,
+    ) -> Self {
+        let mut given = Self { surroundings, ..Self::default() };
+        if let Some(text) = file {
+            (given.values, given.wrong) = file::parse(text);
+        }
+        for (name, value) in environment {
+            if !value.is_empty() {
+                given.values.insert(name.to_ascii_lowercase(), Part::Text(value));
+            }
+        }
+        given.surroundings.data_dir = given.data_dir();
+        given
+    }
+
+    fn data_dir(&self) -> Option<PathBuf> {
+        match self.values.get("data_dir") {
+            Some(Part::Text(text)) => Some(PathBuf::from(text)),
+            _ => self.surroundings.user_data.as_ref().map(|data| data.join("workspace-server")),
+        }
+    }
+
+    /// The settings in force, as lines of a settings file; those without a value and secrets are comments.
+    pub fn shown(&self) -> String {
+        super::TABLE.iter().map(|declared| self.line(declared)).collect()
+    }
+
+    fn line(&self, declared: &Declared) -> String {
+        let name = declared.name;
+        let value = match (self.values.get(name), declared.default) {
+            (Some(Part::Text(text)), _) => Some(toml::Value::from(text.clone())),
+            (Some(Part::List(parts)), _) => Some(toml::Value::from(parts.clone())),
+            (None, Default::Value(text)) => Some(toml::Value::from(text)),
+            (None, Default::Found(_, find)) => find(&self.surroundings).map(toml::Value::from),
+            (None, Default::Absent(_)) => None,
+        };
+        match value {
+            Some(_) if declared.secret => format!("# {name} is set and not shown\n"),
+            Some(value) => format!("{name} = {value}\n"),
+            None => format!("# {name} is not set\n"),
+        }
+    }
+
+    pub(super) fn wrong(&self) -> &[Wrong] {
+        &self.wrong
+    }
+
+    /// The value of a setting that always has one.
+    pub(super) fn value<T: Value>(&self, name: &str, default: Default, wrong: &mut Vec<Wrong>) -> Option<T> {
+        let text = match self.text::<T>(name) {
+            Ok(Some(text)) => text,
+            Ok(None) => match default {
+                Default::Value(text) => text.to_owned(),
+                Default::Found(words, find) => match find(&self.surroundings) {
+                    Some(text) => text,
+                    None => {
+                        wrong.push(Wrong::Missing { name: name.to_ascii_uppercase(), reason: words });
+                        return None;
+                    }
+                },
+                Default::Absent(_) => String::new(),
+            },
+            Err(error) => {
+                wrong.push(error);
+                return None;
+            }
+        };
+        let value = T::parse(&text);
+        if value.is_none() {
+            wrong.push(refused::<T>(name, &text));
+        }
+        value
+    }
+
+    /// The value of a setting that may be left out.
+    pub(super) fn optional<T: Value>(&self, name: &str, wrong: &mut Vec<Wrong>) -> Option<Option<T>> {
+        match self.values.contains_key(name) {
+            true => self.value(name, Default::Absent(""), wrong).map(Some),
+            false => Some(None),
+        }
+    }
+
+    fn text<T: Value>(&self, name: &str) -> Result<Option<String>, Wrong> {
+        match (self.values.get(name), T::SEPARATOR) {
+            (None, _) => Ok(None),
+            (Some(Part::Text(text)), _) => Ok(Some(text.clone())),
+            (Some(Part::List(parts)), Some(separator)) => Ok(Some(parts.join(separator))),
+            (Some(Part::List(_)), None) => Err(refused::<T>(name, "a list")),
+        }
+    }
+}
+
+fn refused<T: Value>(name: &str, text: &str) -> Wrong {
+    let value = if T::SECRET { "not valid (its value is not shown)".to_owned() } else { format!("`{text}`") };
+    Wrong::Value { name: name.to_ascii_uppercase(), value, allowed: T::ALLOWED }
+}
+
+fn read(path: &Path) -> Result<String, Wrong> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Wrong::File { path: path.display().to_string(), reason: error.to_string() })
+}

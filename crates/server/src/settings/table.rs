@@ -1,0 +1,174 @@
+//! Every setting, once. When one is added here, `make generate` writes the page anew.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::value::{
+    Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds, NetworkName,
+    Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch, Value,
+};
+use super::{Declared, Default, Given, Surroundings, Wrong};
+
+/// `name: Type = default` is a setting that always has a value, `name?: Type = absent` one that may have none.
+macro_rules! settings {
+    (@type $type:ty) => { $type };
+    (@type $type:ty, ?) => { Option<$type> };
+    (@read $given:ident, $wrong:ident, $name:ident, $type:ty, $default:expr) => {
+        $given.value::<$type>(stringify!($name), $default, $wrong)
+    };
+    (@read $given:ident, $wrong:ident, $name:ident, $type:ty, $default:expr, ?) => {
+        $given.optional::<$type>(stringify!($name), $wrong)
+    };
+    ($($(#[doc = $doc:literal])+ $name:ident $(($optional:tt))? : $type:ty = $default:expr;)+) => {
+        /// The settings of a server, checked.
+        #[derive(Debug, Clone)]
+        pub struct Settings {
+            $($(#[doc = $doc])+ pub $name: settings!(@type $type $(, $optional)?),)+
+        }
+
+        /// Every setting.
+        pub const TABLE: &[Declared] = &[$(Declared {
+            name: stringify!($name),
+            default: $default,
+            allowed: <$type as Value>::ALLOWED,
+            secret: <$type as Value>::SECRET,
+            doc: concat!($($doc),+),
+        },)+];
+
+        pub(super) fn build(given: &Given, wrong: &mut Vec<Wrong>) -> Option<Settings> {
+            // Each is read before the first failure ends this, so that all that is wrong is found.
+            $(let $name = settings!(@read given, wrong, $name, $type, $default $(, $optional)?);)+
+            Some(Settings { $($name: $name?,)+ })
+        }
+    };
+}
+
+use Default::{Absent, Found};
+const fn is(text: &'static str) -> Default {
+    Default::Value(text)
+}
+
+settings! {
+    /// Where everything the server keeps lies: catalog, key, workspaces, audit log.
+    data_dir: PathBuf = Found("`workspace-server` in the user's data directory", |around| path(around, ""));
+    /// Where the workspaces of sandboxes lie.
+    workspace_root: PathBuf = Found("`workspaces` in `DATA_DIR`", |around| path(around, "workspaces"));
+    /// The address the API listens on. Beyond loopback it needs TLS, or `ALLOW_INSECURE`.
+    api_host: IpAddr = is("127.0.0.1");
+    /// The port of the API.
+    api_port: u16 = is("8080");
+    /// A port of 127.0.0.1 on which `/metrics` needs no key. The API's port has it too, for admin keys.
+    metrics_port (?): u16 = Absent("off");
+    /// The first admin key. Without it one is made and kept in `DATA_DIR/api-key`.
+    api_key (?): Secret = Absent("made at the first start");
+    /// Where the catalog is: a SQLite file or a PostgreSQL database.
+    database_url: DatabaseUrl = Found("a SQLite file in `DATA_DIR`", catalog);
+    /// A file with the certificate chain, in PEM; the API is then served over TLS.
+    tls_cert (?): PathBuf = Absent("no TLS");
+    /// A file with the certificate's private key, in PEM.
+    tls_key (?): PathBuf = Absent("no TLS");
+    /// Listen beyond loopback without TLS. Only behind a proxy that does TLS, or in a network of your own.
+    allow_insecure: Switch = is("off");
+    /// Origins whose pages may call the API from a browser.
+    cors_origins: Origins = is("");
+    /// What runs sandboxes.
+    runtime: RuntimeKind = is("embedded");
+    /// The program of `RUNTIME=oci`, by name or path.
+    oci_runtime: Program = is("runc");
+    /// Where `RUNTIME=docker` finds its daemon.
+    docker_host: DockerHost = is("unix:///var/run/docker.sock");
+    /// The Docker network of sandboxes that ask for `egress`.
+    docker_network: NetworkName = is("bridge");
+    /// Whether a sandbox may be made where the machine cannot isolate in every way.
+    require_isolation: Isolation = Found("`strict` for the superuser, else `best-effort`", isolation);
+    /// The guest agent that is put into sandboxes.
+    agent_program: PathBuf = Found("`workspace-agent` beside the server", agent);
+    /// The port for guest agents that cannot reach the server's socket.
+    grpc_port: u16 = is("50051");
+    /// The host and port that such agents are told to dial.
+    grpc_advertise (?): HostPort = Absent("found from the network");
+    /// For later: what serves NFS.
+    nfs_mode: NfsMode = is("embedded");
+    /// For later: the port of NFS.
+    nfs_port: u16 = is("2049");
+    /// For later: who may mount over NFS.
+    nfs_allowed_ips: Networks = is("*");
+    /// Seconds that a sandbox lives when its creator does not say.
+    default_sandbox_timeout: Duration = is("3600");
+    /// Seconds that a sandbox lives at most, extensions included.
+    max_sandbox_lifetime: Duration = is("86400");
+    /// Sandboxes of all owners.
+    max_sandboxes: u32 = is("100");
+    /// Sandboxes of one owner; admin keys have no such limit.
+    max_sandboxes_per_owner: u32 = is("10");
+    /// Sandboxes that are being made at one time.
+    max_concurrent_creations: u32 = is("10");
+    /// Creations that wait for their turn; more are refused.
+    max_queued_creations: u32 = is("100");
+    /// Cores of a sandbox when its creator does not say.
+    default_cpu: Cpus = is("2");
+    /// Cores that may be asked for.
+    max_cpu: Cpus = is("8");
+    /// Memory of a sandbox when its creator does not say.
+    default_memory: Size = is("2g");
+    /// Memory that may be asked for.
+    max_memory: Size = is("16g");
+    /// Disk of a workspace when its creator does not say.
+    default_disk: Size = is("10g");
+    /// Disk that may be asked for.
+    max_disk: Size = is("100g");
+    /// Processes of a sandbox when its creator does not say.
+    default_processes: u32 = is("512");
+    /// Processes that may be asked for.
+    max_processes: u32 = is("4096");
+    /// Milliseconds that a command runs when its caller does not say.
+    default_command_timeout: Milliseconds = is("60000");
+    /// How much of a command's output is kept.
+    output_keep: Size = is("16m");
+    /// Terminals of one sandbox.
+    max_terminals: u32 = is("5");
+    /// Seconds that a sandbox stays `running` without its guest agent.
+    agent_grace: Duration = is("30");
+    /// Seconds between two looks for expired sandboxes.
+    expiry_interval: Duration = is("60");
+    /// Whether requests are limited per key.
+    rate_limit: Switch = is("on");
+    /// Sandboxes that a key may create a minute.
+    rate_limit_create: u32 = is("10");
+    /// Commands that a key may run a minute.
+    rate_limit_run: u32 = is("100");
+    /// All other requests of a key a minute.
+    rate_limit_other: u32 = is("1000");
+    /// The largest body of a request.
+    max_body: Size = is("2m");
+    /// The audit log: JSON lines, readable by the server's user alone.
+    audit_log: PathBuf = Found("`audit.log` in `DATA_DIR`", |around| path(around, "audit.log"));
+    /// What is replaced by `[redacted]` in the audit log; of a pattern with a group, the group alone.
+    audit_redact: Patterns = is("(?i)(?:password|passwd|secret|token|api[_-]?key)\\s*[=:]\\s*(\\S+)\n(?i)bearer\\s+(\\S+)");
+    /// Which log lines are written: a level, or `target=level` separated by commas.
+    rust_log: LogFilter = is("info");
+    /// How log lines are written.
+    log_format: LogFormat = is("json");
+    /// Seconds that running requests have when the server is told to stop.
+    shutdown_timeout: Duration = is("30");
+}
+
+fn path(around: &Surroundings, name: &str) -> Option<String> {
+    let data = around.data_dir.as_ref()?;
+    let path = if name.is_empty() { data.clone() } else { data.join(name) };
+    path.to_str().map(str::to_owned)
+}
+
+fn catalog(around: &Surroundings) -> Option<String> {
+    Some(workspace_catalog::sqlite_url(&around.data_dir.as_ref()?.join("catalog.db")))
+}
+
+fn isolation(around: &Surroundings) -> Option<String> {
+    let isolation = if around.root { Isolation::Strict } else { Isolation::BestEffort };
+    Some(isolation.as_str().to_owned())
+}
+
+fn agent(around: &Surroundings) -> Option<String> {
+    around.program_directory.as_ref()?.join("workspace-agent").to_str().map(str::to_owned)
+}

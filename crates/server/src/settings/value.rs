@@ -1,0 +1,433 @@
+//! The kinds of values that settings have. A kind knows what it allows, and says so.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use regex_lite::Regex;
+use tracing_subscriber::EnvFilter;
+
+/// A kind of value.
+pub(super) trait Value: Sized {
+    /// What is allowed, for the error and the page.
+    const ALLOWED: &'static str;
+    /// Whether the value is never shown.
+    const SECRET: bool = false;
+    /// What stands between the parts of a list in one text.
+    const SEPARATOR: Option<&'static str> = None;
+
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Value for PathBuf {
+    const ALLOWED: &'static str = "an absolute path";
+
+    fn parse(text: &str) -> Option<Self> {
+        let path = Self::from(text);
+        path.is_absolute().then_some(path)
+    }
+}
+
+/// Kinds of text that differ in what they allow.
+macro_rules! texts {
+    ($($(#[$meta:meta])* $name:ident, $allowed:literal, $fits:expr;)+) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name(pub String);
+
+        impl Value for $name {
+            const ALLOWED: &'static str = $allowed;
+
+            fn parse(text: &str) -> Option<Self> {
+                let fits: fn(&str) -> bool = $fits;
+                fits(text).then(|| Self(text.to_owned()))
+            }
+        }
+    )+};
+}
+
+texts! {
+    /// A program, by name or path.
+    Program, "a program's name or absolute path, without spaces", |text| {
+        text.starts_with('/') == text.contains('/') && !text.starts_with('-') && is_visible(text)
+    };
+    /// Where a Docker daemon is.
+    DockerHost, "unix:///PATH, tcp://HOST:PORT, http://HOST:PORT or https://HOST:PORT", |text| {
+        ["unix:///", "tcp://", "http://", "https://"].iter().any(|it| text.starts_with(it)) && is_visible(text)
+    };
+    /// The name of a network.
+    NetworkName, "letters, digits, `_`, `.` and `-`, the first a letter or digit", |text| {
+        text.starts_with(|it: char| it.is_ascii_alphanumeric())
+            && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"_.-".contains(&it))
+    };
+    /// A host and a port.
+    HostPort, "HOST:PORT", |text| {
+        let parts = text.rsplit_once(':');
+        parts.is_some_and(|(host, port)| is_visible(host) && port.parse::<u16>().is_ok_and(|port| port > 0))
+    };
+    /// Which log lines are written.
+    LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
+        EnvFilter::try_new(text).is_ok()
+    };
+}
+
+fn is_visible(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+impl Value for IpAddr {
+    const ALLOWED: &'static str = "an IP address";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Value for u16 {
+    const ALLOWED: &'static str = "a port: 0 (any free one) to 65535";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Value for u32 {
+    const ALLOWED: &'static str = "a whole number from 1 to 1000000";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|number| (1..=1_000_000).contains(number))
+    }
+}
+
+impl Value for Duration {
+    const ALLOWED: &'static str = "seconds: a whole number from 1 to 31536000";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|seconds| (1..=31_536_000).contains(seconds)).map(Self::from_secs)
+    }
+}
+
+/// A duration that is given in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Milliseconds(pub Duration);
+
+impl Value for Milliseconds {
+    const ALLOWED: &'static str = "milliseconds: a whole number from 1 to 86400000";
+
+    fn parse(text: &str) -> Option<Self> {
+        let number = text.parse().ok().filter(|number| (1..=86_400_000).contains(number))?;
+        Some(Self(Duration::from_millis(number)))
+    }
+}
+
+/// A number of bytes, written like `512m` or `2g`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// Reads `512m`, `2g`, `1.5G`, `100k` or plain bytes; units are powers of 1024.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_ascii_lowercase();
+        let text = text.strip_suffix("ib").or(text.strip_suffix('b')).unwrap_or(&text);
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let unit: u64 = match &text[digits.len()..] {
+            "" => 1,
+            "k" => 1 << 10,
+            "m" => 1 << 20,
+            "g" => 1 << 30,
+            "t" => 1 << 40,
+            _ => return None,
+        };
+        let bytes = plain_decimal(digits)? * unit as f64;
+        (1.0..=(1_u64 << 53) as f64).contains(&bytes).then_some(Self(bytes as u64))
+    }
+}
+
+impl Value for Size {
+    const ALLOWED: &'static str = "a size such as 512m or 2g (units k, m, g, t)";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+}
+
+/// Processor cores, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cpus(pub u32);
+
+impl Cpus {
+    /// Reads `2` or `0.5`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let thousandths = plain_decimal(text)? * 1000.0;
+        (10.0..=1_024_000.0).contains(&thousandths).then_some(Self(thousandths as u32))
+    }
+}
+
+impl Value for Cpus {
+    const ALLOWED: &'static str = "a number of cores from 0.01 to 1024, such as 2 or 0.5";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+}
+
+/// A number of digits with at most one point: `f64` would also read `1e3` and `inf`.
+fn plain_decimal(text: &str) -> Option<f64> {
+    let plain = text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("(hidden)")
+    }
+}
+
+impl Value for Secret {
+    const ALLOWED: &'static str = "16 to 200 visible ASCII characters";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Option<Self> {
+        let fits = (16..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then(|| Self(text.to_owned()))
+    }
+}
+
+/// The address of the catalog; it may hold a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(pub Secret);
+
+impl DatabaseUrl {
+    /// What kind of database it is, which may be shown.
+    pub fn kind(&self) -> &'static str {
+        if self.0.reveal().starts_with("sqlite:") { "SQLite" } else { "PostgreSQL" }
+    }
+}
+
+impl Value for DatabaseUrl {
+    const ALLOWED: &'static str = "sqlite:///PATH or postgres://USER@HOST/DATABASE";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Option<Self> {
+        let known = ["sqlite://", "postgres://", "postgresql://"];
+        known.iter().any(|scheme| text.starts_with(scheme)).then(|| Self(Secret(text.to_owned())))
+    }
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switch(pub bool);
+
+impl Value for Switch {
+    const ALLOWED: &'static str = "on or off";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "on" | "true" | "yes" | "1" => Some(Self(true)),
+            "off" | "false" | "no" | "0" => Some(Self(false)),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! choices {
+    ($(#[$meta:meta])* $name:ident, $allowed:literal: $($(#[$doc:meta])* $variant:ident = $word:literal),+) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$doc])* $variant),+
+        }
+
+        impl $name {
+            /// The word that is written in settings.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
+        }
+
+        impl Value for $name {
+            const ALLOWED: &'static str = $allowed;
+
+            fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $($word => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+choices! {
+    /// What runs sandboxes.
+    RuntimeKind, "embedded, docker or oci":
+    /// The own launcher.
+    Embedded = "embedded",
+    /// A Docker daemon.
+    Docker = "docker",
+    /// A program that follows the OCI runtime specification.
+    Oci = "oci"
+}
+
+choices! {
+    /// What happens when the machine cannot isolate as asked.
+    Isolation, "strict or best-effort":
+    /// The sandbox is not made.
+    Strict = "strict",
+    /// It is made, and its answer says what is missing.
+    BestEffort = "best-effort"
+}
+
+choices! {
+    /// What serves files over NFS.
+    NfsMode, "embedded or system":
+    /// The server itself.
+    Embedded = "embedded",
+    /// The machine's kernel.
+    System = "system"
+}
+
+choices! {
+    /// How log lines are written.
+    LogFormat, "json or text":
+    /// One JSON object a line.
+    Json = "json",
+    /// For people.
+    Text = "text"
+}
+
+/// Web origins that browsers may call from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origins(pub Vec<String>);
+
+impl Value for Origins {
+    const ALLOWED: &'static str = "origins such as https://example.org, separated by commas";
+    const SEPARATOR: Option<&'static str> = Some(",");
+
+    fn parse(text: &str) -> Option<Self> {
+        parts(text, ',').map(|part| is_origin(part).then(|| part.to_owned())).collect::<Option<_>>().map(Self)
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    host.is_some_and(|host| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*\"".contains(&byte))
+    })
+}
+
+/// Patterns of text that is not to be written down.
+#[derive(Debug, Clone)]
+pub struct Patterns(pub Vec<Regex>);
+
+impl Value for Patterns {
+    const ALLOWED: &'static str = "regular expressions, one a line";
+    const SEPARATOR: Option<&'static str> = Some("\n");
+
+    fn parse(text: &str) -> Option<Self> {
+        parts(text, '\n').map(|part| Regex::new(part).ok()).collect::<Option<_>>().map(Self)
+    }
+}
+
+/// Addresses that may connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Networks(pub Vec<Network>);
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Its first address.
+    pub address: IpAddr,
+    /// How many leading bits are fixed.
+    pub bits: u8,
+}
+
+impl Value for Networks {
+    const ALLOWED: &'static str = "* or addresses and networks such as 10.0.0.0/8, separated by commas";
+    const SEPARATOR: Option<&'static str> = Some(",");
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            let any = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+            return Some(Self(any.map(|address| Network { address, bits: 0 }).to_vec()));
+        }
+        parts(text, ',').map(network).collect::<Option<_>>().map(Self)
+    }
+}
+
+fn network(text: &str) -> Option<Network> {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let address: IpAddr = address.parse().ok()?;
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    let bits = bits.map_or(Some(width), |bits| bits.parse().ok())?;
+    (bits <= width).then_some(Network { address, bits })
+}
+
+fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    text.split(separator).map(str::trim).filter(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_of_1024() {
+        let sizes = [("1", 1), ("100k", 102_400), ("512m", 512 << 20), ("2G", 2 << 30), ("1.5gib", 3 << 29)];
+        for (text, bytes) in sizes {
+            assert_eq!(Size::parse(text), Some(Size(bytes)), "{text}");
+        }
+        for text in ["", "0", "g", "-1g", "1e9", "inf", "2x", "1.2.3m", "9999999999t"] {
+            assert_eq!(Size::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn cores_are_kept_in_thousandths() {
+        assert_eq!(Cpus::parse("0.5"), Some(Cpus(500)));
+        assert_eq!(Cpus::parse("2"), Some(Cpus(2000)));
+        for text in ["0", "-1", "NaN", "two", "2000"] {
+            assert_eq!(Cpus::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host() {
+        assert_eq!(Origins::parse("https://a.org, http://b:80").map(|it| it.0.len()), Some(2));
+        for text in ["*", "a.org", "https://a.org/", "https://", "https://u@a.org"] {
+            assert_eq!(Origins::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_allow_only_what_they_are_for() {
+        let advertised = ["host:50051", "[::1]:1"].map(|text| HostPort::parse(text).is_some());
+        assert_eq!(advertised, [true; 2]);
+        let refused = ["host", ":1", "host:0", "a b:1"].map(|text| HostPort::parse(text).is_some());
+        assert_eq!(refused, [false; 4]);
+        assert!(Program::parse("runc").is_some() && Program::parse("/usr/bin/crun").is_some());
+        assert!(Program::parse("bin/crun").is_none() && Program::parse("-v").is_none());
+        assert!(LogFilter::parse("info,sqlx=warn").is_some() && LogFilter::parse("a=b=c").is_none());
+        assert!(DockerHost::parse("/var/run/docker.sock").is_none());
+        assert!(NetworkName::parse("--privileged").is_none());
+    }
+
+    #[test]
+    fn a_network_has_no_more_bits_than_its_addresses() {
+        assert!(Networks::parse("10.0.0.0/8,::1").is_some());
+        assert!(Networks::parse("10.0.0.0/33").is_none());
+    }
+}

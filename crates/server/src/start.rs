@@ -1,0 +1,58 @@
+//! From settings to a server that listens.
+
+use std::fs::File;
+use std::net::SocketAddr;
+
+use workspace_catalog::{Catalog, CatalogError};
+
+use crate::app::{App, Part};
+use crate::first_key::{self, FirstKeyError, Origin};
+use crate::private::{self, PrivateError};
+use crate::serve::{Address, ServeError, Server};
+use crate::settings::Settings;
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum StartError {
+    #[error(transparent)]
+    Private(#[from] PrivateError),
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    #[error(transparent)]
+    FirstKey(#[from] FirstKeyError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("cannot tell the address: {0}")]
+    Address(#[from] std::io::Error),
+}
+
+/// A server that listens.
+pub struct Started {
+    /// What its routes share.
+    pub app: App,
+    /// The server, to be run.
+    pub server: Server,
+    /// Where its API is.
+    pub address: Address,
+    /// Where its numbers are without a key.
+    pub metrics: Option<SocketAddr>,
+    /// Where the first key came from.
+    pub key: Origin,
+    /// Keeps a second server from the same data.
+    pub lock: File,
+}
+
+/// Opens everything and listens. `parts` makes the API, once what it shares is there.
+pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) -> Result<Started, StartError> {
+    private::directory(&settings.data_dir)?;
+    private::directory(&settings.workspace_root)?;
+    let lock = private::lock(&settings.data_dir)?;
+    let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
+    let key = first_key::ensure(&settings, &catalog).await?;
+    let app = App::new(settings, catalog)?;
+    let parts = parts(&app);
+    let server = Server::bind(app.clone(), parts).await?;
+    let (address, metrics) = (server.address()?, server.metrics_address()?);
+    Ok(Started { app, server, address, metrics, key, lock })
+}
