@@ -15,8 +15,10 @@ use jiff::Timestamp;
 use regex_lite::Regex;
 use serde_json::{Map, Value, json};
 
+use crate::auth::Caller;
 use crate::metrics;
 use crate::private::{self, PrivateError};
+use crate::request::RequestId;
 
 const WAITING_MAX: usize = 10_000;
 const REDACTED: &str = "[redacted]";
@@ -50,6 +52,18 @@ pub struct Entry {
     pub duration_ms: Option<u64>,
     /// What else there is to say; patterns are redacted here.
     pub details: Map<String, Value>,
+}
+
+impl Entry {
+    /// Something that a caller did in a request, with `details` if that is an object.
+    pub fn by(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
+        let details = match details {
+            Value::Object(details) => details,
+            _ => Map::new(),
+        };
+        let (user, request_id) = (Some(caller.user.clone()), Some(request.0.clone()));
+        Self { event, user, request_id, details, ..Self::default() }
+    }
 }
 
 /// The audit log. Clones write to the same file.

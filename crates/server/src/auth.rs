@@ -155,11 +155,16 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Headers), ApiError> 
         return Err(refuse(app, parts, Some(&hash), "the key is not known"));
     };
     let headers = limit(app, parts, &caller)?;
-    if caller.role == Role::ReadOnly && !matches!(parts.method, Method::GET | Method::HEAD) {
+    if caller.role == Role::ReadOnly && !only_looks(parts) {
         let error = ApiError::new(code::FORBIDDEN, "this key may only look");
         return Err(headers.into_iter().fold(error, |error, (name, value)| error.header(name, value)));
     }
     Ok((caller, headers))
+}
+
+/// A WebSocket begins as GET, but what follows may type into a terminal.
+fn only_looks(parts: &Parts) -> bool {
+    matches!(parts.method, Method::GET | Method::HEAD) && !parts.headers.contains_key(header::UPGRADE)
 }
 
 /// The key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.

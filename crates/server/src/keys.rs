@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::routing::{delete, get};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use utoipa::{OpenApi, ToSchema};
 use uuid::Uuid;
 use workspace_catalog::{ApiKey, NewApiKey, Role};
@@ -190,7 +190,7 @@ async fn create(
     };
     app.catalog.api_keys().insert(&row).await?;
     let details = json!({"key_id": id, "owner": row.owner, "role": row.role.as_str()});
-    record(&app, "key.created", &caller, &request, details);
+    app.audit.record(Entry::by("key.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(CreatedKey { id, key })))
 }
 
@@ -234,7 +234,7 @@ async fn revoke(
     if !revoked {
         return Err(missing());
     }
-    record(&app, "key.revoked", &caller, &request, json!({"key_id": id}));
+    app.audit.record(Entry::by("key.revoked", &caller, &request, json!({"key_id": id})));
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -261,17 +261,4 @@ fn shown(key: ApiKey) -> Result<Key, ApiError> {
 
 fn time(milliseconds: i64) -> Result<String, ApiError> {
     Timestamp::from_millisecond(milliseconds).map(|time| format!("{time:.3}")).map_err(ApiError::internal)
-}
-
-fn record(app: &App, event: &'static str, caller: &Caller, request: &RequestId, details: Value) {
-    app.audit.record(Entry {
-        event,
-        user: Some(caller.user.clone()),
-        request_id: Some(request.0.clone()),
-        details: match details {
-            Value::Object(details) => details,
-            _ => Map::new(),
-        },
-        ..Entry::default()
-    });
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::header::{self, CONNECTION, HeaderName};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument as _;
@@ -60,7 +60,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
     let began = Instant::now();
     let running = app.shutdown.enter();
     let id = request_id(request.headers());
-    let (method, endpoint) = (request.method().clone(), endpoint(&request));
+    let endpoint = endpoint(&request);
     let allowed = cors::allowed(&app.settings.cors_origins, request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
 
@@ -70,7 +70,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
     response = render(response, &id);
     finish(&app, response.headers_mut(), &id);
     cors::allow(response.headers_mut(), allowed);
-    tell(&app, &format!("{method} {endpoint}"), &response, began.elapsed());
+    tell(&app, &endpoint, &response, began.elapsed());
     response.map(|body| axum::body::Body::new(Tracked::new(body, running)))
 }
 
@@ -122,10 +122,21 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
 }
 
-/// The pattern of the request's route. A raw path could hold anything, and would make a series of numbers each.
+/// Method and pattern of the request's route. A raw path or an invented method could be anything, and each would
+/// make a series of numbers of its own.
 fn endpoint(request: &Request) -> String {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    route.unwrap_or("(none)").to_owned()
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    let method = known.iter().find(|it| *it == request.method()).map_or("(other)", Method::as_str);
+    format!("{method} {}", route.unwrap_or("(none)"))
 }
 
 /// Writes an error's body, now that the id is known, and what the caller is not told into the log.

@@ -1,0 +1,93 @@
+//! Who may call what.
+
+use serde_json::Value;
+
+use crate::support::{KEY, Server};
+
+/// Every operation of the API's description: method, path with something in its variables, and whether it is open.
+fn operations(server: &Server) -> Vec<(String, String, bool)> {
+    let description = server.call("GET", "/api/v1/openapi.json").send().json();
+    let paths = description["paths"].as_object().unwrap().clone();
+    let filled = |path: &str| path.replace('{', "x").replace('}', "");
+    let all = paths.into_iter().flat_map(|(path, item)| {
+        let methods = item.as_object().unwrap().clone().into_iter();
+        let path = filled(&path);
+        methods.map(move |(method, it)| {
+            let open = it["security"] == serde_json::json!([{}]);
+            (method.to_uppercase(), path.clone(), open)
+        })
+    });
+    all.collect()
+}
+
+#[test]
+fn every_operation_but_the_open_ones_needs_a_good_key() {
+    let server = Server::new();
+    let operations = operations(&server);
+    assert!(operations.iter().filter(|(_, _, open)| !open).count() >= 4, "{operations:?}");
+    for (method, path, open) in operations {
+        let without = server.call(&method, &path).send();
+        let wrong = server.call(&method, &path).key("no-such-key-0123456789").send();
+        if open {
+            assert!(without.status < 400 && wrong.status < 400, "{method} {path}");
+        } else {
+            assert_eq!(without.error(), "UNAUTHORIZED", "{method} {path}");
+            assert_eq!(wrong.error(), "UNAUTHORIZED", "{method} {path}");
+            assert_eq!(without.header("www-authenticate"), Some("Bearer"));
+        }
+    }
+}
+
+#[test]
+fn a_read_only_key_may_only_look() {
+    let server = Server::new();
+    let key = server.key("read_only");
+    for (method, path, open) in operations(&server) {
+        if method != "GET" && method != "HEAD" && !open {
+            assert_eq!(server.call(&method, &path).key(&key).send().error(), "FORBIDDEN", "{method} {path}");
+        }
+    }
+    assert_eq!(server.call("GET", "/test/path/7").key(&key).send().body, "7");
+    let upgrade = server.call("GET", "/test/path/7").key(&key).header("upgrade", "websocket").send();
+    assert_eq!(upgrade.error(), "FORBIDDEN");
+}
+
+#[test]
+fn what_is_for_admins_is_for_admins() {
+    let server = Server::new();
+    let key = server.key("user");
+    for (method, path) in [("GET", "/api/v1/keys"), ("DELETE", "/api/v1/keys/x"), ("GET", "/metrics")] {
+        assert_eq!(server.call(method, path).key(&key).send().error(), "FORBIDDEN", "{method} {path}");
+    }
+}
+
+#[test]
+fn a_key_is_taken_from_either_header() {
+    let server = Server::new();
+    assert_eq!(server.call("GET", "/api/v1/keys").header("x-api-key", KEY).send().status, 200);
+    let scheme = server.call("GET", "/api/v1/keys").header("authorization", &format!("bearer {KEY}")).send();
+    assert_eq!(scheme.status, 200);
+    for (name, value) in [("authorization", "Basic eDp5"), ("authorization", "Bearer "), ("x-api-key", "")] {
+        let answer = server.call("GET", "/api/v1/keys").header(name, value).send();
+        assert_eq!(answer.error(), "UNAUTHORIZED", "{name}: {value}");
+    }
+}
+
+#[test]
+fn who_has_no_key_does_not_learn_which_paths_there_are() {
+    let server = Server::new();
+    assert_eq!(server.call("GET", "/api/v1/nothing").send().error(), "UNAUTHORIZED");
+    assert_eq!(server.call("PUT", "/api/v1/keys").send().error(), "UNAUTHORIZED");
+    assert_eq!(server.call("GET", "/api/v1/nothing").key(KEY).send().error(), "NOT_FOUND");
+}
+
+#[test]
+fn failed_authentication_is_in_the_audit_log_without_the_key() {
+    let server = Server::new();
+    let answer = server.call("GET", "/api/v1/keys").key("not-a-key-but-a-secret").send();
+    let entries = server.audit();
+    let entry = entries.iter().find(|entry| entry["event"] == "auth.failed").unwrap();
+    assert_eq!(entry["request_id"].as_str(), answer.header("x-request-id"));
+    assert_eq!((&entry["level"], &entry["address"]), (&Value::from("warn"), &Value::from("127.0.0.1")));
+    assert!(!format!("{entries:?}").contains("not-a-key-but-a-secret"));
+}

@@ -1,0 +1,60 @@
+//! The documents that come from the source, and the promises in them.
+
+use std::path::Path;
+
+use serde_json::Value;
+use workspace_server::code::{RANGES, TABLE};
+
+fn kept(name: &str) -> String {
+    std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).join(name)).unwrap()
+}
+
+#[test]
+fn the_documents_that_are_checked_in_are_those_that_are_generated() {
+    let place = tempfile::tempdir().unwrap();
+    workspace_server::generate(place.path()).unwrap();
+    for name in ["settings.md", "errors.md", "openapi.json"] {
+        let fresh = std::fs::read_to_string(place.path().join(name)).unwrap();
+        assert!(fresh == kept(name), "docs/{name} is out of date: run `make generate`");
+    }
+}
+
+#[test]
+fn the_description_is_openapi_3_1_with_one_form_of_errors() {
+    let description: Value = serde_json::from_str(&kept("openapi.json")).unwrap();
+    assert_eq!(description["openapi"], "3.1.0");
+    let mut ids = Vec::new();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let error = &operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"];
+            assert_eq!(error, "#/components/schemas/ErrorBody", "{method} {path}");
+            assert!(operation["summary"].is_string(), "{method} {path}");
+            ids.push(operation["operationId"].clone());
+        }
+    }
+    let count = ids.len();
+    ids.sort_by_key(ToString::to_string);
+    ids.dedup();
+    assert_eq!(ids.len(), count, "operation ids are unique");
+}
+
+#[test]
+fn every_number_is_in_a_range_and_used_once() {
+    assert!(TABLE.is_sorted_by(|one, next| one.number < next.number));
+    for code in TABLE {
+        assert!(RANGES.iter().any(|(from, to, _)| (*from..=*to).contains(&code.number)), "{}", code.name);
+        assert!(code.status.is_client_error() || code.status.is_server_error(), "{}", code.name);
+    }
+}
+
+/// Number, name and status of every error that was ever published. Lines are added, never changed.
+const FROZEN: &str = include_str!("errors.txt");
+
+#[test]
+fn errors_never_change() {
+    let row = |code: &workspace_server::code::Code| {
+        format!("{} {} {}\n", code.number, code.name, code.status.as_u16())
+    };
+    let table: String = TABLE.iter().map(row).collect();
+    assert_eq!(table, FROZEN);
+}

@@ -1,0 +1,12 @@
+//! The server from outside: in this process, and as a program.
+
+mod auth;
+mod documents;
+mod errors;
+mod keys;
+mod limits;
+mod program;
+mod settings;
+mod support;
+mod system;
+mod tls;

@@ -1,0 +1,146 @@
+//! `workspace-server` as a program.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::{Answer, Call};
+
+fn program(data: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_workspace-server"));
+    command.env_clear().env("DATA_DIR", data.path()).env("API_PORT", "0");
+    command
+}
+
+fn output(command: &mut Command) -> (bool, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.success(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+struct Running {
+    child: Child,
+    address: SocketAddr,
+    announced: String,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let announced: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("runtime")).collect();
+        let announced = announced.join("\n");
+        let address = announced.lines().next().unwrap_or_default().rsplit('/').next().unwrap().parse();
+        Self { child, address: address.unwrap(), announced }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end: whether that was a success, and what it logged.
+    fn end(mut self) -> (bool, String) {
+        let mut log = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        (self.child.wait().unwrap().success(), log)
+    }
+}
+
+#[test]
+fn it_says_where_it_is_and_ends_on_a_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let data = tempfile::tempdir().unwrap();
+        let running = Running::start(&mut program(&data));
+        let path = data.path().join("api-key");
+        assert!(running.announced.contains(path.to_str().unwrap()), "{}", running.announced);
+        assert!(running.announced.contains("SQLite"), "{}", running.announced);
+        let key = std::fs::read_to_string(path).unwrap();
+        let call = Call::new(running.address, "GET", "/api/v1/keys").key(key.trim());
+        let answer = call.header("x-request-id", "the-request").send();
+        assert_eq!(answer.status, 200);
+        running.signal(signal);
+        let (success, log) = running.end();
+        assert!(success, "{log}");
+        assert!(!log.contains(key.trim()));
+        let line = log.lines().find(|line| line.contains("the-request")).unwrap();
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["endpoint"], &line["status"]), (&"GET /api/v1/keys".into(), &200.into()));
+    }
+}
+
+#[test]
+fn a_request_under_way_is_answered_after_the_signal() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::start(program(&data).env("API_KEY", "a-key-of-the-test-0"));
+    let mut stream = TcpStream::connect(running.address).unwrap();
+    let body = r#"{"name":"a","owner":"a","role":"user"}"#;
+    let head = format!(
+        "POST /api/v1/keys HTTP/1.1\r\nhost: a\r\nx-api-key: a-key-of-the-test-0\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    running.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(300));
+    let refused = Call::new(running.address, "GET", "/health").send();
+    assert_eq!(refused.error(), "SHUTTING_DOWN");
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(Answer::parse(&answer).status, 201);
+    assert!(running.end().0);
+    let audit = std::fs::read_to_string(data.path().join("audit.log")).unwrap();
+    assert!(audit.contains("key.created"), "{audit}");
+}
+
+#[test]
+fn two_servers_do_not_share_data() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::start(&mut program(&data));
+    let (success, _, error) = output(&mut program(&data));
+    assert!(!success && error.contains("another server uses"), "{error}");
+    running.signal(Signal::KILL);
+    running.end();
+    let again = Running::start(&mut program(&data));
+    again.signal(Signal::TERM);
+    assert!(again.end().0);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_the_way_out() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let data = tempfile::tempdir().unwrap();
+    let (success, _, error) = output(program(&data).env("API_PORT", &port));
+    assert!(!success && error.contains(&port) && error.contains("API_PORT"), "{error}");
+}
+
+#[test]
+fn wrong_settings_stop_it() {
+    let data = tempfile::tempdir().unwrap();
+    let (success, out, error) = output(program(&data).env("RUNTIME", "podman").env("MAX_SANDBOXES", "-1"));
+    assert!(!success && out.is_empty());
+    assert!(error.contains("RUNTIME is `podman`") && error.contains("MAX_SANDBOXES is `-1`"), "{error}");
+    let (success, _, error) = output(program(&data).args(["--config", "/no/such/file"]));
+    assert!(!success && error.contains("/no/such/file"), "{error}");
+    let (success, _, error) = output(program(&data).arg("--colour"));
+    assert!(!success && error.contains("--colour") && error.contains("--help"), "{error}");
+}
+
+#[test]
+fn it_prints_what_is_asked_for() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("settings.toml");
+    std::fs::write(&file, "max_sandboxes = 7\napi_key = 'a-secret-in-the-file'\n").unwrap();
+    let (success, out, _) = output(program(&data).arg("--config").arg(&file).arg("--print-config"));
+    assert!(success && out.contains("max_sandboxes = \"7\"") && !out.contains("a-secret"), "{out}");
+    let (success, out, _) = output(program(&data).arg("--print-config").env("WORKSPACE_CONFIG", &file));
+    assert!(success && out.contains("max_sandboxes = \"7\""), "{out}");
+    assert!(output(program(&data).arg("--help")).1.contains("usage: workspace-server"));
+    assert!(output(program(&data).arg("--version")).1.starts_with("workspace-server "));
+}

@@ -1,0 +1,133 @@
+//! Settings: what is allowed, who goes before whom, what is said when they are wrong.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use workspace_server::Settings;
+use workspace_server::settings::{Cpus, Given, Isolation, Size, Surroundings, TABLE};
+
+fn around() -> Surroundings {
+    Surroundings {
+        user_data: Some(PathBuf::from("/home/a/.local/share")),
+        program_directory: Some(PathBuf::from("/opt/bin")),
+        ..Surroundings::default()
+    }
+}
+
+fn given(variables: &[(&str, &str)], file: Option<&str>) -> Given {
+    Given::new(around(), variables.iter().map(|&(name, value)| (name.into(), value.into())), file)
+}
+
+fn read(variables: &[(&str, &str)], file: Option<&str>) -> Result<Settings, String> {
+    Settings::from_given(&given(variables, file)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn nothing_has_to_be_set() {
+    let settings = read(&[], None).unwrap();
+    let data = Path::new("/home/a/.local/share/workspace-server");
+    assert_eq!((settings.data_dir.as_path(), settings.workspace_root), (data, data.join("workspaces")));
+    assert_eq!(
+        (settings.audit_log, settings.agent_program),
+        (data.join("audit.log"), "/opt/bin/workspace-agent".into())
+    );
+    assert!(settings.database_url.0.reveal().starts_with("sqlite://"));
+    assert!(settings.api_host.is_loopback() && settings.api_key.is_none() && settings.metrics_port.is_none());
+    assert_eq!((settings.default_cpu, settings.default_memory), (Cpus(2000), Size(2 << 30)));
+    assert_eq!(settings.require_isolation, Isolation::BestEffort);
+    let root = Given::new(Surroundings { root: true, ..around() }, [], None);
+    assert_eq!(Settings::from_given(&root).unwrap().require_isolation, Isolation::Strict);
+}
+
+#[test]
+fn a_variable_goes_before_the_file_and_the_file_before_the_default() {
+    let file = "api_port = 1\nmax_sandboxes = 2\nrate_limit = false\ncors_origins = [\"https://a.org\", \"https://b.org\"]";
+    let settings =
+        read(&[("API_PORT", "3"), ("MAX_SANDBOXES", ""), ("SOMETHING_ELSE", "x")], Some(file)).unwrap();
+    assert_eq!((settings.api_port, settings.max_sandboxes), (3, 2));
+    assert_eq!((settings.rate_limit.0, settings.cors_origins.0.len()), (false, 2));
+    assert_eq!(settings.expiry_interval, Duration::from_secs(60));
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let variables = [
+        ("API_PORT", "99999"),
+        ("DEFAULT_MEMORY", "2 apples"),
+        ("RUNTIME", "podman"),
+        ("API_KEY", "short"),
+        ("RUST_LOG", "a=b=c"),
+        ("AUDIT_REDACT", "("),
+    ];
+    let error = read(&variables, Some("api_prt = 1\ntls_cert = 'relative'\nmax_disk = {}")).unwrap_err();
+    let lines = [
+        "API_PORT is `99999`; allowed: a port: 0 (any free one) to 65535",
+        "DEFAULT_MEMORY is `2 apples`; allowed: a size such as 512m or 2g (units k, m, g, t)",
+        "RUNTIME is `podman`; allowed: embedded, docker or oci",
+        "API_KEY is not valid (its value is not shown); allowed: 16 to 200 visible ASCII characters",
+        "AUDIT_REDACT is `(`; allowed: regular expressions, one a line",
+        "the settings file has no setting `api_prt`; did you mean `api_port`?",
+        "TLS_CERT is `relative`; allowed: an absolute path",
+        "max_disk is a table",
+    ];
+    for line in lines {
+        assert!(error.contains(line), "{line} in\n{error}");
+    }
+    assert!(error.contains("RUST_LOG is `a=b=c`") && !error.contains("short"), "{error}");
+}
+
+#[test]
+fn every_setting_refuses_what_it_cannot_be() {
+    for declared in TABLE {
+        // A space is part of no value; of a list it is none, and a pattern may be one.
+        if matches!(declared.name, "cors_origins" | "nfs_allowed_ips" | "audit_redact") {
+            continue;
+        }
+        let name = declared.name.to_ascii_uppercase();
+        let error = read(&[(&name, "=\u{1} wrong")], None).unwrap_err();
+        assert!(error.contains(&name), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_said_by_line_without_its_text() {
+    let error = read(&[], Some("api_port = 1\napi_key = the-secret-itself\n")).unwrap_err();
+    assert!(error.contains("line 2") && !error.contains("secret"), "{error}");
+    let list = read(&[], Some("api_port = [1, 2]")).unwrap_err();
+    assert!(list.contains("API_PORT is `a list`"), "{list}");
+}
+
+#[test]
+fn settings_must_fit_together() {
+    let wrong: [(&[(&str, &str)], &str); 6] = [
+        (&[("TLS_CERT", "/a")], "belong together"),
+        (&[("API_HOST", "0.0.0.0")], "ALLOW_INSECURE=on"),
+        (&[("METRICS_PORT", "8080")], "same as API_PORT"),
+        (&[("MAX_SANDBOX_LIFETIME", "60")], "DEFAULT_SANDBOX_TIMEOUT"),
+        (&[("DEFAULT_CPU", "100")], "MAX_CPU"),
+        (&[("MAX_DISK", "1g")], "DEFAULT_DISK"),
+    ];
+    for (variables, expected) in wrong {
+        let error = read(variables, None).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(read(&[("API_HOST", "0.0.0.0"), ("ALLOW_INSECURE", "on")], None).is_ok());
+    assert!(read(&[("API_HOST", "::"), ("TLS_CERT", "/a"), ("TLS_KEY", "/b")], None).is_ok());
+}
+
+#[test]
+fn without_a_home_the_data_directory_must_be_given() {
+    let error = Settings::from_given(&Given::new(Surroundings::default(), [], None)).unwrap_err().to_string();
+    assert!(error.contains("DATA_DIR is not set"), "{error}");
+}
+
+#[test]
+fn what_is_shown_can_be_read_again_and_has_no_secrets() {
+    let file = "cors_origins = ['https://a.org', 'https://b.org']\nmetrics_port = 9090";
+    let given = given(&[("API_KEY", "the-secret-key-itself"), ("MAX_SANDBOXES", "7")], Some(file));
+    let shown = given.shown();
+    assert!(!shown.contains("the-secret") && shown.contains("# api_key is set and not shown"), "{shown}");
+    let again = read(&[], Some(&shown)).unwrap();
+    assert_eq!((again.max_sandboxes, again.metrics_port), (7, Some(9090)));
+    assert_eq!((again.cors_origins.0.len(), again.audit_redact.0.len()), (2, 2));
+}

@@ -1,0 +1,193 @@
+//! A server on a free port, and a client that sends exactly what a test wants to send.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use workspace_server::extract::{Json, Path, Query};
+use workspace_server::settings::{Given, Surroundings};
+use workspace_server::{ApiError, App, Part, Settings, Started, parts, start};
+
+pub(crate) const KEY: &str = "test-admin-key-0123456789";
+
+/// A server that runs in this process.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) app: App,
+    pub(crate) running: Option<JoinHandle<()>>,
+    pub(crate) runtime: Runtime,
+    pub(crate) data: TempDir,
+}
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With these variables set.
+    pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let started = runtime.block_on(start(settings(&data, variables), |_| with_test_part())).unwrap();
+        let Started { app, server, address, metrics, lock, .. } = started;
+        let running = runtime.spawn(async move {
+            server.run().await;
+            drop(lock);
+        });
+        Self { address: address.socket, metrics, app, running: Some(running), runtime, data }
+    }
+
+    pub(crate) fn call(&self, method: &str, path: &str) -> Call {
+        Call::new(self.address, method, path)
+    }
+
+    pub(crate) fn audit(&self) -> Vec<Value> {
+        self.app.audit.close();
+        let text = std::fs::read_to_string(self.data.path().join("audit.log")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Makes a key of that role.
+    pub(crate) fn key(&self, role: &str) -> String {
+        let body = format!(r#"{{"name":"a test","owner":"someone","role":"{role}"}}"#);
+        let answer = self.call("POST", "/api/v1/keys").key(KEY).json(&body).send();
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        answer.json()["key"].as_str().unwrap().to_owned()
+    }
+}
+
+pub(crate) fn settings(data: &TempDir, variables: &[(&str, &str)]) -> Settings {
+    Settings::from_given(&given(data, Some(KEY), variables)).unwrap()
+}
+
+pub(crate) fn given(data: &TempDir, key: Option<&str>, variables: &[(&str, &str)]) -> Given {
+    let directory = data.path().to_str().unwrap();
+    let always = [("DATA_DIR", directory), ("API_PORT", "0"), ("API_KEY", key.unwrap_or_default())];
+    let variables = always.iter().chain(variables).map(|&(name, value)| (name.into(), value.into()));
+    let around = Surroundings { program_directory: Some(PathBuf::from("/opt")), ..Surroundings::default() };
+    Given::new(around, variables, None)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Echo {
+    text: String,
+    number: u8,
+}
+
+/// Routes that do what handlers may do.
+fn with_test_part() -> Vec<Part> {
+    let closed = Router::new()
+        .route("/test/echo", post(async |Json(echo): Json<Echo>| format!("{} {}", echo.text, echo.number)))
+        .route("/test/query", get(async |Query(echo): Query<Echo>| format!("{} {}", echo.text, echo.number)))
+        .route("/test/path/{number}", get(async |Path(number): Path<u8>| number.to_string()))
+        .route("/test/name/{name}", get(async |Path(name): Path<String>| name))
+        .route("/test/panic", get(panics))
+        .route("/test/internal", get(async || -> ApiError { ApiError::internal("the secret cause") }))
+        .route("/test/slow", get(slow));
+    let mut parts = parts();
+    parts.push(Part { open: Router::new(), closed, document: utoipa::openapi::OpenApi::default() });
+    parts
+}
+
+async fn panics() -> Body {
+    panic!("on purpose")
+}
+
+async fn slow() -> &'static str {
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    "done"
+}
+
+/// A request.
+pub(crate) struct Call {
+    address: SocketAddr,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Call {
+    pub(crate) fn new(address: SocketAddr, method: &str, path: &str) -> Self {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+        Self { address, head, body: Vec::new() }
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.head.push_str(&format!("{name}: {value}\r\n"));
+        self
+    }
+
+    pub(crate) fn key(self, key: &str) -> Self {
+        self.header("authorization", &format!("Bearer {key}"))
+    }
+
+    pub(crate) fn json(self, body: &str) -> Self {
+        self.header("content-type", "application/json").body(body.as_bytes())
+    }
+
+    pub(crate) fn body(mut self, body: &[u8]) -> Self {
+        self.body = body.to_vec();
+        self
+    }
+
+    pub(crate) fn send(self) -> Answer {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let length = format!("content-length: {}\r\n\r\n", self.body.len());
+        let request = [self.head.as_bytes(), length.as_bytes(), &self.body].concat();
+        stream.write_all(&request).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        Answer::parse(&answer)
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer in {text:?}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().filter_map(|line| line.split_once(": ")).find(|it| it.0 == name).map(|it| it.1)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.body))
+    }
+
+    /// The name of the error, whose form is checked.
+    pub(crate) fn error(&self) -> String {
+        let body = self.json();
+        let error = &body["error"];
+        let fields: Vec<_> = error.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(fields, ["code", "details", "message", "name", "requestId"]);
+        assert_eq!(error["requestId"].as_str(), self.header("x-request-id"));
+        let name = error["name"].as_str().unwrap();
+        let code = workspace_server::code::TABLE.iter().find(|code| code.name == name).unwrap();
+        assert_eq!((error["code"].as_u64(), self.status), (Some(code.number.into()), code.status.as_u16()));
+        assert!(error["details"].is_object() && !error["message"].as_str().unwrap().is_empty());
+        name.to_owned()
+    }
+}

@@ -1,0 +1,111 @@
+//! Health, readiness, numbers, pages, browsers, stopping.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Call, KEY, Server};
+
+#[test]
+fn the_server_says_whether_it_lives_and_can_work() {
+    let server = Server::new();
+    assert_eq!(server.call("GET", "/health").send().json()["status"], "ok");
+    let ready = server.call("GET", "/ready").send();
+    assert_eq!((ready.status, &ready.json()["checks"][0]["name"]), (200, &"catalog".into()));
+}
+
+#[test]
+fn a_check_that_fails_makes_the_server_unready() {
+    let server = Server::new();
+    server.app.readiness.add("runtime", async || Err("no user namespaces".to_owned()));
+    let ready = server.call("GET", "/ready").send();
+    assert_eq!((ready.status, &ready.json()["ready"]), (503, &false.into()));
+    assert!(ready.body.contains("no user namespaces"));
+}
+
+#[test]
+fn numbers_have_the_route_never_the_path() {
+    let server = Server::with(&[("METRICS_PORT", "0")]);
+    server.call("GET", "/test/name/abc").key(KEY).send();
+    server.call("GET", "/some/invented/path").send();
+    server.call("INVENTED", "/health").send();
+    let api = server.call("GET", "/metrics").key(KEY).send();
+    let own = Call::new(server.metrics.unwrap(), "GET", "/metrics").send();
+    for answer in [api, own] {
+        let line = "api_request_total{endpoint=\"GET /test/name/{name}\",status=\"200\"} 1";
+        assert!(answer.body.contains(line), "{}", answer.body);
+        assert!(answer.body.contains("endpoint=\"GET (none)\",status=\"401\"} 1"));
+        assert!(answer.body.contains("endpoint=\"(other) /health\""));
+        assert!(!answer.body.contains("abc") && !answer.body.contains("nvented"), "{}", answer.body);
+    }
+    assert!(server.metrics.unwrap().ip().is_loopback());
+}
+
+#[test]
+fn every_answer_protects_browsers() {
+    let server = Server::new();
+    for answer in [server.call("GET", "/health").send(), server.call("GET", "/nothing").send()] {
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        assert!(answer.header("content-security-policy").unwrap().contains("default-src 'none'"));
+        assert_eq!(answer.header("access-control-allow-origin"), None);
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    let server = Server::new();
+    let page = server.call("GET", "/api/docs").send();
+    assert!(page.header("content-security-policy").unwrap().contains("script-src 'self'"));
+    for path in ["/api/docs/page.js", "/api/docs/page.css", "/api/v1/openapi.json"] {
+        assert_eq!(server.call("GET", path).send().status, 200, "{path}");
+    }
+    assert!(!page.body.contains("//"), "{}", page.body);
+}
+
+#[test]
+fn only_named_origins_may_call_from_a_browser() {
+    let server = Server::with(&[("CORS_ORIGINS", "https://a.org")]);
+    let ask = |origin: &str| {
+        let call = server.call("OPTIONS", "/api/v1/keys").header("origin", origin);
+        call.header("access-control-request-method", "POST").send()
+    };
+    let named = ask("https://a.org");
+    assert_eq!((named.status, named.header("access-control-allow-origin")), (204, Some("https://a.org")));
+    assert!(named.header("access-control-allow-headers").unwrap().contains("Authorization"));
+    let other = ask("https://b.org");
+    assert_eq!((other.error().as_str(), other.header("access-control-allow-origin")), ("UNAUTHORIZED", None));
+    let plain = server.call("GET", "/health").header("origin", "https://a.org").send();
+    assert_eq!(plain.header("access-control-allow-origin"), Some("https://a.org"));
+}
+
+#[test]
+fn stopping_refuses_new_requests_and_lets_running_ones_end() {
+    let mut server = Server::new();
+    let address = server.address;
+    let slow = std::thread::spawn(move || Call::new(address, "GET", "/test/slow").key(KEY).send());
+    std::thread::sleep(Duration::from_millis(500));
+    server.app.shutdown.begin();
+    std::thread::sleep(Duration::from_millis(100));
+    let refused = server.call("GET", "/health").send();
+    assert_eq!((refused.error().as_str(), refused.header("connection")), ("SHUTTING_DOWN", Some("close")));
+    assert_eq!(slow.join().unwrap().body, "done");
+    server.runtime.block_on(server.running.take().unwrap()).unwrap();
+    assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn stopping_does_not_wait_for_ever() {
+    let mut server = Server::with(&[("SHUTDOWN_TIMEOUT", "1")]);
+    // This request never gets its end: its body does not come.
+    let stuck = std::net::TcpStream::connect(server.address).unwrap();
+    let head = format!(
+        "POST /test/echo HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {KEY}\r\n\
+         content-type: application/json\r\ncontent-length: 10\r\n\r\n"
+    );
+    std::io::Write::write_all(&mut &stuck, head.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    server.app.shutdown.begin();
+    server.runtime.block_on(server.running.take().unwrap()).unwrap();
+    let took = began.elapsed();
+    assert!((Duration::from_secs(1)..Duration::from_secs(10)).contains(&took), "{took:?}");
+}
