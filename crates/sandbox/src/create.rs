@@ -175,7 +175,7 @@ impl Service {
             workspace: &workspace,
             place: &live.place,
             token: token.as_bytes(),
-            limits: config.limits,
+            limits: &config.limits,
             network,
         };
         let started = self.0.runtime.start(&start).await?;

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use embedded::Embedded;
+pub use workspace_host::limits::{Limits, Usage};
 
 use crate::place::Place;
 
@@ -29,20 +30,9 @@ pub struct Start<'a> {
     /// With which the guest agent proves for whom it speaks.
     pub token: &'a [u8],
     /// What it may use.
-    pub limits: Limits,
+    pub limits: &'a Limits,
     /// What it may reach.
     pub network: Network,
-}
-
-/// What a sandbox may use; none for as much as there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Limits {
-    /// Thousandths of a processor.
-    pub cpu_millis: Option<u32>,
-    /// Bytes of memory.
-    pub memory_bytes: Option<u64>,
-    /// Processes and threads.
-    pub processes: Option<u32>,
 }
 
 /// What a sandbox may reach.
@@ -61,17 +51,6 @@ pub enum Network {
 pub struct Started {
     /// What was asked for and could not be applied, and why.
     pub missing: Vec<String>,
-}
-
-/// What a sandbox uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Processor time so far, in microseconds.
-    pub cpu_micros: Option<u64>,
-    /// Bytes of memory.
-    pub memory_bytes: Option<u64>,
-    /// Processes and threads.
-    pub processes: Option<u64>,
 }
 
 /// What a sandbox's root filesystem can be made from.
@@ -133,6 +112,9 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Names it in settings and answers.
     fn name(&self) -> &'static str;
 
+    /// What it cannot do here, and why; empty if nothing is missing.
+    async fn lacks(&self) -> Result<Vec<String>, RuntimeError>;
+
     /// Starts a sandbox. Whoever is killed while it does so leaves one that [`Runtime::known`] tells of, or none.
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError>;
 
@@ -148,7 +130,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// What it uses.
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
 
-    /// The ids of all sandboxes that left something with this runtime, beside what is in their places.
+    /// The ids of sandboxes that left something with this runtime which their places do not tell of.
     async fn known(&self) -> Result<Vec<String>, RuntimeError>;
 
     /// What sandboxes can be made from.

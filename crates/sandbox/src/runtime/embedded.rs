@@ -8,9 +8,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_blocking;
 use workspace_host::HostError;
-use workspace_host::Process;
 use workspace_host::holder::Holder;
-use workspace_host::launch::{Launch, launch};
+use workspace_host::launch::{self, Launch, Launched};
+use workspace_host::{Process, cgroup};
 
 use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::place::Place;
@@ -55,20 +55,30 @@ impl Embedded {
         Ok(())
     }
 
-    async fn launch(&self, order: &Start<'_>) -> Result<Result<Process, HostError>, RuntimeError> {
+    fn template(&self, name: &str) -> Result<launch::Template, RuntimeError> {
+        if name == BASE {
+            return Ok(launch::Template::Base);
+        }
+        Err(RuntimeError::NoTemplate { name: name.to_owned(), hint: String::new() })
+    }
+
+    async fn launch(&self, order: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (order.id.to_owned(), order.token.to_vec());
         let (workspace, place) = (order.workspace.to_owned(), order.place.clone());
+        let (template, limits) = (self.template(order.template)?, order.limits.clone());
         blocking(move || {
-            launch(&Launch {
+            launch::launch(&Launch {
                 holder: &holder,
                 id: &id,
                 agent: &agent,
-                workspace: &workspace,
+                template,
+                workspace: Some(&workspace),
                 sockets: &place.sockets(),
                 output: &place.output(),
                 log: &place.log(),
                 note: &place.process(),
+                limits,
                 token: &token,
             })
         })
@@ -82,10 +92,21 @@ impl Runtime for Embedded {
         NAME
     }
 
+    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+        let holder = self.holder();
+        let found = blocking(move || workspace_host::probe(&holder)).await?;
+        let found = found.map_err(|error| failed("look at the machine", &error))?;
+        let parts = [
+            ("namespaces", found.namespaces),
+            ("limit of cpu", found.cpu),
+            ("limit of memory", found.memory),
+            ("limit of processes", found.processes),
+        ];
+        let lacks = parts.into_iter().filter_map(|(part, had)| Some(format!("no {part}: {}", had.err()?)));
+        Ok(lacks.collect())
+    }
+
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        if order.template != BASE {
-            return Err(RuntimeError::NoTemplate { name: order.template.to_owned(), hint: String::new() });
-        }
         if order.network != Network::None {
             return Err(RuntimeError::Network("this server has no network for sandboxes".to_owned()));
         }
@@ -95,11 +116,12 @@ impl Runtime for Embedded {
             self.renew_holder().await?;
             launched = self.launch(order).await?;
         }
-        launched.map_err(|error| match error {
+        let launched = launched.map_err(|error| match error {
             HostError::NoUserNamespaces { .. } => unavailable(&error),
             other => failed("start a sandbox", &other),
         })?;
-        Ok(Started::default())
+        let missing = launched.missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason));
+        Ok(Started { missing: missing.collect() })
     }
 
     async fn is_running(&self, _id: &str, place: &Place) -> Result<bool, RuntimeError> {
@@ -120,13 +142,20 @@ impl Runtime for Embedded {
         if let Some(process) = noted(place)? {
             process.kill();
         }
-        self.ended(id, place).await
+        self.ended(id, place).await?;
+        let id = id.to_owned();
+        let removed = blocking(move || cgroup::remove(&id)).await?;
+        removed.map_err(|error| failed("remove a sandbox's limits", &error))
     }
 
-    async fn usage(&self, _id: &str) -> Result<Usage, RuntimeError> {
-        Ok(Usage::default())
+    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+        let id = id.to_owned();
+        blocking(move || cgroup::usage(&id))
+            .await?
+            .map_err(|error| failed("count what a sandbox uses", &error))
     }
 
+    /// A sandbox's place is there before anything else of it, and goes last.
     async fn known(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
