@@ -186,6 +186,22 @@ impl Sandboxes<'_> {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total))
     }
 
+    /// How many there are in each state, in the order of [`State::ALL`].
+    pub async fn counts(&self) -> Result<Vec<(State, u64)>> {
+        let select = Statement::new("SELECT state, COUNT(*) AS total FROM sandboxes GROUP BY state");
+        let mut counts: Vec<(State, u64)> = State::ALL.iter().map(|state| (*state, 0)).collect();
+        for row in select.all(&mut *self.catalog.connection().await?).await? {
+            let row = Row(row);
+            let (found, total): (State, i64) = (row.word("state")?, row.number("total")?);
+            for (state, count) in &mut counts {
+                if *state == found {
+                    *count = u64::try_from(total).unwrap_or(0);
+                }
+            }
+        }
+        Ok(counts)
+    }
+
     /// All of them, oldest first.
     pub async fn all(&self) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("ORDER BY created_at, id"));

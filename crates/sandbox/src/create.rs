@@ -29,6 +29,8 @@ pub struct Wanted {
     pub owner: String,
     /// Whether the owner may have any number.
     pub unlimited: bool,
+    /// How many the owner may have, if that is not what the settings say.
+    pub most: Option<u32>,
     /// What the client sends again with the same request, and the hash of the request.
     pub key: Option<(String, String)>,
 }
@@ -59,7 +61,7 @@ impl Service {
             Inserted::New(sandbox) => *sandbox,
             Inserted::Repeated { sandbox_id } => return self.made_before(&sandbox_id).await,
         };
-        let live = Arc::new(Live::new(&sandbox, self.place(&sandbox.id), config.envs.clone()));
+        let live = Arc::new(Live::new(&sandbox, self.place(&sandbox.id), &config));
         let work = live.clone();
         let _work = work.work.lock().await;
         self.add_live(&live);
@@ -133,7 +135,7 @@ impl Service {
                 setting: "MAX_SANDBOXES",
             });
         }
-        let limit = settings.sandboxes_per_owner;
+        let limit = wanted.most.unwrap_or(settings.sandboxes_per_owner);
         let own = async || count(Some(wanted.owner.clone())).await;
         if !wanted.unlimited && own().await? >= u64::from(limit) + spare {
             let what = format!("`{}`", wanted.owner);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -11,6 +11,7 @@ use workspace_agent_protocol::v1::ServerMessage;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_catalog::Sandbox;
 
+use crate::config::Config;
 use crate::error::{Result, SandboxError};
 use crate::place::Place;
 
@@ -24,6 +25,10 @@ pub(crate) struct Live {
     pub(crate) owner: String,
     /// What every command in it finds in its environment.
     pub(crate) envs: BTreeMap<String, String>,
+    /// Bytes that may be in its workspace.
+    pub(crate) disk: Option<u64>,
+    /// When to look at its workspace again.
+    pub(crate) disk_due: Mutex<Instant>,
     pub(crate) place: Place,
     pub(crate) token_hash: String,
     /// Held by who makes or removes it.
@@ -101,11 +106,13 @@ impl Running {
 }
 
 impl Live {
-    pub(crate) fn new(sandbox: &Sandbox, place: Place, envs: BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(sandbox: &Sandbox, place: Place, config: &Config) -> Self {
         Self {
             id: sandbox.id.clone(),
             owner: sandbox.owner.clone(),
-            envs,
+            envs: config.envs.clone(),
+            disk: config.disk,
+            disk_due: Mutex::new(Instant::now()),
             place,
             token_hash: sandbox.token_hash.clone(),
             work: tokio::sync::Mutex::default(),
@@ -119,6 +126,14 @@ impl Live {
     /// A task that ends with this.
     pub(crate) fn keep(&self, task: JoinHandle<()>) {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    pub(crate) fn is_disk_due(&self) -> bool {
+        *self.disk_due.lock().unwrap_or_else(PoisonError::into_inner) <= Instant::now()
+    }
+
+    pub(crate) fn look_again_after(&self, pause: Duration) {
+        *self.disk_due.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + pause;
     }
 
     fn commands(&self) -> MutexGuard<'_, HashMap<String, Arc<Running>>> {

@@ -67,8 +67,7 @@ impl Service {
 
     /// Lets the guest of a sandbox come back.
     fn take_up(&self, sandbox: &Sandbox) -> Result<()> {
-        let envs = config_of(sandbox)?.envs;
-        let live = Arc::new(Live::new(sandbox, self.place(&sandbox.id), envs));
+        let live = Arc::new(Live::new(sandbox, self.place(&sandbox.id), &config_of(sandbox)?));
         let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
         self.add_live(&live);
         door::open(socket, &live, Arc::new(self.clone()));

@@ -5,6 +5,7 @@
 //! outlives the server. All runtimes are held to the same tests.
 
 mod embedded;
+mod unavailable;
 
 use std::path::Path;
 
@@ -12,6 +13,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use embedded::Embedded;
+pub use unavailable::Unavailable;
 pub use workspace_host::limits::{Limits, Usage};
 
 use crate::place::Place;
@@ -66,6 +68,8 @@ pub struct Template {
     pub created_at: Option<i64>,
     /// Whether it can be used at once.
     pub present: bool,
+    /// The command that brings it here, if it is not.
+    pub fetch: Option<String>,
 }
 
 /// Why a runtime did not do it.

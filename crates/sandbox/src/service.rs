@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
-use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox};
+use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
 
 use crate::config::{Config, check_labels};
 use crate::error::{Doing as _, Result, SandboxError};
@@ -31,6 +31,8 @@ pub(crate) struct Inner {
     pub(crate) waiting: AtomicU32,
     /// Held by who counts the sandboxes and writes down one more.
     pub(crate) counting: Mutex<()>,
+    /// How many there were in each state when somebody looked last.
+    counts: RwLock<Vec<(State, u64)>>,
 }
 
 /// Whose sandboxes somebody may see.
@@ -69,8 +71,16 @@ impl Service {
             private_directory(directory).doing(|| format!("make {}", directory.display()))?;
         }
         let makers = Semaphore::new(settings.creations_at_once.max(1) as usize);
-        let (lives, waiting, counting) = (RwLock::default(), AtomicU32::default(), Mutex::default());
-        let service = Self(Arc::new(Inner { settings, catalog, runtime, lives, makers, waiting, counting }));
+        let service = Self(Arc::new(Inner {
+            settings,
+            catalog,
+            runtime,
+            lives: RwLock::default(),
+            makers,
+            waiting: AtomicU32::default(),
+            counting: Mutex::default(),
+            counts: RwLock::default(),
+        }));
         service.recover().await?;
         service.watch();
         Ok(service)
@@ -83,6 +93,17 @@ impl Service {
         for live in lives.values() {
             live.shut();
         }
+    }
+
+    /// How many sandboxes there are in each state, as of a moment ago.
+    pub fn counts(&self) -> Vec<(State, u64)> {
+        self.0.counts.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) async fn count(&self) -> Result<()> {
+        let counts = self.0.catalog.sandboxes().counts().await?;
+        *self.0.counts.write().unwrap_or_else(PoisonError::into_inner) = counts;
+        Ok(())
     }
 
     /// What it was started with.
@@ -138,7 +159,7 @@ impl Service {
             return Err(SandboxError::Invalid { field: "seconds", message });
         }
         let sandbox = self.find(scope, id).await?;
-        if !matches!(sandbox.state, workspace_catalog::State::Starting | workspace_catalog::State::Running) {
+        if !matches!(sandbox.state, State::Starting | State::Running) {
             return Err(not_running(&sandbox));
         }
         let limit = settings.lifetime.as_secs();
@@ -223,9 +244,7 @@ impl Service {
         }
         let sandbox = self.find(scope, id).await?;
         match (sandbox.state, live) {
-            (workspace_catalog::State::Running, Some(_)) => {
-                Err(SandboxError::AgentAway { id: id.to_owned() })
-            }
+            (State::Running, Some(_)) => Err(SandboxError::AgentAway { id: id.to_owned() }),
             _ => Err(not_running(&sandbox)),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -14,12 +14,14 @@ use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 use crate::door::Listener;
 use crate::error::Result;
 use crate::live::{End, Live};
-use crate::service::{Inner, Scope, Service, config_of, event, milliseconds, now};
+use crate::service::{Inner, Scope, Service, event, milliseconds, now};
 
 /// How long before its end a sandbox's owner is told.
 const EXPIRING: Duration = Duration::from_secs(300);
 /// Requests that came longer ago than this may come again as new ones.
 const CLAIMS_KEPT: Duration = Duration::from_secs(86_400);
+/// Looking at a workspace takes at most one part in so many of the time.
+const DISK_SHARE: u32 = 20;
 
 #[tonic::async_trait]
 impl Listener for Service {
@@ -214,11 +216,10 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let mut ended = 0;
         for live in self.lives() {
-            let Some(sandbox) = self.0.catalog.sandboxes().get(&live.id).await? else { continue };
-            let Some(limit) = config_of(&sandbox)?.disk.filter(|_| sandbox.state == State::Running) else {
-                continue;
-            };
-            let used = disk_usage(Path::new(&sandbox.workspace_path)).await;
+            let Some(limit) = live.disk.filter(|_| live.is_disk_due()) else { continue };
+            let began = Instant::now();
+            let used = disk_usage(&self.0.settings.workspaces.join(&live.id)).await;
+            live.look_again_after(began.elapsed() * DISK_SHARE);
             if used > limit {
                 let reason = format!("its workspace has {used} bytes; {limit} are allowed");
                 tracing::warn!(sandbox = live.id, used, limit, "a sandbox is ended: its workspace is full");
@@ -226,6 +227,7 @@ impl Service {
                 ended += 1;
             }
         }
+        self.count().await?;
         Ok(ended)
     }
 

@@ -1,12 +1,14 @@
 //! What the routes share, and the router that is made of their parts.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use utoipa::openapi::OpenApi as Description;
 use workspace_catalog::Catalog;
+use workspace_sandbox::{Runtime, Service};
 
 use crate::audit::Audit;
 use crate::auth::{self, Cache};
@@ -15,9 +17,10 @@ use crate::metrics::Metrics;
 use crate::private::PrivateError;
 use crate::rate::Limiter;
 use crate::readiness::Readiness;
+use crate::sandboxes::Creations;
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
-use crate::{code, health, keys, openapi, request};
+use crate::{code, health, keys, openapi, process, pty, request, sandboxes, system, templates};
 
 /// What the routes share. Clones are the same.
 #[derive(Debug, Clone)]
@@ -26,6 +29,11 @@ pub struct App {
     pub settings: Arc<Settings>,
     /// The SQL side.
     pub catalog: Catalog,
+    /// The sandboxes.
+    pub sandboxes: Service,
+    pub(crate) creations: Arc<Creations>,
+    /// When the server was started.
+    pub since: Instant,
     /// The audit log.
     pub audit: Audit,
     /// The numbers.
@@ -50,17 +58,25 @@ pub struct Part {
 
 impl App {
     /// Opens the audit log, and begins to count.
-    pub fn new(settings: Settings, catalog: Catalog) -> Result<Self, PrivateError> {
+    pub fn new(settings: Settings, catalog: Catalog, sandboxes: Service) -> Result<Self, PrivateError> {
         let audit = Audit::open(&settings.audit_log, settings.audit_redact.0.clone())?;
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
         let counted = audit.clone();
         metrics.add(move |text| counted.render(text));
         let asked = catalog.clone();
         readiness.add("catalog", move || answers(asked.clone()));
+        let runtime = sandboxes.runtime().clone();
+        readiness.add("runtime", move || can_run(runtime.clone()));
+        let (service, creations) = (sandboxes.clone(), Arc::<Creations>::default());
+        let counted = creations.clone();
+        metrics.add(move |text| sandboxes::render(&service, &counted, text));
         Ok(Self {
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),
             catalog,
+            sandboxes,
+            creations,
+            since: Instant::now(),
             audit,
             metrics,
             readiness,
@@ -80,9 +96,26 @@ async fn answers(catalog: Catalog) -> Result<String, String> {
     }
 }
 
+/// Sandboxes can be made also where something is missing; it is said here what.
+async fn can_run(runtime: Arc<dyn Runtime>) -> Result<String, String> {
+    match runtime.lacks().await {
+        Ok(lacks) if lacks.is_empty() => Ok(format!("{}: nothing is missing", runtime.name())),
+        Ok(lacks) => Ok(format!("{}: {}", runtime.name(), lacks.join("; "))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// The parts of the API. A new one is added here and nowhere else.
 pub fn parts() -> Vec<Part> {
-    vec![health::part(), keys::part()]
+    vec![
+        health::part(),
+        keys::part(),
+        sandboxes::part(),
+        process::part(),
+        pty::part(),
+        templates::part(),
+        system::part(),
+    ]
 }
 
 /// The whole API. Everything needs a key but what a part says is open, paths that there are not included: who has

@@ -56,7 +56,7 @@ codes! {
     SANDBOX_CREATION_FAILED = 2015, INTERNAL_SERVER_ERROR, "The sandbox could not be started.";
     SANDBOX_CONFLICT = 2016, CONFLICT, "Somebody else changed the sandbox at the same time.";
 
-    PROCESS_TIMEOUT = 4001, REQUEST_TIMEOUT, "The command ran longer than allowed and was ended.";
+    PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";
     COMMAND_NOT_FOUND = 4003, NOT_FOUND, "There is no such command in this sandbox.";
     COMMAND_NOT_RUNNING = 4004, CONFLICT, "The command has ended.";

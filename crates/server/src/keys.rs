@@ -4,7 +4,6 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, get};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{OpenApi, ToSchema};
@@ -20,6 +19,7 @@ use crate::extract::{Json, Path};
 use crate::first_key::random_key;
 use crate::rate::Rates;
 use crate::request::RequestId;
+use crate::time::time;
 
 const NAME_MAX: usize = 100;
 
@@ -257,8 +257,4 @@ fn shown(key: ApiKey) -> Result<Key, ApiError> {
         created_at: time(key.created_at)?,
         revoked_at: key.revoked_at.map(time).transpose()?,
     })
-}
-
-fn time(milliseconds: i64) -> Result<String, ApiError> {
-    Timestamp::from_millisecond(milliseconds).map(|time| format!("{time:.3}")).map_err(ApiError::internal)
 }

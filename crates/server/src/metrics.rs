@@ -25,8 +25,9 @@ struct Requests {
     durations: BTreeMap<String, Histogram>,
 }
 
-#[derive(Default, Clone, Copy)]
-struct Histogram {
+/// How often something took how long.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Histogram {
     buckets: [u64; BUCKETS.len()],
     count: u64,
     sum: f64,
@@ -63,12 +64,24 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Histogram {
-    fn observe(&mut self, seconds: f64) {
+    pub(crate) fn observe(&mut self, seconds: f64) {
         for (bucket, end) in self.buckets.iter_mut().zip(BUCKETS) {
             *bucket += u64::from(seconds <= end);
         }
         self.count += 1;
         self.sum += seconds;
+    }
+
+    /// The lines of this one, which has these labels.
+    pub(crate) fn render(&self, text: &mut String, name: &str, labels: &str) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        for (end, count) in BUCKETS.iter().zip(self.buckets) {
+            let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{end}\"}} {count}");
+        }
+        let Self { count, sum, .. } = self;
+        let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
+        let _ = writeln!(text, "{name}_sum{{{labels}}} {sum}");
+        let _ = writeln!(text, "{name}_count{{{labels}}} {count}");
     }
 }
 
@@ -84,14 +97,7 @@ impl Requests {
         let name = "api_request_duration_seconds";
         head(text, name, "histogram", "How long until the answer's head was ready.");
         for (endpoint, histogram) in &self.durations {
-            let endpoint = escape(endpoint);
-            for (end, count) in BUCKETS.iter().zip(histogram.buckets) {
-                let _ = writeln!(text, "{name}_bucket{{endpoint=\"{endpoint}\",le=\"{end}\"}} {count}");
-            }
-            let Histogram { count, sum, .. } = histogram;
-            let _ = writeln!(text, "{name}_bucket{{endpoint=\"{endpoint}\",le=\"+Inf\"}} {count}");
-            let _ = writeln!(text, "{name}_sum{{endpoint=\"{endpoint}\"}} {sum}");
-            let _ = writeln!(text, "{name}_count{{endpoint=\"{endpoint}\"}} {count}");
+            histogram.render(text, name, &format!("endpoint=\"{}\"", escape(endpoint)));
         }
     }
 }

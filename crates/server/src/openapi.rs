@@ -26,6 +26,10 @@ const PAGE_POLICY: &str =
     components(schemas(ErrorBody)),
     security(("bearer" = []), ("apiKey" = [])),
     tags(
+        (name = "sandboxes", description = "Isolated processes around a workspace"),
+        (name = "process", description = "Commands in a sandbox"),
+        (name = "pty", description = "Terminals in a sandbox"),
+        (name = "templates", description = "What sandboxes are made from"),
         (name = "system", description = "The server itself"),
         (name = "keys", description = "Who may do what; for admins"),
     )

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::net::SocketAddr;
 
 use workspace_catalog::{Catalog, CatalogError};
+use workspace_sandbox::SandboxError;
 
 use crate::app::{App, Part};
 use crate::first_key::{self, FirstKeyError, Origin};
 use crate::private::{self, PrivateError};
+use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
 use crate::settings::Settings;
 
@@ -21,6 +23,8 @@ pub enum StartError {
     Catalog(#[from] CatalogError),
     #[error(transparent)]
     FirstKey(#[from] FirstKeyError),
+    #[error(transparent)]
+    Sandboxes(#[from] SandboxError),
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error("cannot tell the address: {0}")]
@@ -50,7 +54,8 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     let lock = private::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
     let key = first_key::ensure(&settings, &catalog).await?;
-    let app = App::new(settings, catalog)?;
+    let sandboxes = runtime::service(&settings, catalog.clone()).await?;
+    let app = App::new(settings, catalog, sandboxes)?;
     let parts = parts(&app);
     let server = Server::bind(app.clone(), parts).await?;
     let (address, metrics) = (server.address()?, server.metrics_address()?);

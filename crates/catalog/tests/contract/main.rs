@@ -46,7 +46,8 @@ contract! {
         a_name_prefix_is_taken_literally
         labels_narrow_lists_and_all_must_fit
         the_expired_are_found
-        a_deleted_sandbox_is_gone_with_its_commands;
+        a_deleted_sandbox_is_gone_with_its_commands
+        they_are_counted_by_state;
     changes:
         allowed_transitions_are_made_and_the_others_refused
         a_change_keeps_what_it_does_not_name

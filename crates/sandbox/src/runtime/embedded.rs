@@ -162,8 +162,14 @@ impl Runtime for Embedded {
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
         let description = "the programs and libraries of this machine, read-only".to_owned();
-        let base =
-            Template { name: BASE.to_owned(), description, size: None, created_at: None, present: true };
+        let base = Template {
+            name: BASE.to_owned(),
+            description,
+            size: None,
+            created_at: None,
+            present: true,
+            fetch: None,
+        };
         Ok(vec![base])
     }
 }

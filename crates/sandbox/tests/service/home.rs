@@ -82,7 +82,7 @@ pub(crate) fn alice() -> Scope {
 }
 
 pub(crate) fn wanted() -> Wanted {
-    Wanted { owner: "alice".to_owned(), unlimited: false, key: None }
+    Wanted { owner: "alice".to_owned(), unlimited: false, most: None, key: None }
 }
 
 pub(crate) fn base() -> NewSandbox {

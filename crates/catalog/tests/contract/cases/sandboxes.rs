@@ -190,3 +190,14 @@ pub(crate) async fn a_deleted_sandbox_is_gone_with_its_commands(place: Place) {
     let (found, _) = catalog.sandboxes().list(&Filter { labels, ..Filter::default() }).await.unwrap();
     assert_eq!(found, []);
 }
+
+pub(crate) async fn they_are_counted_by_state(place: Place) {
+    let catalog = place.open().await;
+    for id in ["sbx-1", "sbx-2", "sbx-3"] {
+        insert(&catalog, plain(id)).await;
+    }
+    catalog.sandboxes().change("sbx-2", 1, to(State::Running), &[]).await.unwrap();
+    let counts = catalog.sandboxes().counts().await.unwrap();
+    let of = |wanted: State| counts.iter().find(|(state, _)| *state == wanted).unwrap().1;
+    assert_eq!((of(State::Starting), of(State::Running), of(State::Error)), (2, 1, 0));
+}

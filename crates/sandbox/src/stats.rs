@@ -1,0 +1,53 @@
+//! What a sandbox uses.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::error::Result;
+use crate::runtime::{Limits, Usage};
+use crate::service::{Scope, Service, config_of, now};
+use crate::watch::disk_usage;
+
+/// How long processors are watched.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// What a sandbox uses, and what it may use.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Percent of one processor.
+    pub cpu_percent: f64,
+    /// What it uses, as far as it is counted here.
+    pub usage: Usage,
+    /// What it may use.
+    pub limits: Limits,
+    /// Bytes in its workspace.
+    pub disk: u64,
+    /// Bytes that may be there.
+    pub disk_limit: Option<u64>,
+    /// When this was found, in milliseconds since 1970.
+    pub time: i64,
+}
+
+impl Service {
+    /// What a sandbox uses now.
+    pub async fn stats(&self, scope: &Scope, id: &str) -> Result<Stats> {
+        let sandbox = self.find(scope, id).await?;
+        let config = config_of(&sandbox)?;
+        let (usage, cpu_percent) = match self.live(id) {
+            Some(_) => self.sample(id).await?,
+            None => (Usage::default(), 0.0),
+        };
+        let disk = disk_usage(Path::new(&sandbox.workspace_path)).await;
+        Ok(Stats { cpu_percent, usage, limits: config.limits, disk, disk_limit: config.disk, time: now() })
+    }
+
+    async fn sample(&self, id: &str) -> Result<(Usage, f64)> {
+        let (before, began) = (self.0.runtime.usage(id).await?, Instant::now());
+        sleep(SAMPLE).await;
+        let (after, took) = (self.0.runtime.usage(id).await?, began.elapsed());
+        let used = after.cpu.unwrap_or_default().saturating_sub(before.cpu.unwrap_or_default());
+        Ok((after, used.as_secs_f64() * 100.0 / took.as_secs_f64()))
+    }
+}

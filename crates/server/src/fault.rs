@@ -1,0 +1,74 @@
+//! What goes wrong with sandboxes, as errors of the API.
+
+use workspace_sandbox::SandboxError;
+use workspace_sandbox::runtime::RuntimeError;
+
+use crate::code;
+use crate::error::ApiError;
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        let message = error.to_string();
+        match error {
+            SandboxError::NotFound { id } => {
+                Self::new(code::SANDBOX_NOT_FOUND, message).detail("sandboxId", id)
+            }
+            SandboxError::NotRunning { id, state, .. } => Self::new(code::SANDBOX_NOT_RUNNING, message)
+                .detail("sandboxId", id)
+                .detail("state", state.as_str()),
+            SandboxError::AgentAway { id } => {
+                Self::new(code::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
+            }
+            SandboxError::TooMany { limit, setting, .. } => Self::new(code::SANDBOX_LIMIT_EXCEEDED, message)
+                .detail("limit", limit)
+                .detail("setting", setting),
+            SandboxError::QueueFull { waiting } => {
+                Self::new(code::QUEUE_FULL, message).detail("waiting", waiting)
+            }
+            SandboxError::OtherRequest { .. } => Self::new(code::IDEMPOTENCY_CONFLICT, message),
+            SandboxError::Invalid { field, .. } => {
+                let code = match field {
+                    "resources.cpu" | "resources.memory" | "resources.disk" | "resources.processes" => {
+                        code::RESOURCE_LIMIT_EXCEEDED
+                    }
+                    _ => code::INVALID_REQUEST,
+                };
+                Self::new(code, message).detail("field", field)
+            }
+            SandboxError::NoTemplate { name, .. } => no_template(message, name),
+            SandboxError::Lifetime { limit, left } => Self::new(code::LIFETIME_EXCEEDED, message)
+                .detail("limitSeconds", limit)
+                .detail("leftSeconds", left),
+            SandboxError::NoCommand { id } => {
+                Self::new(code::COMMAND_NOT_FOUND, message).detail("commandId", id)
+            }
+            SandboxError::CommandEnded { id } => {
+                Self::new(code::COMMAND_NOT_RUNNING, message).detail("commandId", id)
+            }
+            SandboxError::NoTerminal { id } => Self::new(code::PTY_NOT_FOUND, message).detail("ptyId", id),
+            SandboxError::TooManyTerminals { limit } => {
+                Self::new(code::PTY_LIMIT_EXCEEDED, message).detail("limit", limit)
+            }
+            SandboxError::Refused { .. } => Self::new(code::SANDBOX_CREATION_FAILED, message),
+            SandboxError::Runtime(error) => of_runtime(error, message),
+            SandboxError::Catalog(error) => error.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+fn of_runtime(error: RuntimeError, message: String) -> ApiError {
+    match error {
+        RuntimeError::Unavailable { runtime, .. } => {
+            ApiError::new(code::RUNTIME_UNAVAILABLE, message).detail("runtime", runtime)
+        }
+        RuntimeError::Isolation(_) => ApiError::new(code::ISOLATION_UNAVAILABLE, message),
+        RuntimeError::Network(_) => ApiError::new(code::NETWORK_UNAVAILABLE, message),
+        RuntimeError::NoTemplate { name, .. } => no_template(message, name),
+        other => ApiError::new(code::SANDBOX_CREATION_FAILED, "the runtime failed").because(other),
+    }
+}
+
+fn no_template(message: String, name: String) -> ApiError {
+    ApiError::new(code::TEMPLATE_NOT_FOUND, message).detail("template", name)
+}

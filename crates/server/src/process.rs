@@ -1,0 +1,417 @@
+//! `/api/v1/sandboxes/{id}/process`: commands in a sandbox.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::{IntoParams, OpenApi, ToSchema};
+use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
+
+use crate::app::{App, Part};
+use crate::audit::Entry;
+use crate::auth::Caller;
+use crate::code;
+use crate::error::{ApiError, ErrorBody};
+use crate::extract::{Json, Path, Query};
+use crate::request::RequestId;
+use crate::sandboxes::scope;
+use crate::stream;
+use crate::time::time;
+
+const OUTPUT_DEFAULT: u64 = 1 << 20;
+const OUTPUT_MAX: u64 = 64 << 20;
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// A command to be run by `/bin/sh -c`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Run {
+    /// The line.
+    #[schema(example = "echo hello", min_length = 1)]
+    command: String,
+    /// In which directory; `/workspace` if none is given.
+    cwd: Option<String>,
+    /// Beside the sandbox's own variables.
+    #[serde(default)]
+    envs: BTreeMap<String, String>,
+    /// Milliseconds after which it is ended; 0 for as long as the sandbox lives.
+    timeout: Option<u64>,
+    /// Whether to answer with a stream of events instead of the result.
+    #[serde(default)]
+    stream: bool,
+    /// Whether to answer at once, with the command's id alone.
+    #[serde(default)]
+    background: bool,
+    /// How many bytes of output the result holds at most.
+    #[schema(maximum = 67108864)]
+    max_output_size: Option<u64>,
+    /// Whether its input stays open, to be written by `stdin`.
+    #[serde(default)]
+    stdin: bool,
+    /// Whether it is ended when the client goes away before its end.
+    #[serde(default)]
+    kill_on_disconnect: bool,
+}
+
+/// How a command ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct CommandResult {
+    /// Names it.
+    command_id: String,
+    /// 128 + n for a program that signal n ended.
+    exit_code: i32,
+    /// What it printed. What is not UTF-8 is replaced.
+    stdout: String,
+    /// What it printed to stderr.
+    stderr: String,
+    /// All of stdout, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_base64: Option<String>,
+    /// All of stderr, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_base64: Option<String>,
+    /// Whether it printed more.
+    truncated: bool,
+}
+
+/// A command that was started.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct StartedCommand {
+    /// Names it.
+    command_id: String,
+}
+
+/// A command.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct CommandShape {
+    /// Names it.
+    command_id: String,
+    /// What runs.
+    command: String,
+    /// In which directory.
+    cwd: Option<String>,
+    /// running, exited or failed.
+    state: String,
+    /// The code it ended with.
+    exit_code: Option<i64>,
+    /// Whether it was ended because its time was up.
+    timed_out: bool,
+    /// When it was started.
+    #[schema(format = DateTime)]
+    started_at: String,
+    /// When it ended.
+    #[schema(format = DateTime)]
+    ended_at: Option<String>,
+}
+
+/// Commands.
+#[derive(Debug, Serialize, ToSchema)]
+struct CommandList {
+    /// Newest first.
+    items: Vec<CommandShape>,
+}
+
+/// How many commands.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// At most so many.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+/// A signal.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Kill {
+    /// Which; 15 asks the command to end, 9 ends it.
+    #[schema(minimum = 1, maximum = 64)]
+    signal: Option<i32>,
+}
+
+/// Something for a command to read.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Input {
+    /// As text.
+    data: Option<String>,
+    /// As bytes.
+    data_base64: Option<String>,
+    /// Whether nothing follows.
+    #[serde(default)]
+    close: bool,
+}
+
+/// From where.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct OutputQuery {
+    /// The offset of the first byte.
+    from: Option<u64>,
+}
+
+#[derive(OpenApi)]
+#[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, stream::StreamEvent)))]
+struct Document;
+
+/// The routes of this file.
+pub(crate) fn part() -> Part {
+    let routes = Router::new()
+        .route("/api/v1/sandboxes/{id}/process", get(list))
+        .route("/api/v1/sandboxes/{id}/process/run", post(run))
+        .route("/api/v1/sandboxes/{id}/process/{command}/output", get(output))
+        .route("/api/v1/sandboxes/{id}/process/{command}/kill", post(kill))
+        .route("/api/v1/sandboxes/{id}/process/{command}/stdin", post(input));
+    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+}
+
+/// Run a command. Answers with its result, or with a stream of what it does.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/run", tag = "process", operation_id = "run_command",
+    params(("id" = String, Path)), request_body = Run, responses(
+    (status = 200, description = "Its result; with `stream`, events", content(
+        (CommandResult = "application/json"), (String = "text/event-stream"))),
+    (status = 202, description = "With `background`, its id", body = StartedCommand),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn run(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(id): Path<String>,
+    Json(order): Json<Run>,
+) -> Result<Response, ApiError> {
+    let most = order.max_output_size.unwrap_or(OUTPUT_DEFAULT);
+    if most > OUTPUT_MAX {
+        let message = format!("maxOutputSize: {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
+        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
+    }
+    let (scope, details) = (scope(&caller), json!({ "command": order.command }));
+    let wanted = RunRequest {
+        command: order.command,
+        cwd: order.cwd,
+        envs: order.envs,
+        timeout: order.timeout.map(Duration::from_millis),
+        stdin: order.stdin,
+    };
+    let command = app.sandboxes.run(&scope, &id, wanted).await?;
+    let sandbox_id = Some(id.clone());
+    app.audit.record(Entry { sandbox_id, ..Entry::by("command.run", &caller, &request, details) });
+    if order.background {
+        return Ok((StatusCode::ACCEPTED, Json(StartedCommand { command_id: command.id })).into_response());
+    }
+    let mut killer = Killer::new(&app.sandboxes, scope, id, &command, order.kill_on_disconnect);
+    if order.stream {
+        let output = command.output(0).await?;
+        let gone = async move { drop(killer) };
+        return Ok(stream::events(output, command.id.clone(), 0, gone));
+    }
+    let result = result(&command, most).await;
+    killer.rest();
+    Ok(Json(result?).into_response())
+}
+
+/// Ends a command when it is dropped, as it is with a request whose client is gone.
+struct Killer(Option<(Service, Scope, String, String)>);
+
+impl Killer {
+    fn new(service: &Service, scope: Scope, sandbox: String, command: &CommandHandle, armed: bool) -> Self {
+        Self(armed.then(|| (service.clone(), scope, sandbox, command.id.clone())))
+    }
+
+    fn rest(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        if let Some((service, scope, sandbox, command)) = self.0.take() {
+            tokio::spawn(async move {
+                // It may have ended by itself.
+                drop(service.kill(&scope, &sandbox, &command, SIGKILL).await);
+            });
+        }
+    }
+}
+
+/// Waits for a command, and takes up to `most` bytes of what it printed.
+async fn result(command: &CommandHandle, most: u64) -> Result<CommandResult, ApiError> {
+    let (mut out, mut err, mut truncated, mut left) = (Vec::new(), Vec::new(), false, most);
+    let mut output = command.output(0).await?;
+    while let Some(pieces) = output.next().await? {
+        for piece in pieces {
+            match piece {
+                Piece::Data { stream, data, .. } => {
+                    let taken = usize::try_from(left).unwrap_or(usize::MAX).min(data.len());
+                    let to = if stream == Stream::Stderr { &mut err } else { &mut out };
+                    to.extend_from_slice(&data[..taken]);
+                    truncated |= taken < data.len();
+                    left -= taken as u64;
+                }
+                Piece::Gap { .. } => truncated = true,
+                Piece::End(end) => {
+                    let result = CommandResult::new(&command.id, end.exit_code, out, err, truncated);
+                    return match end.failed {
+                        Some(why) => Err(failed(code::COMMAND_FAILED, why, &result)),
+                        None if end.timed_out => {
+                            let message = "the command ran longer than allowed and was ended".to_owned();
+                            Err(failed(code::PROCESS_TIMEOUT, message, &result))
+                        }
+                        None => Ok(result),
+                    };
+                }
+            }
+        }
+    }
+    Err(ApiError::internal("a command's output had no end"))
+}
+
+/// What it printed is not lost with the error.
+fn failed(code: code::Code, message: String, result: &CommandResult) -> ApiError {
+    ApiError::new(code, message)
+        .detail("commandId", result.command_id.clone())
+        .detail("exitCode", result.exit_code)
+        .detail("stdout", result.stdout.clone())
+        .detail("stderr", result.stderr.clone())
+        .detail("truncated", result.truncated)
+}
+
+impl CommandResult {
+    fn new(id: &str, exit_code: i32, out: Vec<u8>, err: Vec<u8>, truncated: bool) -> Self {
+        let (stdout, stdout_base64) = text(out);
+        let (stderr, stderr_base64) = text(err);
+        Self { command_id: id.to_owned(), exit_code, stdout, stderr, stdout_base64, stderr_base64, truncated }
+    }
+}
+
+fn text(bytes: Vec<u8>) -> (String, Option<String>) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let bytes = error.into_bytes();
+            (String::from_utf8_lossy(&bytes).into_owned(), Some(BASE64_STANDARD.encode(&bytes)))
+        }
+    }
+}
+
+/// List commands, newest first.
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process", tag = "process", operation_id = "list_commands",
+    params(("id" = String, Path), ListQuery), responses(
+    (status = 200, description = "The commands", body = CommandList),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<CommandList>, ApiError> {
+    let limit = query.limit.unwrap_or(100);
+    if !(1..=1_000).contains(&limit) {
+        let message = "limit: 1 to 1000 are allowed";
+        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "limit"));
+    }
+    let commands = app.sandboxes.commands(&scope(&caller), &id, limit).await?;
+    let items = commands.into_iter().map(shown).collect::<Result<_, _>>()?;
+    Ok(Json(CommandList { items }))
+}
+
+fn shown(command: workspace_catalog::Command) -> Result<CommandShape, ApiError> {
+    Ok(CommandShape {
+        command_id: command.id,
+        command: command.command,
+        cwd: command.cwd,
+        state: command.state.as_str().to_owned(),
+        exit_code: command.exit_code,
+        timed_out: command.timed_out,
+        started_at: time(command.started_at)?,
+        ended_at: command.ended_at.map(time).transpose()?,
+    })
+}
+
+/// What a command printed and prints, as events. `Last-Event-ID` goes on where a lost stream ended.
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}/output", tag = "process", operation_id = "command_output",
+    params(("id" = String, Path), ("command" = String, Path), OutputQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received")),
+    responses(
+        (status = 200, description = "Events", body = String, content_type = "text/event-stream"),
+        (status = "default", description = "An error", body = ErrorBody),
+    ))]
+async fn output(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    Path((id, command)): Path<(String, String)>,
+    Query(query): Query<OutputQuery>,
+) -> Result<Response, ApiError> {
+    let last = match headers.get("last-event-id") {
+        Some(value) => Some(value.to_str().ok().and_then(|text| text.parse().ok()).ok_or_else(|| {
+            let message = "Last-Event-ID is the id of an event of this stream: a number";
+            ApiError::new(code::INVALID_REQUEST, message).detail("header", "Last-Event-ID")
+        })?),
+        None => None,
+    };
+    let from = last.or(query.from).unwrap_or(0);
+    let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
+    let output = handle.output(from).await?;
+    // The handle keeps the command's progress coming for as long as somebody looks.
+    Ok(stream::events(output, command, from, async move { drop(handle) }))
+}
+
+/// Send a signal to a command and all that came of it.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/kill", tag = "process", operation_id = "kill_command",
+    params(("id" = String, Path), ("command" = String, Path)), request_body = Kill, responses(
+    (status = 204, description = "It was sent"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn kill(
+    State(app): State<App>,
+    caller: Caller,
+    Path((id, command)): Path<(String, String)>,
+    Json(order): Json<Kill>,
+) -> Result<StatusCode, ApiError> {
+    let signal = order.signal.unwrap_or(SIGTERM);
+    app.sandboxes.kill(&scope(&caller), &id, &command, signal).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Give a command something to read.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/stdin", tag = "process", operation_id = "write_stdin",
+    params(("id" = String, Path), ("command" = String, Path)), request_body = Input, responses(
+    (status = 204, description = "It was passed on"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn input(
+    State(app): State<App>,
+    caller: Caller,
+    Path((id, command)): Path<(String, String)>,
+    Json(order): Json<Input>,
+) -> Result<StatusCode, ApiError> {
+    let data = match (order.data, order.data_base64) {
+        (Some(_), Some(_)) => {
+            let message = "either `data` or `dataBase64`, not both";
+            return Err(ApiError::new(code::INVALID_REQUEST, message));
+        }
+        (Some(text), None) => text.into_bytes(),
+        (None, Some(text)) => BASE64_STANDARD.decode(text).map_err(|_| {
+            ApiError::new(code::INVALID_REQUEST, "dataBase64 is not base64").detail("field", "dataBase64")
+        })?,
+        (None, None) => Vec::new(),
+    };
+    app.sandboxes.input(&scope(&caller), &id, &command, data, order.close).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

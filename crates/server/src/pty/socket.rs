@@ -1,0 +1,170 @@
+//! One connection to a terminal.
+
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size};
+
+use crate::app::App;
+use crate::code;
+use crate::error::ApiError;
+
+/// A client that says nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// What clients say.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+enum Said {
+    Input { data: String },
+    Resize { cols: u16, rows: u16 },
+    Ping,
+}
+
+/// What clients are told.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Told<'a> {
+    Output {
+        data: String,
+        offset: u64,
+    },
+    #[serde(rename_all = "camelCase")]
+    Exit {
+        exit_code: i32,
+    },
+    Pong,
+    Error {
+        message: &'a str,
+    },
+}
+
+impl Told<'_> {
+    fn message(&self) -> Message {
+        // Always can be: texts and numbers.
+        Message::text(serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+pub(super) struct Session {
+    pub(super) app: App,
+    pub(super) scope: Scope,
+    pub(super) sandbox: String,
+    pub(super) terminal: CommandHandle,
+    pub(super) binary: bool,
+}
+
+/// Why a connection ends.
+enum Over {
+    /// The client is gone; the terminal stays.
+    Gone,
+    /// The terminal is closed.
+    Closed,
+    /// The server is stopping.
+    Stopping,
+}
+
+impl Session {
+    pub(super) async fn run(self, mut socket: WebSocket, mut output: Output) {
+        let _running = self.app.shutdown.enter();
+        let over = self.talk(&mut socket, &mut output).await;
+        let goodbye = match over {
+            Over::Gone => return,
+            Over::Closed => (close_code::NORMAL, "the terminal is closed"),
+            Over::Stopping => (close_code::AWAY, "the server is stopping; connect again"),
+        };
+        let frame = CloseFrame { code: goodbye.0, reason: goodbye.1.into() };
+        // A client that is gone needs no goodbye.
+        drop(socket.send(Message::Close(Some(frame))).await);
+    }
+
+    async fn talk(&self, socket: &mut WebSocket, output: &mut Output) -> Over {
+        loop {
+            let sent = tokio::select! {
+                pieces = output.next() => match pieces {
+                    Ok(Some(pieces)) => self.tell(socket, pieces).await,
+                    Ok(None) => return Over::Closed,
+                    Err(error) => {
+                        let message = ApiError::from(error).message().to_owned();
+                        drop(socket.send(Told::Error { message: &message }.message()).await);
+                        return Over::Closed;
+                    }
+                },
+                heard = timeout(SILENCE, socket.recv()) => match heard {
+                    Ok(Some(Ok(message))) => match self.hear(message).await {
+                        Ok(Some(answer)) => socket.send(answer).await,
+                        Ok(None) => Ok(()),
+                        Err(message) => socket.send(Told::Error { message: &message }.message()).await,
+                    },
+                    Ok(Some(Err(_)) | None) | Err(_) => return Over::Gone,
+                },
+                () = self.app.shutdown.begun() => return Over::Stopping,
+            };
+            if sent.is_err() {
+                return Over::Gone;
+            }
+        }
+    }
+
+    async fn tell(&self, socket: &mut WebSocket, pieces: Vec<Piece>) -> Result<(), axum::Error> {
+        for piece in pieces {
+            match piece {
+                Piece::Data { data, .. } if self.binary => socket.send(Message::binary(data)).await?,
+                Piece::Data { data, offset, .. } => {
+                    let data = BASE64_STANDARD.encode(data);
+                    socket.send(Told::Output { data, offset }.message()).await?;
+                }
+                // What left the screen long ago.
+                Piece::Gap { .. } => {}
+                Piece::End(end) => {
+                    if let Some(message) = &end.failed {
+                        socket.send(Told::Error { message }.message()).await?;
+                    }
+                    socket.send(Told::Exit { exit_code: end.exit_code }.message()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What to answer, or what was wrong.
+    async fn hear(&self, message: Message) -> Result<Option<Message>, String> {
+        let said = match message {
+            Message::Binary(data) => return self.type_in(data.to_vec()).await.map(|()| None),
+            Message::Text(text) => serde_json::from_str(&text).map_err(|error| error.to_string())?,
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(None),
+        };
+        match said {
+            Said::Input { data } => {
+                let data = BASE64_STANDARD.decode(data).map_err(|_| "data is not base64".to_owned())?;
+                self.type_in(data).await?;
+            }
+            Said::Resize { cols, rows } => {
+                let (service, size) = (&self.app.sandboxes, Size { cols, rows });
+                let resized = service.resize(&self.scope, &self.sandbox, &self.terminal.id, size).await;
+                resized.map_err(|error| closed(error, &self.terminal.id).message().to_owned())?;
+            }
+            Said::Ping => return Ok(Some(Told::Pong.message())),
+        }
+        Ok(None)
+    }
+
+    async fn type_in(&self, data: Vec<u8>) -> Result<(), String> {
+        let typed = self.app.sandboxes.type_in(&self.scope, &self.sandbox, &self.terminal.id, data).await;
+        typed.map_err(|error| closed(error, &self.terminal.id).message().to_owned())
+    }
+}
+
+/// A terminal whose shell has ended is closed.
+pub(super) fn closed(error: SandboxError, pty: &str) -> ApiError {
+    match error {
+        SandboxError::CommandEnded { .. } => {
+            ApiError::new(code::PTY_CLOSED, format!("terminal `{pty}` is closed")).detail("ptyId", pty)
+        }
+        other => other.into(),
+    }
+}

@@ -1,0 +1,66 @@
+//! The sandboxes of this server, as the settings say.
+
+use std::sync::Arc;
+
+use workspace_catalog::Catalog;
+use workspace_sandbox::runtime::{Embedded, RuntimeError, Unavailable};
+use workspace_sandbox::{Resources, Runtime, SandboxError, Service};
+
+use crate::settings::{Isolation, RuntimeKind, Settings};
+
+/// Takes up the sandboxes that are there.
+pub(crate) async fn service(settings: &Settings, catalog: Catalog) -> Result<Service, SandboxError> {
+    let runtime = match choose(settings).await {
+        Ok(runtime) => runtime,
+        // The rest of the server is of use without sandboxes; who asks for one is told why there is none.
+        Err(error) => {
+            tracing::warn!(%error, "there will be no sandboxes");
+            Arc::new(Unavailable::new(settings.runtime.as_str(), error.to_string()))
+        }
+    };
+    Service::start(of(settings), catalog, runtime).await
+}
+
+async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {
+    match settings.runtime {
+        RuntimeKind::Embedded => {
+            Ok(Arc::new(Embedded::start(&settings.data_dir, &settings.agent_program).await?))
+        }
+        RuntimeKind::Docker | RuntimeKind::Oci => {
+            let runtime = settings.runtime.as_str();
+            let reason = "this version has the embedded runtime only".to_owned();
+            Err(RuntimeError::Unavailable { runtime, reason })
+        }
+    }
+}
+
+fn of(settings: &Settings) -> workspace_sandbox::Settings {
+    workspace_sandbox::Settings {
+        workspaces: settings.workspace_root.clone(),
+        timeout: settings.default_sandbox_timeout,
+        lifetime: settings.max_sandbox_lifetime,
+        sandboxes_max: settings.max_sandboxes,
+        sandboxes_per_owner: settings.max_sandboxes_per_owner,
+        creations_at_once: settings.max_concurrent_creations,
+        creations_waiting: settings.max_queued_creations,
+        default_resources: Resources {
+            cpu_millis: settings.default_cpu.0,
+            memory: settings.default_memory.0,
+            disk: settings.default_disk.0,
+            processes: settings.default_processes,
+        },
+        max_resources: Resources {
+            cpu_millis: settings.max_cpu.0,
+            memory: settings.max_memory.0,
+            disk: settings.max_disk.0,
+            processes: settings.max_processes,
+        },
+        command_timeout: settings.default_command_timeout.0,
+        output_kept: settings.output_keep.0,
+        terminals: settings.max_terminals,
+        agent_grace: settings.agent_grace,
+        expiry_interval: settings.expiry_interval,
+        strict: settings.require_isolation == Isolation::Strict,
+        ..workspace_sandbox::Settings::new(&settings.data_dir)
+    }
+}

@@ -1,0 +1,292 @@
+//! `/api/v1/sandboxes`: from the wish for a sandbox to its end.
+
+mod shape;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+use utoipa::OpenApi;
+use workspace_catalog::{Filter, State as SandboxState};
+use workspace_sandbox::{NewSandbox, Scope, Service, Wanted};
+
+pub(crate) use shape::{
+    BatchDelete, BatchDeleted, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery, Logs,
+    LogsQuery, Patch, Sandbox, SandboxList, SandboxStats,
+};
+
+use crate::app::{App, Part};
+use crate::audit::Entry;
+use crate::auth::Caller;
+use crate::code;
+use crate::error::{ApiError, ErrorBody};
+use crate::extract::{Json, Path, Query};
+use crate::metrics::{Histogram, head};
+use crate::request::RequestId;
+
+const BATCH_MAX: usize = 50;
+const KEY_MAX: usize = 255;
+
+#[derive(OpenApi)]
+#[openapi(paths(create, list, fetch, patch, remove, remove_many, extend, logs, stats))]
+struct Document;
+
+/// The routes of this file.
+pub(crate) fn part() -> Part {
+    let routes = Router::new()
+        .route("/api/v1/sandboxes", get(list).post(create))
+        .route("/api/v1/sandboxes/batch-delete", post(remove_many))
+        .route("/api/v1/sandboxes/{id}", get(fetch).patch(patch).delete(remove))
+        .route("/api/v1/sandboxes/{id}/extend", post(extend))
+        .route("/api/v1/sandboxes/{id}/logs", get(logs))
+        .route("/api/v1/sandboxes/{id}/stats", get(stats));
+    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+}
+
+/// Whose sandboxes a caller sees.
+pub(crate) fn scope(caller: &Caller) -> Scope {
+    if caller.is_admin() { Scope::All } else { Scope::Owner(caller.owner.clone()) }
+}
+
+/// Make a sandbox. It runs when this answers. The same request with the same `Idempotency-Key` makes no second one.
+#[utoipa::path(post, path = "/api/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same for a request that is sent again")),
+    responses(
+        (status = 201, description = "The sandbox", body = Sandbox),
+        (status = "default", description = "An error", body = ErrorBody),
+    ))]
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    headers: HeaderMap,
+    Json(order): Json<CreateSandbox>,
+) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
+    let began = Instant::now();
+    let key = idempotency_key(&headers)?;
+    let hash = || serde_json::to_vec(&order).map(|bytes| blake3::hash(&bytes).to_hex().to_string());
+    let key = match key {
+        Some(key) => Some((key, hash().map_err(ApiError::internal)?)),
+        None => None,
+    };
+    let wanted = Wanted {
+        owner: caller.owner.clone(),
+        unlimited: caller.is_admin(),
+        most: caller.limits.max_sandboxes,
+        key,
+    };
+    let template = order.template.clone();
+    let new: NewSandbox = order.try_into()?;
+    let view = app.sandboxes.create(wanted, new).await?;
+    app.creations.observe(began.elapsed());
+    app.audit.record(Entry {
+        sandbox_id: Some(view.sandbox.id.clone()),
+        duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
+        ..Entry::by("sandbox.created", &caller, &request, json!({ "template": template }))
+    });
+    Ok((StatusCode::CREATED, Json(view.try_into()?)))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let wrong = || {
+        let message = format!("an idempotency key has 1 to {KEY_MAX} visible characters of ASCII");
+        ApiError::new(code::INVALID_REQUEST, message).detail("header", "Idempotency-Key")
+    };
+    let text = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= KEY_MAX);
+    text.map(|text| Some(text.to_owned())).ok_or_else(wrong)
+}
+
+/// List sandboxes, newest first.
+#[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", params(ListQuery), responses(
+    (status = 200, description = "A page", body = SandboxList),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<SandboxList>, ApiError> {
+    let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
+    if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
+        let message = "pages begin with 1, and have 1 to 100 sandboxes";
+        return Err(ApiError::new(code::INVALID_REQUEST, message));
+    }
+    let state = match query.state.as_deref() {
+        Some(word) => Some(word.parse::<SandboxState>().map_err(|_| wrong_state(word))?),
+        None => None,
+    };
+    let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
+    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, page, limit };
+    let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
+    let items = views.into_iter().map(TryInto::try_into).collect::<Result<_, ApiError>>()?;
+    Ok(Json(SandboxList { items, total, page, limit }))
+}
+
+fn wrong_state(word: &str) -> ApiError {
+    let words: Vec<_> = SandboxState::ALL.iter().map(|state| state.as_str()).collect();
+    let message = format!("`{word}` is no state; there are {}", words.join(", "));
+    ApiError::new(code::INVALID_REQUEST, message).detail("field", "state")
+}
+
+fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
+    let wrong = || ApiError::new(code::INVALID_REQUEST, "labels are given as `name=value,name=value`");
+    let pairs = text.split(',').map(|pair| pair.split_once('=').ok_or_else(wrong));
+    pairs.map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+}
+
+/// Get a sandbox.
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)), responses(
+    (status = 200, description = "The sandbox", body = Sandbox),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn fetch(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Sandbox>, ApiError> {
+    Ok(Json(app.sandboxes.get(&scope(&caller), &id).await?.try_into()?))
+}
+
+/// Give a sandbox other labels.
+#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)), request_body = Patch, responses(
+    (status = 200, description = "The sandbox", body = Sandbox),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn patch(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(order): Json<Patch>,
+) -> Result<Json<Sandbox>, ApiError> {
+    Ok(Json(app.sandboxes.relabel(&scope(&caller), &id, order.labels).await?.try_into()?))
+}
+
+/// End a sandbox and all that runs in it. Its workspace goes too, unless it is to be kept.
+#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path), DeleteQuery), responses(
+    (status = 200, description = "It is gone, its workspace is kept", body = Deleted),
+    (status = 204, description = "It is gone"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(id): Path<String>,
+    Query(query): Query<DeleteQuery>,
+) -> Result<Response, ApiError> {
+    let kept = app.sandboxes.remove(&scope(&caller), &id, query.keep_workspace).await?;
+    deleted(&app, &caller, &request, &id);
+    Ok(match kept {
+        None => StatusCode::NO_CONTENT.into_response(),
+        Some(path) => {
+            Json(Deleted { id, workspace_path: path.to_string_lossy().into_owned() }).into_response()
+        }
+    })
+}
+
+fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
+    let sandbox_id = Some(id.to_owned());
+    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.deleted", caller, request, json!({})) });
+}
+
+/// End several sandboxes, at most 50.
+#[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", request_body = BatchDelete, responses(
+    (status = 200, description = "What became of them", body = BatchDeleted),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn remove_many(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Json(order): Json<BatchDelete>,
+) -> Result<Json<BatchDeleted>, ApiError> {
+    if order.ids.is_empty() || order.ids.len() > BATCH_MAX {
+        let message = format!("1 to {BATCH_MAX} ids are allowed");
+        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "ids"));
+    }
+    let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
+    for id in order.ids {
+        match app.sandboxes.remove(&scope(&caller), &id, order.keep_workspace).await {
+            Ok(_) => {
+                deleted(&app, &caller, &request, &id);
+                succeeded.push(id);
+            }
+            Err(error) => failed.push(Failure { id, error: ApiError::from(error).message().to_owned() }),
+        }
+    }
+    Ok(Json(BatchDeleted { succeeded, failed }))
+}
+
+/// Let a sandbox live longer.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", params(("id" = String, Path)), request_body = Extend, responses(
+    (status = 200, description = "The sandbox", body = Sandbox),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn extend(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(order): Json<Extend>,
+) -> Result<Json<Sandbox>, ApiError> {
+    Ok(Json(app.sandboxes.extend(&scope(&caller), &id, order.seconds).await?.try_into()?))
+}
+
+/// What commands in a sandbox printed, the last lines of all of them in the order of time.
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/logs", tag = "sandboxes", params(("id" = String, Path), LogsQuery), responses(
+    (status = 200, description = "The lines", body = Logs),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn logs(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<LogsQuery>,
+) -> Result<Json<Logs>, ApiError> {
+    let (tail, since, until) = query.check()?;
+    let logs = app.sandboxes.logs(&scope(&caller), &id, tail, since, until).await?;
+    Ok(Json(Logs { logs: logs.text, truncated: logs.truncated }))
+}
+
+/// What a sandbox uses.
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/stats", tag = "sandboxes", params(("id" = String, Path)), responses(
+    (status = 200, description = "What it uses", body = SandboxStats),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn stats(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<SandboxStats>, ApiError> {
+    let stats = app.sandboxes.stats(&scope(&caller), &id).await?;
+    Ok(Json(SandboxStats::new(id, &stats)?))
+}
+
+/// How long it took to make sandboxes.
+#[derive(Debug, Default)]
+pub(crate) struct Creations(std::sync::Mutex<Histogram>);
+
+impl Creations {
+    fn observe(&self, took: Duration) {
+        let mut histogram = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        histogram.observe(took.as_secs_f64());
+    }
+}
+
+/// The lines for Prometheus.
+pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String) {
+    head(text, "sandbox_total", "gauge", "Sandboxes by state.");
+    for (state, count) in service.counts() {
+        // Writing into a `String` does not fail.
+        let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
+    }
+    let name = "sandbox_create_duration_seconds";
+    head(text, name, "histogram", "How long it took to make sandboxes.");
+    creations.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).render(text, name, "");
+}

@@ -1,0 +1,191 @@
+//! The output of a command as a stream of events.
+//!
+//! Each event has the offset of the byte behind it as its id, so whoever lost the connection goes on from there. A
+//! client that reads slowly slows its own stream: what it has not taken stays in the command's files.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use utoipa::ToSchema;
+use workspace_sandbox::{Output, Piece, Stream};
+
+/// Pieces that wait for the client.
+const QUEUE: usize = 4;
+/// A proxy that hears nothing for a while closes the connection.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// Something that a command did.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StreamEvent<'a> {
+    /// stdout, stderr, gap, exit or error.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    command_id: &'a str,
+    /// What it printed, if that is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a str>,
+    /// What it printed, if that is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_base64: Option<String>,
+    /// Of the first byte of `data`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    /// Of a gap: the first byte that is not kept any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<u64>,
+    /// Of a gap: the first byte that is there again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timed_out: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// Milliseconds since 1970.
+    timestamp: i64,
+}
+
+impl<'a> StreamEvent<'a> {
+    fn new(kind: &'static str, command_id: &'a str, timestamp: i64) -> Self {
+        Self {
+            kind,
+            command_id,
+            data: None,
+            data_base64: None,
+            offset: None,
+            from: None,
+            to: None,
+            exit_code: None,
+            timed_out: None,
+            message: None,
+            timestamp,
+        }
+    }
+
+    /// The event, and the offset of the byte behind it.
+    fn of(piece: &'a Piece, id: &'a str, behind: u64) -> (Self, u64) {
+        match piece {
+            Piece::Data { stream, time, offset, data } => {
+                let kind = if *stream == Stream::Stderr { "stderr" } else { "stdout" };
+                let text = std::str::from_utf8(data).ok();
+                let data_base64 = text.is_none().then(|| BASE64_STANDARD.encode(data));
+                let event =
+                    Self { data: text, data_base64, offset: Some(*offset), ..Self::new(kind, id, *time) };
+                (event, offset + data.len() as u64)
+            }
+            Piece::Gap { from, to } => {
+                (Self { from: Some(*from), to: Some(*to), ..Self::new("gap", id, now()) }, *to)
+            }
+            Piece::End(end) => {
+                let event = match &end.failed {
+                    Some(why) => Self { message: Some(why.clone()), ..Self::new("error", id, now()) },
+                    None => Self::new("exit", id, now()),
+                };
+                let (exit_code, timed_out) = (Some(end.exit_code), Some(end.timed_out));
+                (Self { exit_code, timed_out, ..event }, behind)
+            }
+        }
+    }
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
+/// Streams what a command prints. `gone` is done when the client is gone before the end.
+pub(crate) fn events(
+    mut output: Output,
+    id: String,
+    from: u64,
+    gone: impl Future<Output = ()> + Send + 'static,
+) -> Response {
+    let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
+    tokio::spawn(async move {
+        // The first line is there at once, so that the client knows the command's id.
+        let mut behind = from;
+        let hello = Bytes::from(format!(": {id}\n\n"));
+        if sender.send(hello).await.is_err() {
+            return gone.await;
+        }
+        loop {
+            let next = tokio::select! {
+                next = timeout(SILENCE, output.next()) => next,
+                () = sender.closed() => return gone.await,
+            };
+            let bytes = match next {
+                Err(_) => Bytes::from_static(b": waiting\n\n"),
+                Ok(Ok(Some(pieces))) => encode(&pieces, &id, &mut behind),
+                Ok(Ok(None)) => return,
+                Ok(Err(error)) => {
+                    tracing::error!(command = id, %error, "a stream of output broke");
+                    return;
+                }
+            };
+            if sender.send(bytes).await.is_err() {
+                return gone.await;
+            }
+        }
+    });
+    let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        // Proxies that gather answers would hold it up.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, body).into_response()
+}
+
+fn encode(pieces: &[Piece], id: &str, behind: &mut u64) -> Bytes {
+    let mut text = Vec::new();
+    for piece in pieces {
+        let (event, next) = StreamEvent::of(piece, id, *behind);
+        *behind = next;
+        text.extend_from_slice(format!("event: {}\nid: {next}\ndata: ", event.kind).as_bytes());
+        // JSON in one line; writing into memory does not fail.
+        let _ = serde_json::to_writer(&mut text, &event);
+        text.extend_from_slice(b"\n\n");
+    }
+    Bytes::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workspace_sandbox::End;
+
+    #[test]
+    fn events_carry_what_was_printed_and_where_to_go_on() {
+        let data = |offset, data: &[u8]| Piece::Data {
+            stream: Stream::Stdout,
+            time: 5,
+            offset,
+            data: data.to_vec(),
+        };
+        let end = End { exit_code: 3, timed_out: false, failed: None };
+        let pieces = [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::End(end)];
+        let mut behind = 10;
+        let text = encode(&pieces, "cmd-1", &mut behind);
+        let text = std::str::from_utf8(&text).unwrap();
+        let events: Vec<&str> = text.trim_end().split("\n\n").collect();
+        assert_eq!(
+            events[0],
+            "event: stdout\nid: 13\ndata: {\"type\":\"stdout\",\"commandId\":\"cmd-1\",\"data\":\"a\\nb\",\"offset\":10,\"timestamp\":5}"
+        );
+        assert!(events[1].starts_with("event: gap\nid: 20\n") && events[1].contains("\"from\":13,\"to\":20"));
+        assert!(events[2].contains("\"dataBase64\":\"/w==\"") && events[2].contains("id: 21\n"));
+        assert!(events[3].starts_with("event: exit\nid: 21\n") && events[3].contains("\"exitCode\":3"));
+    }
+}

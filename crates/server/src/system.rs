@@ -1,0 +1,140 @@
+//! `/api/v1/stats` and `/api/v1/gc`: the server as a whole, for admins.
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::{get, post};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::{OpenApi, ToSchema};
+use workspace_catalog::State as SandboxState;
+
+use crate::app::{App, Part};
+use crate::audit::Entry;
+use crate::auth::Caller;
+use crate::error::{ApiError, ErrorBody};
+use crate::extract::Json;
+use crate::request::RequestId;
+
+/// The server as a whole.
+#[derive(Debug, Serialize, ToSchema)]
+struct SystemStats {
+    sandboxes: SandboxCounts,
+    resources: MachineUsage,
+    nfs: NfsStats,
+    /// Seconds since the server was started.
+    uptime: u64,
+}
+
+/// Sandboxes by state.
+#[derive(Debug, Serialize, ToSchema)]
+struct SandboxCounts {
+    total: u64,
+    running: u64,
+    stopped: u64,
+    error: u64,
+}
+
+/// What is used of the machine, in percent.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct MachineUsage {
+    /// Processors, in the last minute.
+    cpu_usage: f64,
+    /// Memory.
+    memory_usage: f64,
+    /// The disk with the server's data.
+    disk_usage: f64,
+}
+
+/// NFS, which comes later.
+#[derive(Debug, Serialize, ToSchema)]
+struct NfsStats {
+    mode: String,
+    connections: u64,
+}
+
+/// What was cleared away.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Collected {
+    /// Sandboxes whose time was up, or that nobody knew of.
+    cleaned_sandboxes: u64,
+    /// Workspaces that nobody knew of.
+    cleaned_workspaces: u64,
+    /// Bytes that are free now.
+    freed_space: u64,
+}
+
+#[derive(OpenApi)]
+#[openapi(paths(stats, collect))]
+struct Document;
+
+/// The routes of this file.
+pub(crate) fn part() -> Part {
+    let routes = Router::new().route("/api/v1/stats", get(stats)).route("/api/v1/gc", post(collect));
+    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+}
+
+/// The server as a whole. Admins only.
+#[utoipa::path(get, path = "/api/v1/stats", tag = "system", operation_id = "system_stats", responses(
+    (status = 200, description = "The server", body = SystemStats),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStats>, ApiError> {
+    caller.require_admin()?;
+    let counts = app.catalog.sandboxes().counts().await?;
+    let of = |wanted| counts.iter().filter(|(state, _)| *state == wanted).map(|(_, count)| count).sum();
+    Ok(Json(SystemStats {
+        sandboxes: SandboxCounts {
+            total: counts.iter().map(|(_, count)| count).sum(),
+            running: of(SandboxState::Running),
+            stopped: of(SandboxState::Stopped),
+            error: of(SandboxState::Error),
+        },
+        resources: machine(&app.settings.data_dir).map_err(ApiError::internal)?,
+        nfs: NfsStats { mode: app.settings.nfs_mode.as_str().to_owned(), connections: 0 },
+        uptime: app.since.elapsed().as_secs(),
+    }))
+}
+
+fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
+    let percent =
+        |part: f64, whole: f64| if whole > 0.0 { (part * 100.0 / whole).clamp(0.0, 100.0) } else { 0.0 };
+    let load = std::fs::read_to_string("/proc/loadavg")?;
+    let load: f64 = load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
+    let cores = std::thread::available_parallelism()?.get() as f64;
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let kib = |name: &str| {
+        let line = memory.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<f64>().ok()).unwrap_or_default()
+    };
+    let (total, free) = (kib("MemTotal:"), kib("MemAvailable:"));
+    let disk = rustix::fs::statvfs(data)?;
+    let (blocks, available) = (disk.f_blocks as f64, disk.f_bavail as f64);
+    Ok(MachineUsage {
+        cpu_usage: percent(load, cores),
+        memory_usage: percent(total - free, total),
+        disk_usage: percent(blocks - available, blocks),
+    })
+}
+
+/// Clear away what expired and what belongs to nobody. Admins only.
+#[utoipa::path(post, path = "/api/v1/gc", tag = "system", responses(
+    (status = 200, description = "What was cleared away", body = Collected),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn collect(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+) -> Result<Json<Collected>, ApiError> {
+    caller.require_admin()?;
+    let collected = app.sandboxes.collect().await?;
+    let details = json!({ "sandboxes": collected.sandboxes, "workspaces": collected.workspaces });
+    app.audit.record(Entry::by("gc", &caller, &request, details));
+    Ok(Json(Collected {
+        cleaned_sandboxes: collected.sandboxes,
+        cleaned_workspaces: collected.workspaces,
+        freed_space: collected.freed,
+    }))
+}
