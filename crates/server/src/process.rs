@@ -1,5 +1,7 @@
 //! `/api/v1/sandboxes/{id}/process`: commands in a sandbox.
 
+#![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

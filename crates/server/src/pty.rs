@@ -1,5 +1,7 @@
 //! `/api/v1/sandboxes/{id}/pty`: terminals in a sandbox.
 
+#![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
+
 mod socket;
 
 use std::collections::BTreeMap;
