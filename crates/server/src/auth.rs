@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
@@ -133,15 +133,23 @@ fn caller(key: ApiKey) -> Result<Caller, ApiError> {
 /// Lets a request through with its [`Caller`], if its key is good, may do this, and has requests left.
 pub(crate) async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    match admit(&app, &parts).await {
-        Ok((caller, headers)) => {
-            parts.extensions.insert(caller);
-            let mut response = next.run(Request::from_parts(parts, body)).await;
-            response.headers_mut().extend(headers);
-            response
-        }
-        Err(error) => error.into_response(),
+    let (caller, headers) = match admit(&app, &parts).await {
+        Ok(admitted) => admitted,
+        Err(error) => return error.into_response(),
+    };
+    let id = parts.extensions.get::<RequestId>().cloned();
+    let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
+    parts.extensions.insert(caller.clone());
+    let mut response = if caller.role == Role::ReadOnly && !only_looks(&parts) {
+        ApiError::new(code::FORBIDDEN, "this key may only look").into_response()
+    } else {
+        next.run(Request::from_parts(parts, body)).await
+    };
+    if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
+        app.audit.record(Entry { level: Level::Warn, ..Entry::by("auth.forbidden", &caller, &id, about) });
     }
+    response.headers_mut().extend(headers);
+    response
 }
 
 type Headers = Vec<(header::HeaderName, HeaderValue)>;
@@ -155,10 +163,6 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Headers), ApiError> 
         return Err(refuse(app, parts, Some(&hash), "the key is not known"));
     };
     let headers = limit(app, parts, &caller)?;
-    if caller.role == Role::ReadOnly && !only_looks(parts) {
-        let error = ApiError::new(code::FORBIDDEN, "this key may only look");
-        return Err(headers.into_iter().fold(error, |error, (name, value)| error.header(name, value)));
-    }
     Ok((caller, headers))
 }
 
@@ -177,9 +181,12 @@ fn key(headers: &HeaderMap) -> Option<&str> {
     bearer.or_else(plain).filter(|key| !key.is_empty())
 }
 
+fn route(parts: &Parts) -> Option<&str> {
+    parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str)
+}
+
 fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Headers, ApiError> {
-    let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
-    let class = Class::of(&parts.method, route);
+    let class = Class::of(&parts.method, route(parts));
     let rates = caller.limits.rates(app.limiter.rates());
     take(app, &caller.key_id, class, rates)
 }
@@ -216,4 +223,28 @@ fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiErro
         format!("{reason}: send `Authorization: Bearer KEY` or `X-API-Key: KEY`"),
     )
     .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lookup_that_began_before_a_revocation_is_not_believed() {
+        let caller = Caller {
+            key_id: "key-1".into(),
+            owner: "a".into(),
+            role: Role::User,
+            limits: KeyLimits::default(),
+            user: "0".into(),
+        };
+        let cache = Cache::default();
+        let count = || cache.inner.lock().unwrap().callers.len();
+        cache.keep("0", &caller, 0);
+        assert_eq!(count(), 1);
+        cache.forget("key-1");
+        assert_eq!(count(), 0);
+        cache.keep("0", &caller, 0);
+        assert_eq!(count(), 0);
+    }
 }

@@ -1,7 +1,7 @@
 //! The HTTP server of a deployment.
 //!
 //! [`settings`] says how it runs, [`App`] is what its routes share, [`router`] puts them together from [`Part`]s,
-//! and [`serve`] listens until it is told to stop. Around every route: a request id, limits, errors of one form
+//! [`start`] opens everything, and a [`Server`] answers until it is told to stop. Around every route: a request id, limits, errors of one form
 //! ([`ApiError`], numbered in [`code`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
 //!
 //! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its

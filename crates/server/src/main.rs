@@ -1,6 +1,7 @@
 //! The program `workspace-server`.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -102,7 +103,7 @@ fn serve(config: Option<&Path>) -> Outcome {
     })
 }
 
-/// SIGTERM and SIGINT stop it with care; a second one is not waited for by anybody, so it is not special.
+/// SIGTERM and SIGINT stop it with care; `SHUTDOWN_TIMEOUT` bounds that, so a second one does nothing more.
 fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, shutdown) = (signal(kind)?, shutdown.clone());
@@ -114,19 +115,26 @@ fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Says where everything is. Nobody may be there to read it; that stops nothing.
 fn announce(started: &Started) {
+    let _ = std::io::stdout().write_all(announcement(started).as_bytes());
+}
+
+fn announcement(started: &Started) -> String {
     let settings = &started.app.settings;
-    println!("API      {}", started.address);
-    println!("docs     {}/api/docs", started.address);
-    match &started.key {
-        Origin::Setting => println!("key      as API_KEY says"),
-        Origin::Kept(path) => println!("key      in {}", path.display()),
-        Origin::Made(path) => println!("key      made just now, in {}", path.display()),
-    }
-    println!("catalog  {}", settings.database_url.kind());
-    println!("data     {}", settings.data_dir.display());
-    println!("runtime  {}", settings.runtime.as_str());
-    if let Some(metrics) = started.metrics {
-        println!("metrics  http://{metrics}/metrics");
-    }
+    let key = match &started.key {
+        Origin::Setting => "as API_KEY says".to_owned(),
+        Origin::Kept(path) => format!("in {}", path.display()),
+        Origin::Made(path) => format!("made just now, in {}", path.display()),
+    };
+    let metrics = started.metrics.map(|address| format!("metrics  http://{address}/metrics\n"));
+    format!(
+        "API      {address}\ndocs     {address}/api/docs\nkey      {key}\ncatalog  {catalog}\ndata     {data}\n\
+         {metrics}runtime  {runtime}\n",
+        address = started.address,
+        catalog = settings.database_url.kind(),
+        data = settings.data_dir.display(),
+        metrics = metrics.unwrap_or_default(),
+        runtime = settings.runtime.as_str(),
+    )
 }

@@ -1,6 +1,6 @@
 //! The settings: one table of them, each read from the environment, from a file, or left at its default.
 //!
-//! [`table`] declares every setting once; reading, checking, `--print-config` and `docs/settings.md` all come
+//! [`TABLE`] declares every setting once; reading, checking, `--print-config` and `docs/settings.md` all come
 //! from there. Whatever is wrong is said at once, not one mistake per start.
 
 mod check;
@@ -24,7 +24,7 @@ pub struct Declared {
     /// Its name in the file; in capitals, that of its variable.
     pub name: &'static str,
     /// What it is when nobody sets it.
-    pub default: Default,
+    pub default: Fallback,
     /// What it may be.
     pub allowed: &'static str,
     /// Whether its value is never shown.
@@ -35,7 +35,7 @@ pub struct Declared {
 
 /// What a setting is when nobody sets it.
 #[derive(Debug, Clone, Copy)]
-pub enum Default {
+pub enum Fallback {
     /// Always the same.
     Value(&'static str),
     /// Not there, with what that means.
@@ -55,7 +55,7 @@ pub struct SettingsError(pub Vec<Wrong>);
 pub enum Wrong {
     #[error("{name} is {value}; allowed: {allowed}")]
     Value { name: String, value: String, allowed: &'static str },
-    #[error("{name} is not set and has no default here: {reason}")]
+    #[error("{name} is not set, and its default cannot be found: {reason}")]
     Missing { name: String, reason: &'static str },
     #[error("the settings file has no setting `{key}`{hint}")]
     Unknown { key: String, hint: String },

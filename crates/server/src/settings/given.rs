@@ -5,7 +5,7 @@ use std::env::VarError;
 use std::path::{Path, PathBuf};
 
 use super::value::Value;
-use super::{Declared, Default, SettingsError, Wrong, file};
+use super::{Declared, Fallback, SettingsError, Wrong, file};
 
 /// What is known of the machine before any setting is.
 #[derive(Debug, Clone, Default)]
@@ -101,9 +101,9 @@ impl Given {
         let value = match (self.values.get(name), declared.default) {
             (Some(Part::Text(text)), _) => Some(toml::Value::from(text.clone())),
             (Some(Part::List(parts)), _) => Some(toml::Value::from(parts.clone())),
-            (None, Default::Value(text)) => Some(toml::Value::from(text)),
-            (None, Default::Found(_, find)) => find(&self.surroundings).map(toml::Value::from),
-            (None, Default::Absent(_)) => None,
+            (None, Fallback::Value(text)) => Some(toml::Value::from(text)),
+            (None, Fallback::Found(_, find)) => find(&self.surroundings).map(toml::Value::from),
+            (None, Fallback::Absent(_)) => None,
         };
         match value {
             Some(_) if declared.secret => format!("# {name} is set and not shown\n"),
@@ -117,37 +117,31 @@ impl Given {
     }
 
     /// The value of a setting that always has one.
-    pub(super) fn value<T: Value>(&self, name: &str, default: Default, wrong: &mut Vec<Wrong>) -> Option<T> {
-        let text = match self.text::<T>(name) {
-            Ok(Some(text)) => text,
-            Ok(None) => match default {
-                Default::Value(text) => text.to_owned(),
-                Default::Found(words, find) => match find(&self.surroundings) {
-                    Some(text) => text,
-                    None => {
-                        wrong.push(Wrong::Missing { name: name.to_ascii_uppercase(), reason: words });
-                        return None;
-                    }
-                },
-                Default::Absent(_) => String::new(),
-            },
-            Err(error) => {
-                wrong.push(error);
-                return None;
-            }
-        };
-        let value = T::parse(&text);
-        if value.is_none() {
-            wrong.push(refused::<T>(name, &text));
-        }
-        value
+    pub(super) fn value<T: Value>(&self, name: &str, default: Fallback, wrong: &mut Vec<Wrong>) -> Option<T> {
+        let text = self.text::<T>(name).and_then(|text| match text {
+            Some(text) => Ok(text),
+            None => self.by_default(name, default),
+        });
+        let value = text.and_then(|text| T::parse(&text).ok_or_else(|| refused::<T>(name, &text)));
+        value.map_err(|error| wrong.push(error)).ok()
     }
 
     /// The value of a setting that may be left out.
     pub(super) fn optional<T: Value>(&self, name: &str, wrong: &mut Vec<Wrong>) -> Option<Option<T>> {
-        match self.values.contains_key(name) {
-            true => self.value(name, Default::Absent(""), wrong).map(Some),
-            false => Some(None),
+        if !self.values.contains_key(name) {
+            return Some(None);
+        }
+        self.value(name, Fallback::Absent(""), wrong).map(Some)
+    }
+
+    fn by_default(&self, name: &str, default: Fallback) -> Result<String, Wrong> {
+        match default {
+            Fallback::Value(text) => Ok(text.to_owned()),
+            Fallback::Found(reason, find) => {
+                let missing = || Wrong::Missing { name: name.to_ascii_uppercase(), reason };
+                find(&self.surroundings).ok_or_else(missing)
+            }
+            Fallback::Absent(reason) => Err(Wrong::Missing { name: name.to_ascii_uppercase(), reason }),
         }
     }
 

@@ -1,6 +1,6 @@
 //! `docs/settings.md`, made from the table.
 
-use super::{Declared, Default, TABLE};
+use super::{Declared, Fallback, TABLE};
 
 const HEAD: &str = "# Settings of the server
 
@@ -23,9 +23,9 @@ pub fn page() -> String {
 fn row(declared: &Declared) -> String {
     let Declared { name, default, allowed, doc, .. } = declared;
     let default = match default {
-        Default::Value("") => "(none)".to_owned(),
-        Default::Value(text) => format!("`{}`", text.replace('|', "\\|").replace('\n', "` `")),
-        Default::Absent(words) | Default::Found(words, _) => (*words).to_owned(),
+        Fallback::Value("") => "(none)".to_owned(),
+        Fallback::Value(text) => format!("`{}`", text.replace('|', "\\|").replace('\n', "` `")),
+        Fallback::Absent(words) | Fallback::Found(words, _) => (*words).to_owned(),
     };
     format!("| `{}` | {default} | {allowed} | {} |\n", name.to_ascii_uppercase(), doc.trim())
 }

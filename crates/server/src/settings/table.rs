@@ -8,7 +8,7 @@ use super::value::{
     Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds, NetworkName,
     Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch, Value,
 };
-use super::{Declared, Default, Given, Surroundings, Wrong};
+use super::{Declared, Fallback, Given, Surroundings, Wrong};
 
 /// `name: Type = default` is a setting that always has a value, `name?: Type = absent` one that may have none.
 macro_rules! settings {
@@ -44,9 +44,9 @@ macro_rules! settings {
     };
 }
 
-use Default::{Absent, Found};
-const fn is(text: &'static str) -> Default {
-    Default::Value(text)
+use Fallback::{Absent, Found};
+const fn is(text: &'static str) -> Fallback {
+    Fallback::Value(text)
 }
 
 settings! {

@@ -59,6 +59,9 @@ fn what_is_for_admins_is_for_admins() {
     for (method, path) in [("GET", "/api/v1/keys"), ("DELETE", "/api/v1/keys/x"), ("GET", "/metrics")] {
         assert_eq!(server.call(method, path).key(&key).send().error(), "FORBIDDEN", "{method} {path}");
     }
+    let audit = server.audit();
+    let refused: Vec<_> = audit.iter().filter(|entry| entry["event"] == "auth.forbidden").collect();
+    assert_eq!((refused.len(), &refused[1]["route"]), (3, &"/api/v1/keys/{id}".into()));
 }
 
 #[test]
