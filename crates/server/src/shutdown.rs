@@ -39,6 +39,11 @@ impl Shutdown {
         Running(Arc::clone(&self.running))
     }
 
+    /// How much is under way.
+    pub fn under_way(&self) -> usize {
+        *self.running.borrow()
+    }
+
     /// Waits until nothing is under way.
     pub async fn idle(&self) {
         let _ = self.running.subscribe().wait_for(|count| *count == 0).await;

@@ -3,7 +3,6 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -80,14 +79,16 @@ fn a_request_under_way_is_answered_after_the_signal() {
     let body = r#"{"name":"a","owner":"a","role":"user"}"#;
     let head = format!(
         "POST /api/v1/keys HTTP/1.1\r\nhost: a\r\nx-api-key: a-key-of-the-test-0\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+         content-type: application/json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    // Comes when the handler asks for the body.
+    let mut go_on = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut go_on).unwrap();
     running.signal(Signal::TERM);
-    std::thread::sleep(Duration::from_millis(300));
-    let refused = Call::new(running.address, "GET", "/health").send();
+    let health = || Call::new(running.address, "GET", "/health").send();
+    let refused = std::iter::repeat_with(health).find(|answer| answer.status != 200).unwrap();
     assert_eq!(refused.error(), "SHUTTING_DOWN");
     stream.write_all(body.as_bytes()).unwrap();
     let mut answer = Vec::new();

@@ -58,6 +58,13 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
+    /// Waits until a request is under way.
+    pub(crate) fn wait_for_a_request(&self) {
+        while self.app.shutdown.under_way() == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Makes a key of that role.
     pub(crate) fn key(&self, role: &str) -> String {
         let body = format!(r#"{{"name":"a test","owner":"someone","role":"{role}"}}"#);

@@ -82,9 +82,8 @@ fn stopping_refuses_new_requests_and_lets_running_ones_end() {
     let mut server = Server::new();
     let address = server.address;
     let slow = std::thread::spawn(move || Call::new(address, "GET", "/test/slow").key(KEY).send());
-    std::thread::sleep(Duration::from_millis(500));
+    server.wait_for_a_request();
     server.app.shutdown.begin();
-    std::thread::sleep(Duration::from_millis(100));
     let refused = server.call("GET", "/health").send();
     assert_eq!((refused.error().as_str(), refused.header("connection")), ("SHUTTING_DOWN", Some("close")));
     assert_eq!(slow.join().unwrap().body, "done");
@@ -102,7 +101,7 @@ fn stopping_does_not_wait_for_ever() {
          content-type: application/json\r\ncontent-length: 10\r\n\r\n"
     );
     std::io::Write::write_all(&mut &stuck, head.as_bytes()).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    server.wait_for_a_request();
     let began = Instant::now();
     server.app.shutdown.begin();
     server.runtime.block_on(server.running.take().unwrap()).unwrap();
