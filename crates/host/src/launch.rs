@@ -1,15 +1,14 @@
 //! Starting a sandbox: a program in namespaces of its own, over a root of its own, without any rights.
 //!
 //! Two processes take part. The **helper** (this program again, with one thread) joins the holder, takes up what
-//! is to be mounted, and makes the **child** in new namespaces. The child builds its root and waits; the helper
-//! mounts the workspace into it from outside ([`attach`](crate::attach())); the child gives up all rights and becomes the guest agent. The
+//! is to be mounted, and makes the **child** in new namespaces. The child builds its root and waits; the helper notes
+//! it, and mounts the workspace into it from outside; the child gives up all rights and becomes the guest agent. The
 //! workspace is always mounted like this, into namespaces that exist: what is there when a namespace is made could
 //! never be replaced.
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -18,16 +17,16 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::attach;
-use crate::cgroup::{self, Groups};
+use crate::cgroup;
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
-use crate::fork::{self, Child, Parent};
+use crate::fork::{self, Child};
+use crate::guest::{AGENT, Guest, LOG, OUTPUT, TOKEN};
 use crate::holder::{Holder, no_namespaces};
 use crate::identity::{self, Range};
 use crate::limits::{self, Limits, Missing};
 use crate::mounts::{self, Access};
 use crate::process::Process;
-use crate::root::Root;
 use crate::seccomp::Filters;
 
 /// Where the workspace is, inside.
@@ -36,7 +35,7 @@ pub const WORKSPACE: &str = "/workspace";
 pub const SOCKETS: &str = "/run/workspace";
 
 /// The user of a sandbox, inside.
-const USER: u32 = 1000;
+pub(crate) const USER: u32 = 1000;
 /// Users of a sandbox that the superuser starts, outside: nobody's.
 const USERS_OUTSIDE: u32 = 1_878_982_656;
 const USERS: u32 = 65_536;
@@ -46,13 +45,6 @@ pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWNET;
-const OPEN_FILES: u64 = 65_536;
-
-/// Descriptors on their way from the server to the agent. The numbers are the same all the way.
-const AGENT: RawFd = 20;
-const TOKEN: RawFd = 21;
-const OUTPUT: RawFd = 22;
-const LOG: RawFd = 23;
 
 /// What the root filesystem of a sandbox is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,13 +95,13 @@ pub struct Launched {
 /// The same for the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    holder: Holder,
-    id: String,
+    pub(crate) holder: Holder,
+    pub(crate) id: String,
     template: Template,
     workspace: Option<PathBuf>,
     sockets: PathBuf,
     note: PathBuf,
-    limits: Limits,
+    pub(crate) limits: Limits,
 }
 
 /// Starts a sandbox.
@@ -256,147 +248,4 @@ fn accompany(child: &mut Child, order: &Order, mounts: Vec<(OwnedFd, &str)>) -> 
     // It became the agent when its end of the pipe is closed without a word.
     while child.wait()? {}
     Ok(made)
-}
-
-/// What the child needs to know.
-struct Guest<'a> {
-    order: &'a Order,
-    template: Option<OwnedFd>,
-    groups: &'a Groups,
-    /// How many processes it may have, where no group sees to that.
-    processes: Option<u32>,
-    filters: Filters,
-}
-
-impl Guest<'_> {
-    /// What the child does.
-    fn begin(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
-        // Set up before the rights are given up.
-        parent.wait()?;
-        if self.order.holder == Holder::Machine {
-            become_root_inside()?;
-        }
-        // First of all, so that whatever it uses is counted; then no other groups are seen any more.
-        self.groups.enter()?;
-        own_groups()?;
-        // Whoever launches may keep his own files to himself; those of the root are for all inside.
-        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        // SAFETY: a session of its own; the call takes nothing.
-        unsafe { libc::setsid() };
-        let id = &self.order.id;
-        let places = [PathBuf::from(WORKSPACE), PathBuf::from(SOCKETS)];
-        Root {
-            template: self.template.as_ref().map(OwnedFd::as_fd),
-            hostname: id,
-            user: USER,
-            group: USER,
-            places: &places,
-            memory: self.order.limits.memory_bytes,
-        }
-        .build()?;
-        rustix::system::sethostname(id.as_bytes()).doing("set the host name")?;
-        loopback().doing("start the loopback network")?;
-        parent.done()?;
-        parent.wait()?;
-        limit(self.processes).doing("set limits")?;
-        identity::become_user(USER, USER)?;
-        let log = take(LOG);
-        rustix::stdio::dup2_stdout(&log)
-            .and_then(|()| rustix::stdio::dup2_stderr(&log))
-            .doing("open the log")?;
-        let null = File::open("/dev/null").doing("open /dev/null")?;
-        rustix::stdio::dup2_stdin(&null).doing("close the input")?;
-        self.filters.apply()?;
-        become_agent(id)
-    }
-}
-
-/// Makes the groups this process is in the only ones it sees.
-fn own_groups() -> Result<()> {
-    // SAFETY: the call takes a number.
-    let done = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) == 0 };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()).doing("make a namespace for groups") }
-}
-
-fn take(number: RawFd) -> OwnedFd {
-    // SAFETY: the server left it to the helper under this number, and the helper to this process.
-    unsafe { OwnedFd::from_raw_fd(number) }
-}
-
-/// The superuser's own id does not exist inside.
-fn become_root_inside() -> Result<()> {
-    // SAFETY: the calls take numbers.
-    let done = unsafe { libc::setresgid(0, 0, 0) == 0 && libc::setresuid(0, 0, 0) == 0 };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()).doing("become somebody inside") }
-}
-
-/// A network with nobody else in it, which programs expect all the same.
-fn loopback() -> io::Result<()> {
-    // SAFETY: a socket of this process, and a structure that is made here and lives through the calls.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let socket = OwnedFd::from_raw_fd(socket);
-        let mut request: libc::ifreq = std::mem::zeroed();
-        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-            *to = *from as libc::c_char;
-        }
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
-
-fn limit(processes: Option<u32>) -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
-    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?;
-    processes.map_or(Ok(()), limits::limit_processes)
-}
-
-fn become_agent(id: &str) -> Result<std::convert::Infallible> {
-    let text = |text: &str| CString::new(text).map_err(|_| HostError::Helper("a NUL in an id".to_owned()));
-    let socket = format!("{SOCKETS}/agent.sock");
-    let (token, output) = (TOKEN.to_string(), OUTPUT.to_string());
-    let arguments = [
-        "workspace-agent",
-        "--sandbox",
-        id,
-        "--socket",
-        &socket,
-        "--token-fd",
-        &token,
-        "--output-fd",
-        &output,
-    ];
-    let environment = [
-        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME=/home/sandbox",
-        "USER=sandbox",
-        "LANG=C.UTF-8",
-    ];
-    let arguments: Vec<CString> = arguments.iter().map(|word| text(word)).collect::<Result<_>>()?;
-    let environment: Vec<CString> = environment.iter().map(|word| text(word)).collect::<Result<_>>()?;
-    let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
-        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
-    };
-    // SAFETY: an open program, texts that end with NUL and lists that end with a null pointer. The program's own
-    // descriptor goes with the call.
-    unsafe {
-        libc::fcntl(AGENT, libc::F_SETFD, libc::FD_CLOEXEC);
-        libc::syscall(
-            libc::SYS_execveat,
-            AGENT,
-            c"".as_ptr(),
-            pointers(&arguments).as_ptr(),
-            pointers(&environment).as_ptr(),
-            libc::AT_EMPTY_PATH,
-        );
-    }
-    Err(io::Error::last_os_error()).doing("start the guest agent")
 }

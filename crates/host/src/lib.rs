@@ -11,6 +11,7 @@ pub mod cgroup;
 mod entry;
 mod error;
 mod fork;
+mod guest;
 mod hierarchy;
 pub mod holder;
 mod identity;

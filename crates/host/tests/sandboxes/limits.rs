@@ -1,8 +1,10 @@
 //! What a sandbox may use, as far as the machine lets whoever runs this limit it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
+use rustix::fs::{Access, access};
 use workspace_host::cgroup;
 use workspace_host::limits::{Limit, Limits};
 use workspace_host::probe;
@@ -38,10 +40,14 @@ fn is_kept(sandbox: &Sandbox<'_>, limit: Limit) -> bool {
     missing.is_none()
 }
 
+/// Whether this is the superuser of a machine, or of something that has cgroups as a machine has.
 fn cgroups_are_writable() -> bool {
-    let place = std::path::Path::new("/sys/fs/cgroup/pids");
-    let place = if place.exists() { place } else { std::path::Path::new("/sys/fs/cgroup") };
-    rustix::process::geteuid().is_root() && rustix::fs::access(place, rustix::fs::Access::WRITE_OK).is_ok()
+    let first = Path::new("/sys/fs/cgroup/pids");
+    let second = Path::new("/sys/fs/cgroup");
+    // In the second version only a machine's topmost group has no such file; in others processes are in the way.
+    let is_topmost = !second.join("cgroup.events").exists();
+    let place = if first.exists() { first } else { second };
+    rustix::process::geteuid().is_root() && is_topmost && access(place, Access::WRITE_OK).is_ok()
 }
 
 fn processes_are_limited() {
