@@ -55,20 +55,20 @@ pub(crate) fn ask<A: DeserializeOwned>(
     order: &impl Serialize,
     prepare: impl FnOnce(&mut Command),
 ) -> Result<A> {
+    let text = serde_json::to_vec(order).map_err(|error| HostError::Helper(error.to_string()))?;
     let mut command = Command::new("/proc/self/exe");
     command.args([WORD, task]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     prepare(&mut command);
     let mut child = command.spawn().doing("start this program again")?;
-    let text = serde_json::to_vec(order).map_err(|error| HostError::Helper(error.to_string()))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(&text).doing("tell a helper what to do")?;
-    }
+    // Whatever comes of this, the helper must be waited for; how it ended says more.
+    let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&text));
     let output = child.wait_with_output().doing("wait for a helper")?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         let complaint = if complaint.is_empty() { output.status.to_string() } else { complaint };
         return Err(HostError::Helper(complaint));
     }
+    told.doing("tell a helper what to do")?;
     serde_json::from_slice(&output.stdout)
         .map_err(|error| HostError::Helper(format!("unreadable answer: {error}")))
 }

@@ -136,10 +136,10 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
         // SAFETY: between fork and exec only descriptors are copied, which needs no memory.
         unsafe { command.pre_exec(move || pass(&passed)) };
     });
-    if launched.is_err() {
-        take_back(launch)?;
-    }
-    launched
+    launched.map_err(|error| match take_back(launch) {
+        Ok(()) => error,
+        Err(more) => HostError::Helper(format!("{error}; then {more}")),
+    })
 }
 
 /// Makes the user inside the owner of a directory. Where no superuser launches, that is whoever runs this.
