@@ -47,15 +47,14 @@ impl Groups {
 pub(crate) fn make(id: &str, limits: &Limits) -> Result<(Groups, Vec<Missing>)> {
     let name = checked(id)?;
     let mut made = Groups::default();
-    let mut limited = Vec::new();
-    let mut reason = "there are no cgroups".to_owned();
+    let (mut limited, mut failed) = (Vec::new(), Vec::new());
     for hierarchy in hierarchy::all().doing("look for cgroups")? {
         match make_in(&hierarchy, name) {
             Ok(group) => {
                 made.open(&hierarchy, &group)?;
                 limited.extend(limit_in(&hierarchy, &group, limits));
             }
-            Err(error) => reason = error.to_string(),
+            Err(error) => failed.push((hierarchy, error)),
         }
     }
     let asked = Limit::ALL.into_iter().filter(|limit| limits.asks_for(*limit));
@@ -64,11 +63,22 @@ pub(crate) fn make(id: &str, limits: &Limits) -> Result<(Groups, Vec<Missing>)> 
         let reason = match done {
             Some((_, Ok(()))) => return None,
             Some((_, Err(error))) => error.to_string(),
-            None => format!("no cgroup with the controller {}: {reason}", limit.controller()),
+            None => why_not(limit, &failed),
         };
         Some(Missing { limit, reason })
     });
     Ok((made, missing.collect()))
+}
+
+/// Why no group sees to a limit. Only the hierarchy that would have seen to it tells.
+fn why_not(limit: Limit, failed: &[(Hierarchy, io::Error)]) -> String {
+    let controller = limit.controller();
+    let of_first = failed.iter().find(|(one, _)| one.is_first_with(controller));
+    let of_second = || failed.iter().find(|(one, _)| one.version == Version::Two);
+    match of_first.or_else(of_second) {
+        Some((_, error)) => error.to_string(),
+        None => format!("no cgroup has the controller {controller}"),
+    }
 }
 
 /// An id becomes the name of a directory.

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 
+use rustix::process::Resource;
+
 use crate::cgroup::Groups;
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::Parent;
@@ -119,11 +121,9 @@ fn loopback() -> io::Result<()> {
 }
 
 fn limit(processes: Option<u32>) -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
-    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?;
-    processes.map_or(Ok(()), limits::limit_processes)
+    limits::limit(Resource::Core, 0)?;
+    limits::limit(Resource::Nofile, OPEN_FILES)?;
+    processes.map_or(Ok(()), |most| limits::limit(Resource::Nproc, u64::from(most)))
 }
 
 fn become_agent(id: &str) -> Result<std::convert::Infallible> {

@@ -109,10 +109,15 @@ impl Hierarchy {
         parents
     }
 
-    /// Whether groups here can have this controller, and are limited by it.
+    /// Whether it is of the first version and has this controller.
+    pub(crate) fn is_first_with(&self, controller: &str) -> bool {
+        self.version == Version::One && self.controllers.iter().any(|name| name == controller)
+    }
+
+    /// Whether a group here is limited by this controller.
     pub(crate) fn has(&self, controller: &str, group: &Path) -> bool {
         match self.version {
-            Version::One => self.controllers.iter().any(|name| name == controller),
+            Version::One => self.is_first_with(controller),
             Version::Two => words(&group.join("cgroup.controllers")).iter().any(|name| name == controller),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 /// How much a sandbox may use; none is as much as there is.
@@ -96,7 +97,7 @@ pub struct Usage {
 /// What can be had for sandboxes here; where something cannot, why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Namespaces, without which there are no sandboxes.
+    /// User namespaces and those in them, without which there are no sandboxes.
     pub namespaces: Result<(), String>,
     /// Limits of processor time.
     pub cpu: Result<(), String>,
@@ -125,9 +126,8 @@ pub(crate) fn processes_are_counted_inside() -> bool {
     (numbers.next(), numbers.next()) >= (Some(5), Some(14))
 }
 
-/// Limits the processes of this user in this user namespace.
-pub(crate) fn limit_processes(most: u32) -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    let most = Some(u64::from(most));
-    Ok(setrlimit(Resource::Nproc, Rlimit { current: most, maximum: most })?)
+/// Limits a resource of this process and all that come of it; to less, if it may not have as much.
+pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
+    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }

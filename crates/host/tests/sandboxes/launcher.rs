@@ -1,12 +1,12 @@
 //! A server that does one thing, as a process of its own, so that it and its helper can be killed.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use workspace_host::holder::Holder;
-use workspace_host::launch::launch;
+use workspace_host::launch::{Launch, launch};
+use workspace_host::limits::Limits;
 
 use crate::guest::Places;
 
@@ -20,8 +20,13 @@ pub(crate) fn run() -> Option<ExitCode> {
         return None;
     }
     let home = Path::new(home);
+    let places = Places::of(home);
     let done = Holder::find_or_start(home).and_then(|holder| match task.as_str() {
-        "launch" => launch(&Places::of(home).launch(&holder)).map(drop),
+        "launch" => launch(&places.launch(&holder)).map(drop),
+        "launch-many" => {
+            let limits = Limits { processes: Some(1_000_000), ..Limits::default() };
+            launch(&Launch { limits, ..places.launch(&holder) }).map(drop)
+        }
         _ => Ok(()),
     });
     if let Err(error) = &done {
@@ -32,9 +37,21 @@ pub(crate) fn run() -> Option<ExitCode> {
 
 /// Starts one that does `task` for the server of `home`.
 pub(crate) fn start(task: &str, home: &Path) -> Child {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0(WORD).args([WORD, task]).arg(home);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    start_after(":", task, home)
+}
+
+/// The same, after a command of the shell.
+pub(crate) fn start_after(first: &str, task: &str, home: &Path) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("sh");
+    command
+        .arg("-c")
+        .arg(format!("{first} && exec \"$@\""))
+        .arg("sh")
+        .arg(program)
+        .args([WORD, task])
+        .arg(home);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// The children of a process.
