@@ -164,7 +164,7 @@ pub(crate) fn part() -> Part {
 }
 
 /// Make a key. Admins only; the key is shown this once.
-#[utoipa::path(post, path = "/api/v1/keys", tag = "keys", request_body = CreateKey, responses(
+#[utoipa::path(post, path = "/api/v1/keys", tag = "keys", operation_id = "create_key", request_body = CreateKey, responses(
     (status = 201, description = "The key", body = CreatedKey),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -195,7 +195,7 @@ async fn create(
 }
 
 /// List all keys. Admins only.
-#[utoipa::path(get, path = "/api/v1/keys", tag = "keys", responses(
+#[utoipa::path(get, path = "/api/v1/keys", tag = "keys", operation_id = "list_keys", responses(
     (status = 200, description = "The keys", body = KeyList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -206,7 +206,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, A
 }
 
 /// Revoke a key. Admins only; it takes effect at once.
-#[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", params(("id" = String, Path, description = "The key's id")), responses(
+#[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", operation_id = "revoke_key", params(("id" = String, Path, description = "The key's id")), responses(
     (status = 204, description = "It is revoked"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]

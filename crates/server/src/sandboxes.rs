@@ -55,7 +55,7 @@ pub(crate) fn scope(caller: &Caller) -> Scope {
 }
 
 /// Make a sandbox. It runs when this answers. The same request with the same `Idempotency-Key` makes no second one.
-#[utoipa::path(post, path = "/api/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+#[utoipa::path(post, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox", request_body = CreateSandbox,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same for a request that is sent again")),
     responses(
         (status = 201, description = "The sandbox", body = Sandbox),
@@ -104,7 +104,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 }
 
 /// List sandboxes, newest first.
-#[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", params(ListQuery), responses(
+#[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListQuery), responses(
     (status = 200, description = "A page", body = SandboxList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -142,7 +142,7 @@ fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
 }
 
 /// Get a sandbox.
-#[utoipa::path(get, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "get_sandbox", params(("id" = String, Path)), responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -155,7 +155,7 @@ async fn fetch(
 }
 
 /// Give a sandbox other labels.
-#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path)), request_body = Patch, responses(
+#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path)), request_body = Patch, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -169,7 +169,7 @@ async fn patch(
 }
 
 /// End a sandbox and all that runs in it. Its workspace goes too, unless it is to be kept.
-#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path), DeleteQuery), responses(
+#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path), DeleteQuery), responses(
     (status = 200, description = "It is gone, its workspace is kept", body = Deleted),
     (status = 204, description = "It is gone"),
     (status = "default", description = "An error", body = ErrorBody),
@@ -197,7 +197,7 @@ fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
 }
 
 /// End several sandboxes, at most 50.
-#[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", request_body = BatchDelete, responses(
+#[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", operation_id = "delete_sandboxes", request_body = BatchDelete, responses(
     (status = 200, description = "What became of them", body = BatchDeleted),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -225,7 +225,7 @@ async fn remove_many(
 }
 
 /// Let a sandbox live longer.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", params(("id" = String, Path)), request_body = Extend, responses(
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path)), request_body = Extend, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -239,7 +239,7 @@ async fn extend(
 }
 
 /// What commands in a sandbox printed, the last lines of all of them in the order of time.
-#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/logs", tag = "sandboxes", params(("id" = String, Path), LogsQuery), responses(
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/logs", tag = "sandboxes", operation_id = "sandbox_logs", params(("id" = String, Path), LogsQuery), responses(
     (status = 200, description = "The lines", body = Logs),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -255,7 +255,7 @@ async fn logs(
 }
 
 /// What a sandbox uses.
-#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/stats", tag = "sandboxes", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/stats", tag = "sandboxes", operation_id = "sandbox_stats", params(("id" = String, Path)), responses(
     (status = 200, description = "What it uses", body = SandboxStats),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
