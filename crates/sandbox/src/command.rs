@@ -134,7 +134,7 @@ impl Service {
 
     /// The command of that id, whether it runs or has ended.
     pub async fn command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
-        let live = self.live(sandbox).filter(|live| scope.covers(&live.owner));
+        let live = self.live(sandbox).filter(|live| scope.covers(live.owner()));
         if let Some((live, running)) = live.and_then(|live| Some((live.clone(), live.command(id)?))) {
             return Ok(CommandHandle::of(&live, &running));
         }
@@ -189,7 +189,7 @@ impl Service {
 
     /// The sandbox of a command that has not ended.
     async fn takes_orders(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<Live>> {
-        let live = self.live(sandbox).filter(|live| scope.covers(&live.owner));
+        let live = self.live(sandbox).filter(|live| scope.covers(live.owner()));
         if let Some(live) = live.filter(|live| live.command(id).is_some_and(|one| !one.has_ended())) {
             return Ok(live);
         }
@@ -233,7 +233,7 @@ pub(crate) fn environment(
     live: &Live,
     own: BTreeMap<String, String>,
 ) -> std::collections::HashMap<String, String> {
-    live.envs.clone().into_iter().chain(own).collect()
+    live.envs().into_iter().chain(own).collect()
 }
 
 fn check_command(command: &str) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Making a sandbox.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use workspace_catalog::{Change, EventKind, Filter, Inserted, NewClaim, Sandbox, 
 use crate::config::{Config, NewSandbox};
 use crate::door;
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::id::{self, Token};
 use crate::live::Live;
 use crate::place::remove_tree;
-use crate::runtime::{Network, Start};
+use crate::pool::Ready;
+use crate::runtime::{Network, RuntimeError, Start};
 use crate::service::{Service, View, event, milliseconds, not_running, now};
 
 /// Between two looks at a sandbox that another request makes.
@@ -56,16 +57,27 @@ impl Service {
         life: Duration,
     ) -> Result<Sandbox> {
         let _waiting = Waiting::begin(self)?;
-        let token = Token::new().doing(|| "make a token".to_owned())?;
-        let sandbox = match self.write_down(&wanted, &new, &config, life, &token).await? {
-            Inserted::New(sandbox) => *sandbox,
-            Inserted::Repeated { sandbox_id } => return self.made_before(&sandbox_id).await,
+        let ready = match self.take_ready(&new, &config) {
+            Some(ready) => ready,
+            None => self.unmade()?,
         };
-        let live = Arc::new(Live::new(&sandbox, self.place(&sandbox.id), &config));
-        let work = live.clone();
-        let _work = work.work.lock().await;
+        let sandbox = match self.write_down(&wanted, &new, &config, life, &ready).await {
+            Ok(Inserted::New(sandbox)) => *sandbox,
+            Ok(Inserted::Repeated { sandbox_id }) => {
+                self.give_back(ready).await;
+                return self.made_before(&sandbox_id).await;
+            }
+            Err(error) => {
+                self.give_back(ready).await;
+                return Err(error);
+            }
+        };
+        let live = ready.live.clone();
+        let _work = live.work.lock().await;
+        live.give(&sandbox, &config);
         self.add_live(&live);
-        let made = self.build(&sandbox, &live, &config, new.network, &token).await;
+        let made = self.build(&sandbox, &ready, &config, new.network).await;
+        self.fill_pool();
         if made.is_err() {
             self.undo(&sandbox).await;
         }
@@ -79,19 +91,19 @@ impl Service {
         new: &NewSandbox,
         config: &Config,
         life: Duration,
-        token: &Token,
+        ready: &Ready,
     ) -> Result<Inserted> {
-        let id = id::new("sbx");
+        let id = &ready.live.id;
         let created_at = now();
         let row = workspace_catalog::NewSandbox {
-            workspace_path: self.0.settings.workspaces.join(&id).to_string_lossy().into_owned(),
-            id,
+            workspace_path: self.0.settings.workspaces.join(id).to_string_lossy().into_owned(),
+            id: id.clone(),
             name: new.name.clone(),
             owner: wanted.owner.clone(),
             template: new.template.clone(),
             runtime: self.0.runtime.name().to_owned(),
             network: network_word(&new.network).to_owned(),
-            token_hash: token.hash(),
+            token_hash: ready.live.token_hash.clone(),
             labels: new.labels.clone(),
             config: serde_json::to_value(config).unwrap_or_default(),
             created_at,
@@ -159,36 +171,56 @@ impl Service {
     async fn build(
         &self,
         sandbox: &Sandbox,
-        live: &Arc<Live>,
+        ready: &Ready,
         config: &Config,
         network: Network,
-        token: &Token,
     ) -> Result<Sandbox> {
         let _maker = self.0.makers.acquire().await.map_err(|_| SandboxError::QueueFull { waiting: 0 })?;
         self.still_wanted(sandbox).await?;
-        live.place.make()?;
         let workspace = self.0.settings.workspaces.join(&sandbox.id);
         make_workspace(&workspace).doing(|| format!("make {}", workspace.display()))?;
-        let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
-        door::open(socket, live, Arc::new(self.clone()));
+        let missing = match self.attach(ready, &workspace).await {
+            Some(missing) => missing,
+            None => self.start_cold(sandbox, ready, &workspace, config, network).await?,
+        };
+        if self.0.settings.strict && !missing.is_empty() {
+            let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
+            let message = format!("{}; {hint}", missing.join("; "));
+            return Err(RuntimeError::Isolation(message).into());
+        }
+        self.set_running(&sandbox.id, Some(Config { missing, ..config.clone() })).await
+    }
+
+    /// What is missing of one that was not started before.
+    async fn start_cold(
+        &self,
+        sandbox: &Sandbox,
+        ready: &Ready,
+        workspace: &Path,
+        config: &Config,
+        network: Network,
+    ) -> Result<Vec<String>> {
+        self.open_door(&ready.live)?;
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
-            workspace: &workspace,
-            place: &live.place,
-            token: token.as_bytes(),
+            workspace: Some(workspace),
+            place: &ready.live.place,
+            token: ready.token.as_bytes(),
             limits: &config.limits,
             network,
         };
         let started = self.0.runtime.start(&start).await?;
-        if self.0.settings.strict && !started.missing.is_empty() {
-            let missing = started.missing.join("; ");
-            let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
-            return Err(crate::runtime::RuntimeError::Isolation(format!("{missing}; {hint}")).into());
-        }
-        self.wait_for_guest(live).await?;
-        let config = Config { missing: started.missing, ..config.clone() };
-        self.set_running(&sandbox.id, Some(config)).await
+        self.wait_for_guest(&ready.live).await?;
+        Ok(started.missing)
+    }
+
+    /// Makes its place, and lets its guest in.
+    pub(crate) fn open_door(&self, live: &Arc<Live>) -> Result<()> {
+        live.place.make()?;
+        let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
+        door::open(socket, live, Arc::new(self.clone()));
+        Ok(())
     }
 
     /// Somebody may have removed it while it waited.
@@ -231,12 +263,13 @@ impl Service {
                 ..Change::default()
             })
         };
-        let events = [EventKind::SandboxRunning, EventKind::SandboxCreated];
+        let events = [EventKind::AgentConnected, EventKind::SandboxRunning, EventKind::SandboxCreated];
         let sandbox = self.change(id, change, &events).await?;
         if sandbox.state != State::Running {
             return Err(not_running(&sandbox));
         }
         if let Some(live) = self.live(id) {
+            live.is_being_made.store(false, Ordering::SeqCst);
             self.watch_end(&live);
         }
         Ok(sandbox)
@@ -294,7 +327,7 @@ fn network_word(network: &Network) -> &'static str {
 }
 
 /// The workspace is the sandbox's own; as the superuser, the runtime gives it away.
-fn make_workspace(path: &std::path::Path) -> std::io::Result<()> {
+fn make_workspace(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
     std::fs::DirBuilder::new().mode(mode).create(path)

@@ -18,6 +18,7 @@ mod live;
 mod logs;
 mod output;
 mod place;
+mod pool;
 mod recover;
 mod remove;
 pub mod runtime;

@@ -2,14 +2,15 @@
 //! commands have come. All of it can be lost: the guest tells it anew when it connects.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use workspace_agent_protocol::v1::ServerMessage;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
-use workspace_catalog::Sandbox;
+use workspace_catalog::{Sandbox, State};
 
 use crate::config::Config;
 use crate::error::{Result, SandboxError};
@@ -22,15 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) id: String,
-    pub(crate) owner: String,
-    /// What every command in it finds in its environment.
-    pub(crate) envs: BTreeMap<String, String>,
-    /// Bytes that may be in its workspace.
-    pub(crate) disk: Option<u64>,
+    /// None for one that was started for nobody yet.
+    purpose: OnceLock<Purpose>,
     /// When to look at its workspace again.
     pub(crate) disk_due: Mutex<Instant>,
     pub(crate) place: Place,
     pub(crate) token_hash: String,
+    /// Whoever makes it announces that its guest is there for the first time.
+    pub(crate) is_being_made: AtomicBool,
     /// Held by who makes or removes it.
     pub(crate) work: tokio::sync::Mutex<()>,
     /// Held by who counts its terminals and makes one more.
@@ -38,6 +38,14 @@ pub(crate) struct Live {
     line: watch::Sender<Option<Line>>,
     commands: Mutex<HashMap<String, Arc<Running>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Whose a sandbox is, and what for.
+#[derive(Debug)]
+struct Purpose {
+    owner: String,
+    envs: BTreeMap<String, String>,
+    disk: Option<u64>,
 }
 
 /// The way to a guest agent. A guest that connects anew has another.
@@ -106,21 +114,50 @@ impl Running {
 }
 
 impl Live {
-    pub(crate) fn new(sandbox: &Sandbox, place: Place, config: &Config) -> Self {
+    pub(crate) fn new(id: &str, place: Place, token_hash: &str) -> Self {
         Self {
-            id: sandbox.id.clone(),
-            owner: sandbox.owner.clone(),
-            envs: config.envs.clone(),
-            disk: config.disk,
+            id: id.to_owned(),
+            purpose: OnceLock::new(),
             disk_due: Mutex::new(Instant::now()),
             place,
-            token_hash: sandbox.token_hash.clone(),
+            token_hash: token_hash.to_owned(),
+            is_being_made: AtomicBool::new(true),
             work: tokio::sync::Mutex::default(),
             terminals: tokio::sync::Mutex::default(),
             line: watch::Sender::default(),
             commands: Mutex::default(),
             tasks: Mutex::default(),
         }
+    }
+
+    /// The one that the catalog tells of.
+    pub(crate) fn of(sandbox: &Sandbox, place: Place, config: &Config) -> Self {
+        let live = Self::new(&sandbox.id, place, &sandbox.token_hash);
+        live.give(sandbox, config);
+        live.is_being_made.store(sandbox.state == State::Starting, Ordering::SeqCst);
+        live
+    }
+
+    /// Gives one that was started for nobody to somebody. It stays his.
+    pub(crate) fn give(&self, sandbox: &Sandbox, config: &Config) {
+        let (owner, envs) = (sandbox.owner.clone(), config.envs.clone());
+        // Given twice, it stays with the first.
+        drop(self.purpose.set(Purpose { owner, envs, disk: config.disk }));
+    }
+
+    /// Whose it is.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        self.purpose.get().map(|purpose| purpose.owner.as_str())
+    }
+
+    /// What every command in it finds in its environment.
+    pub(crate) fn envs(&self) -> BTreeMap<String, String> {
+        self.purpose.get().map(|purpose| purpose.envs.clone()).unwrap_or_default()
+    }
+
+    /// Bytes that may be in its workspace.
+    pub(crate) fn disk(&self) -> Option<u64> {
+        self.purpose.get().and_then(|purpose| purpose.disk)
     }
 
     /// A task that ends with this.
@@ -238,7 +275,6 @@ impl Drop for Live {
 
 /// Lines are numbered in the order in which they were made, from one.
 fn next_line() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }

@@ -67,7 +67,7 @@ impl Service {
 
     /// Lets the guest of a sandbox come back.
     fn take_up(&self, sandbox: &Sandbox) -> Result<()> {
-        let live = Arc::new(Live::new(sandbox, self.place(&sandbox.id), &config_of(sandbox)?));
+        let live = Arc::new(Live::of(sandbox, self.place(&sandbox.id), &config_of(sandbox)?));
         let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
         self.add_live(&live);
         door::open(socket, &live, Arc::new(self.clone()));
@@ -123,8 +123,11 @@ impl Service {
         let places = names(&self.0.settings.sandboxes).doing(|| "look for sandboxes".to_owned())?;
         let workspaces = names(&self.0.settings.workspaces).doing(|| "look for workspaces".to_owned())?;
         let noted = self.0.runtime.known().await?;
+        // One that is taken from the pool is in the catalog before it leaves the pool's list.
+        let pooled = self.0.pool.ids();
         let known = self.0.catalog.sandboxes().all().await?;
-        let known: HashSet<&str> = known.iter().map(|sandbox| sandbox.id.as_str()).collect();
+        let known = known.iter().map(|sandbox| sandbox.id.as_str());
+        let known: HashSet<&str> = known.chain(pooled.iter().map(String::as_str)).collect();
         let orphans = places.iter().chain(&noted).filter(|id| !known.contains(id.as_str()));
         for id in orphans.collect::<HashSet<_>>() {
             tracing::info!(sandbox = id, "nobody knows of a sandbox; it is removed");

@@ -25,8 +25,8 @@ pub struct Start<'a> {
     pub id: &'a str,
     /// What its root filesystem is made from.
     pub template: &'a str,
-    /// The directory that becomes `/workspace`.
-    pub workspace: &'a Path,
+    /// The directory that becomes `/workspace`; none for one that is started before anybody wants it.
+    pub workspace: Option<&'a Path>,
     /// Where its socket, its output and its notes are.
     pub place: &'a Place,
     /// With which the guest agent proves for whom it speaks.
@@ -121,6 +121,18 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Starts a sandbox. Whoever is killed while it does so leaves one that [`Runtime::known`] tells of, or none.
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError>;
+
+    /// Whether a sandbox can be started without a workspace, which [`Runtime::attach`] brings later.
+    fn starts_ahead(&self) -> bool {
+        false
+    }
+
+    /// Gives a sandbox that was started without a workspace this one.
+    async fn attach(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+        let _ = (id, place, workspace);
+        let reason = "its sandboxes are started with their workspace".to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: "attach a workspace", reason })
+    }
 
     /// Whether its first process runs.
     async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError>;

@@ -13,6 +13,7 @@ use crate::config::{Config, check_labels};
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
 use crate::place::Place;
+use crate::pool::Pool;
 use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
 
@@ -31,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) waiting: AtomicU32,
     /// Held by who counts the sandboxes and writes down one more.
     pub(crate) counting: Mutex<()>,
+    /// Sandboxes that were started for nobody yet.
+    pub(crate) pool: Pool,
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
 }
@@ -45,9 +48,9 @@ pub enum Scope {
 }
 
 impl Scope {
-    pub(crate) fn covers(&self, owner: &str) -> bool {
+    pub(crate) fn covers(&self, owner: Option<&str>) -> bool {
         match self {
-            Self::Owner(name) => name == owner,
+            Self::Owner(name) => owner == Some(name),
             Self::All => true,
         }
     }
@@ -79,16 +82,19 @@ impl Service {
             makers,
             waiting: AtomicU32::default(),
             counting: Mutex::default(),
+            pool: Pool::default(),
             counts: RwLock::default(),
         }));
         service.recover().await?;
         service.watch();
+        service.fill_pool();
         Ok(service)
     }
 
     /// Closes the lines to all guests. The sandboxes go on; another service finds them.
-    pub fn close(&self) {
+    pub async fn close(&self) {
         self.0.makers.close();
+        self.empty_pool().await;
         let lives = std::mem::take(&mut *self.0.lives.write().unwrap_or_else(PoisonError::into_inner));
         for live in lives.values() {
             live.shut();
@@ -238,7 +244,7 @@ impl Service {
     /// The sandbox of that id, if something can be run in it now. Needs no look into the catalog as long as the
     /// guest is there.
     pub(crate) async fn running(&self, scope: &Scope, id: &str) -> Result<Arc<Live>> {
-        let live = self.live(id).filter(|live| scope.covers(&live.owner));
+        let live = self.live(id).filter(|live| scope.covers(live.owner()));
         if let Some(live) = live.as_ref().filter(|live| live.is_connected()) {
             return Ok(live.clone());
         }

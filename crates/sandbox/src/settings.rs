@@ -44,6 +44,8 @@ pub struct Settings {
     pub expiry_interval: Duration,
     /// Between two looks at how much is in the workspaces.
     pub disk_interval: Duration,
+    /// How many sandboxes are started at most before anybody wants them.
+    pub pool: u32,
     /// Whether a sandbox that cannot be limited or isolated as asked is an error.
     pub strict: bool,
 }
@@ -88,6 +90,7 @@ impl Settings {
             start_timeout: Duration::from_secs(30),
             expiry_interval: Duration::from_secs(60),
             disk_interval: Duration::from_secs(2),
+            pool: 8,
             strict: false,
         }
     }

@@ -115,7 +115,7 @@ impl Service {
     }
 
     async fn order_terminal(&self, scope: &Scope, sandbox: &str, id: &str, order: Asked) -> Result<()> {
-        let live = self.live(sandbox).filter(|live| scope.covers(&live.owner));
+        let live = self.live(sandbox).filter(|live| scope.covers(live.owner()));
         let open = live.filter(|live| live.command(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
             Some(live) => live.ask(order).await.map(|_| ()),

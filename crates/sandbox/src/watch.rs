@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,10 @@ const DISK_SHARE: u32 = 20;
 impl Listener for Service {
     async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest) {
         tracing::debug!(sandbox = live.id, version = request.agent_version, "the guest agent connected");
+        // One that is being made has run nothing, and may not be in the catalog.
+        if live.is_being_made.load(Ordering::SeqCst) {
+            return;
+        }
         let told: HashSet<&str> =
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
         let unheard = live.ordered_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
@@ -38,13 +43,7 @@ impl Listener for Service {
         for progress in request.commands {
             self.progressed(live, progress).await;
         }
-        self.tell(live, EventKind::AgentConnected).await;
-        // One that was given up comes back; one that is being made is somebody else's to announce.
-        let back = |sandbox: &Sandbox| {
-            (sandbox.state == State::Error)
-                .then(|| Change { state: Some(State::Running), ..Change::default() })
-        };
-        log(live, self.change(&live.id, back, &[EventKind::SandboxRunning]).await);
+        log(live, self.announce(live).await);
     }
 
     async fn heard(&self, live: &Arc<Live>, said: Said) {
@@ -70,6 +69,24 @@ impl Listener for Service {
 }
 
 impl Service {
+    /// A guest is there again: a sandbox that was given up comes back.
+    async fn announce(&self, live: &Live) -> Result<()> {
+        let found = self.0.catalog.sandboxes().get(&live.id).await?;
+        match found.map(|sandbox| sandbox.state) {
+            None => {}
+            Some(State::Error) => {
+                let back = |sandbox: &Sandbox| {
+                    (sandbox.state == State::Error)
+                        .then(|| Change { state: Some(State::Running), ..Change::default() })
+                };
+                let events = [EventKind::AgentConnected, EventKind::SandboxRunning];
+                self.change(&live.id, back, &events).await?;
+            }
+            Some(_) => self.tell(live, EventKind::AgentConnected).await,
+        }
+        Ok(())
+    }
+
     async fn progressed(&self, live: &Arc<Live>, progress: CommandProgress) {
         let end = progress.end.map(|end| End {
             exit_code: end.exit_code,
@@ -105,7 +122,7 @@ impl Service {
     }
 
     async fn tell(&self, live: &Live, kind: EventKind) {
-        let data = json!({ "sandboxId": live.id, "owner": live.owner });
+        let data = json!({ "sandboxId": live.id, "owner": live.owner() });
         let told = self.0.catalog.events().insert(Some(&live.id), &NewEvent { kind, data }).await;
         log(live, told.map_err(Into::into));
     }
@@ -216,7 +233,7 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let mut ended = 0;
         for live in self.lives() {
-            let Some(limit) = live.disk.filter(|_| live.is_disk_due()) else { continue };
+            let Some(limit) = live.disk().filter(|_| live.is_disk_due()) else { continue };
             let began = Instant::now();
             let used = disk_usage(&self.0.settings.workspaces.join(&live.id)).await;
             live.look_again_after(began.elapsed() * DISK_SHARE);

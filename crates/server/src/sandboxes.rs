@@ -286,6 +286,8 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
         // Writing into a `String` does not fail.
         let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
     }
+    head(text, "sandbox_started_ahead", "gauge", "Sandboxes that wait for somebody to want them.");
+    let _ = writeln!(text, "sandbox_started_ahead {}", service.started_ahead());
     let name = "sandbox_create_duration_seconds";
     head(text, name, "histogram", "How long it took to make sandboxes.");
     creations.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).render(text, name, "");

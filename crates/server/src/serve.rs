@@ -115,7 +115,7 @@ impl Server {
         if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
             tracing::warn!("connections were cut off");
         }
-        app.sandboxes.close();
+        app.sandboxes.close().await;
         app.audit.close();
         app.catalog.close().await;
     }

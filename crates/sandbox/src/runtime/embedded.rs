@@ -65,7 +65,7 @@ impl Embedded {
     async fn launch(&self, order: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (order.id.to_owned(), order.token.to_vec());
-        let (workspace, place) = (order.workspace.to_owned(), order.place.clone());
+        let (workspace, place) = (order.workspace.map(Path::to_owned), order.place.clone());
         let (template, limits) = (self.template(order.template)?, order.limits.clone());
         blocking(move || {
             launch::launch(&Launch {
@@ -73,7 +73,7 @@ impl Embedded {
                 id: &id,
                 agent: &agent,
                 template,
-                workspace: Some(&workspace),
+                workspace: workspace.as_deref(),
                 sockets: &place.sockets(),
                 output: &place.output(),
                 log: &place.log(),
@@ -122,6 +122,17 @@ impl Runtime for Embedded {
         })?;
         let missing = launched.missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason));
         Ok(Started { missing: missing.collect() })
+    }
+
+    fn starts_ahead(&self) -> bool {
+        true
+    }
+
+    async fn attach(&self, _id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+        let process = noted(place)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
+        let (holder, workspace) = (self.holder(), workspace.to_owned());
+        let attached = blocking(move || workspace_host::attach(&holder, &process, &workspace)).await?;
+        attached.map_err(|error| failed("attach a workspace", &error))
     }
 
     async fn is_running(&self, _id: &str, place: &Place) -> Result<bool, RuntimeError> {

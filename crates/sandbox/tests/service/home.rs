@@ -34,6 +34,7 @@ impl Drop for Home {
             if let Ok(Some(process)) = workspace_host::Process::read(&sandbox.path().join("process")) {
                 process.kill();
             }
+            drop(workspace_host::cgroup::remove(&sandbox.file_name().to_string_lossy()));
         }
         if let Ok(holder) = Holder::find_or_start(self.path()) {
             holder.end();
@@ -67,9 +68,17 @@ impl Home {
 
     pub(crate) async fn start_with(&self, change: impl FnOnce(&mut Settings)) -> Service {
         let mut settings = Settings::new(self.path());
+        // What is started ahead has tests of its own.
+        settings.pool = 0;
         change(&mut settings);
         let runtime = Embedded::start(self.path(), &agent_program()).await.unwrap();
         Service::start(settings, self.catalog().await, Arc::new(runtime)).await.unwrap()
+    }
+
+    /// The first process of a sandbox.
+    pub(crate) fn process(&self, id: &str) -> workspace_host::Process {
+        let note = self.path().join("sandboxes").join(id).join("process");
+        workspace_host::Process::read(&note).unwrap().unwrap()
     }
 
     pub(crate) fn workspace(&self, view: &View) -> PathBuf {

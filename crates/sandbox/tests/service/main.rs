@@ -4,6 +4,7 @@ mod commands;
 mod home;
 mod life;
 mod ordinary;
+mod pool;
 mod restart;
 mod terminals;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     trials.extend(commands::trials());
     trials.extend(terminals::trials());
     trials.extend(restart::trials());
+    trials.extend(pool::trials());
     trials.extend(ordinary::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Closes one service and starts the next.
 async fn restart(home: &Home, service: Service) -> Service {
-    service.close();
+    service.close().await;
     drop(service);
     home.start().await
 }
@@ -69,7 +69,7 @@ async fn what_ended_meanwhile_is_told(home: &Home) {
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
     let handle = service.run(&alice(), &id, request("sleep 0.3; echo late; exit 7")).await.unwrap();
-    service.close();
+    service.close().await;
     drop(service);
     tokio::time::sleep(Duration::from_millis(600)).await;
     let service = home.start().await;
@@ -91,7 +91,7 @@ async fn a_guest_that_stays_away_is_an_error_until_it_is_back(home: &Home) {
     let pid = workspace_host::Process::read(&process).unwrap().unwrap().pid();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    service.close();
+    service.close().await;
     drop(service);
     let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
     let view = service.get(&alice(), &id).await.unwrap();
@@ -112,7 +112,7 @@ async fn what_died_meanwhile_is_an_error(home: &Home) {
     let id = view.sandbox.id.clone();
     let handle = service.run(&alice(), &id, request("echo begun; sleep 100")).await.unwrap();
     handle.output(0).await.unwrap().next().await.unwrap();
-    service.close();
+    service.close().await;
     drop(service);
     let process = home.path().join("sandboxes").join(&id).join("process");
     let process = workspace_host::Process::read(&process).unwrap().unwrap();
@@ -132,7 +132,7 @@ async fn what_nobody_knows_of_is_removed(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
-    service.close();
+    service.close().await;
     drop(service);
     home.catalog().await.sandboxes().delete(&id, &[]).await.unwrap();
     let process = home.path().join("sandboxes").join(&id).join("process");
@@ -153,7 +153,7 @@ async fn a_removal_goes_on_where_it_was_stopped(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
-    service.close();
+    service.close().await;
     drop(service);
     let catalog = home.catalog().await;
     let change =

@@ -106,6 +106,8 @@ settings! {
     max_concurrent_creations: u32 = is("10");
     /// Creations that wait for their turn; more are refused.
     max_queued_creations: u32 = is("100");
+    /// Sandboxes that are started at most before anybody wants them; 0 for none.
+    pool_size: u32 = is("8");
     /// Cores of a sandbox when its creator does not say.
     default_cpu: Cpus = is("2");
     /// Cores that may be asked for.

@@ -1,0 +1,292 @@
+//! Sandboxes that were started before anybody wanted them.
+//!
+//! Each is new and has run nothing: it has an id, a token and a guest that is connected, but neither an owner nor a
+//! workspace. Whoever wants a sandbox like it gets it in the time it takes to attach a workspace. It is never
+//! used twice, and never put back once it was somebody's. How many there are follows how many were wanted lately.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::config::{Config, NewSandbox};
+use crate::error::{Doing as _, Result};
+use crate::id::{self, Token};
+use crate::live::Live;
+use crate::runtime::{Limits, Network, Start};
+use crate::service::Service;
+
+/// What is started ahead from the beginning.
+const FIRST: &str = "base";
+/// After so long without anybody wanting one, half as many are kept.
+const MEMORY: Duration = Duration::from_secs(60);
+/// After a failure nothing is started ahead for so long.
+const PAUSE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A sandbox that can be given away: one that was started ahead, or one of which nothing but the name is there.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) live: Arc<Live>,
+    pub(crate) token: Token,
+    /// Its template and what is missing of it, if it was started.
+    started: Option<(String, Vec<String>)>,
+}
+
+/// Those that are nobody's yet.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    ready: HashMap<String, Vec<Ready>>,
+    demand: HashMap<String, Demand>,
+    /// Everything that is here, being started, or on its way to somebody.
+    ids: BTreeSet<String>,
+    /// Somebody is filling it.
+    filling: bool,
+    closed: bool,
+    pause: Option<Instant>,
+}
+
+/// How many were wanted lately.
+#[derive(Debug)]
+struct Demand {
+    recent: f64,
+    at: Instant,
+}
+
+impl Demand {
+    fn now(&self) -> f64 {
+        self.recent * 0.5_f64.powf(self.at.elapsed().as_secs_f64() / MEMORY.as_secs_f64())
+    }
+
+    fn grow(&mut self) {
+        (self.recent, self.at) = (self.now() + 1.0, Instant::now());
+    }
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What belongs to the pool and is in no catalog.
+    pub(crate) fn ids(&self) -> BTreeSet<String> {
+        self.lock().ids.clone()
+    }
+
+    fn forget(&self, id: &str) -> Option<Ready> {
+        let mut inner = self.lock();
+        inner.ids.remove(id);
+        inner.ready.values_mut().find_map(|ready| {
+            let at = ready.iter().position(|one| one.live.id == id)?;
+            Some(ready.swap_remove(at))
+        })
+    }
+
+    /// A template of which there should be one more.
+    fn wants(&self, most: u32) -> Option<String> {
+        let inner = self.lock();
+        let paused = inner.pause.is_some_and(|until| until > Instant::now());
+        let there: usize = inner.ready.values().map(Vec::len).sum();
+        if inner.closed || paused || there >= most as usize {
+            return None;
+        }
+        let short = |(template, demand): (&String, &Demand)| {
+            // One at least of what was ever wanted, and as many as a minute sees.
+            let wanted = demand.now().ceil().max(1.0) as usize;
+            let has = inner.ready.get(template).map_or(0, Vec::len);
+            (has < wanted).then(|| template.clone())
+        };
+        inner.demand.iter().find_map(short)
+    }
+}
+
+impl Service {
+    /// How many are there for whoever wants one.
+    pub fn started_ahead(&self) -> usize {
+        self.0.pool.lock().ready.values().map(Vec::len).sum()
+    }
+
+    /// One that has a name only.
+    pub(crate) fn unmade(&self) -> Result<Ready> {
+        let token = Token::new().doing(|| "make a token".to_owned())?;
+        let id = id::new("sbx");
+        let live = Arc::new(Live::new(&id, self.place(&id), &token.hash()));
+        Ok(Ready { live, token, started: None })
+    }
+
+    /// One that was started ahead and is like the one that is wanted.
+    pub(crate) fn take_ready(&self, new: &NewSandbox, config: &Config) -> Option<Ready> {
+        if new.network != Network::None || config.limits != self.usual_limits() {
+            return None;
+        }
+        let mut inner = self.0.pool.lock();
+        let fresh = || Demand { recent: 0.0, at: Instant::now() };
+        inner.demand.entry(new.template.clone()).or_insert_with(fresh).grow();
+        let ready = inner.ready.get_mut(&new.template)?;
+        let at = ready.iter().position(|one| one.live.is_connected())?;
+        Some(ready.remove(at))
+    }
+
+    /// What those in the pool may use: what everybody gets who does not say.
+    fn usual_limits(&self) -> Limits {
+        let resources = &self.0.settings.default_resources;
+        Limits {
+            cpu_millis: Some(resources.cpu_millis),
+            memory_bytes: Some(resources.memory),
+            processes: Some(resources.processes),
+        }
+    }
+
+    /// Takes back one that was not given away after all.
+    pub(crate) async fn give_back(&self, ready: Ready) {
+        let Some((template, _)) = &ready.started else { return };
+        let template = template.clone();
+        let mut inner = self.0.pool.lock();
+        inner.ready.entry(template).or_default().push(ready);
+    }
+
+    /// Attaches a workspace to one that was started ahead; what is missing of it. None if it was not, or is not
+    /// usable any more: then nothing is left of it but its name.
+    pub(crate) async fn attach(&self, ready: &Ready, workspace: &std::path::Path) -> Option<Vec<String>> {
+        let (_, missing) = ready.started.as_ref()?;
+        let (id, place) = (&ready.live.id, &ready.live.place);
+        // From here on the catalog tells of it.
+        self.0.pool.lock().ids.remove(id);
+        match self.0.runtime.attach(id, place, workspace).await {
+            Ok(()) if ready.live.is_connected() => Some(missing.clone()),
+            attached => {
+                tracing::warn!(sandbox = id, ?attached, "one that was started ahead is of no use");
+                ready.live.shut();
+                let ended = self.0.runtime.end(id, place).await;
+                if let (Err(error), _) | (_, Err(error)) = (
+                    ended.map_err(|error| error.to_string()),
+                    place.remove().map_err(|error| error.to_string()),
+                ) {
+                    tracing::error!(sandbox = id, error, "and could not be cleared away");
+                }
+                None
+            }
+        }
+    }
+
+    /// Starts as many as were wanted lately, one after another.
+    pub(crate) fn fill_pool(&self) {
+        let most = self.0.settings.pool;
+        if most == 0 || !self.0.runtime.starts_ahead() {
+            return;
+        }
+        {
+            let mut inner = self.0.pool.lock();
+            let fresh = || Demand { recent: 0.0, at: Instant::now() };
+            inner.demand.entry(FIRST.to_owned()).or_insert_with(fresh);
+            if std::mem::replace(&mut inner.filling, true) {
+                return;
+            }
+        }
+        let service = self.clone();
+        tokio::spawn(async move {
+            while let Some(template) = service.0.pool.wants(most) {
+                if let Err(error) = service.start_ahead(&template).await {
+                    tracing::warn!(template, %error, "no sandbox could be started ahead");
+                    let mut inner = service.0.pool.lock();
+                    inner.pause = Some(Instant::now() + PAUSE);
+                    // What cannot be started is not tried again until somebody wants it.
+                    inner.demand.remove(&template);
+                }
+            }
+            service.0.pool.lock().filling = false;
+        });
+    }
+
+    async fn start_ahead(&self, template: &str) -> Result<()> {
+        let ready = self.unmade()?;
+        let live = ready.live.clone();
+        self.0.pool.lock().ids.insert(live.id.clone());
+        let started = self.start_for_nobody(template, &ready).await;
+        let missing = match started {
+            Ok(missing) => missing,
+            Err(error) => {
+                self.end_ready(&live).await;
+                return Err(error);
+            }
+        };
+        let closed = {
+            let mut inner = self.0.pool.lock();
+            if !inner.closed {
+                let started = Some((template.to_owned(), missing));
+                inner.ready.entry(template.to_owned()).or_default().push(Ready { started, ..ready });
+            }
+            inner.closed
+        };
+        if closed {
+            self.end_ready(&live).await;
+            return Ok(());
+        }
+        self.watch_ready(&live);
+        Ok(())
+    }
+
+    async fn start_for_nobody(&self, template: &str, ready: &Ready) -> Result<Vec<String>> {
+        self.open_door(&ready.live)?;
+        let start = Start {
+            id: &ready.live.id,
+            template,
+            workspace: None,
+            place: &ready.live.place,
+            token: ready.token.as_bytes(),
+            limits: &self.usual_limits(),
+            network: Network::None,
+        };
+        let started = self.0.runtime.start(&start).await?;
+        self.wait_for_guest(&ready.live).await?;
+        Ok(started.missing)
+    }
+
+    /// Takes notice when one ends that nobody has taken.
+    fn watch_ready(&self, live: &Arc<Live>) {
+        let (service, live) = (Arc::downgrade(&self.0), Arc::downgrade(live));
+        tokio::spawn(async move {
+            loop {
+                sleep(PAUSE).await;
+                let (Some(inner), Some(live)) = (service.upgrade(), live.upgrade()) else { return };
+                let service = Service(inner);
+                if live.owner().is_some() {
+                    return;
+                }
+                if !live.is_connected() && service.0.pool.forget(&live.id).is_some() {
+                    service.end_ready(&live).await;
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn end_ready(&self, live: &Live) {
+        live.shut();
+        let ended = self.0.runtime.end(&live.id, &live.place).await;
+        if let Err(error) = ended.map_err(Into::into).and_then(|()| live.place.remove()) {
+            tracing::error!(sandbox = live.id, %error, "one that was started ahead could not be ended");
+        }
+        self.0.pool.lock().ids.remove(&live.id);
+    }
+
+    /// Ends all that nobody has taken.
+    pub(crate) async fn empty_pool(&self) {
+        let ready: Vec<Ready> = {
+            let mut inner = self.0.pool.lock();
+            inner.closed = true;
+            inner.ready.drain().flat_map(|(_, ready)| ready).collect()
+        };
+        for one in ready {
+            self.end_ready(&one.live).await;
+        }
+        // One that is just being started ends as soon as it is.
+        while self.0.pool.lock().filling {
+            sleep(LOOK).await;
+        }
+    }
+}
