@@ -39,7 +39,9 @@ pub struct Wanted {
 impl Service {
     /// Makes a sandbox; it runs when this is answered. Goes on when nobody waits for it any more.
     pub async fn create(&self, wanted: Wanted, new: NewSandbox) -> Result<View> {
-        let (config, life) = new.check(&self.0.settings)?;
+        let (mut config, life) = new.check(&self.0.settings)?;
+        let expected = self.0.runtime.variables(&new.template).await?;
+        config.envs = expected.into_iter().chain(config.envs).collect();
         let service = self.clone();
         let made = tokio::spawn(async move { service.create_now(wanted, new, config, life).await });
         let made = made.await.map_err(|error| SandboxError::Io {

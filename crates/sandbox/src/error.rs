@@ -5,6 +5,7 @@ use std::io;
 use workspace_catalog::{CatalogError, State};
 
 use crate::runtime::RuntimeError;
+use crate::template::TemplateError;
 
 /// What the operations of this crate answer.
 pub type Result<T> = std::result::Result<T, SandboxError>;
@@ -73,6 +74,23 @@ pub enum SandboxError {
         /// How to get it.
         hint: String,
     },
+    /// A sandbox was made of it.
+    #[error("sandbox `{sandbox}` was made of template `{name}`; delete it first")]
+    TemplateUsed {
+        /// The template.
+        name: String,
+        /// One of the sandboxes.
+        sandbox: String,
+    },
+    /// Somebody else brings the templates of this runtime.
+    #[error("the {runtime} runtime takes no imports: pull or load the image there")]
+    NoImports {
+        /// Which.
+        runtime: &'static str,
+    },
+    /// A template could not be imported or removed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// The sandbox would live longer than any may.
     #[error("a sandbox may live {limit} s in all; this one could be extended by {left} s")]
     Lifetime {

@@ -25,6 +25,7 @@ pub mod runtime;
 mod service;
 mod settings;
 mod stats;
+pub mod template;
 mod terminal;
 mod watch;
 

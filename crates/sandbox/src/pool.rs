@@ -274,6 +274,18 @@ impl Service {
         self.0.pool.lock().ids.remove(&live.id);
     }
 
+    /// Ends those of a template that nobody has taken, and starts no more.
+    pub(crate) async fn end_ready_of(&self, template: &str) {
+        let ready = {
+            let mut inner = self.0.pool.lock();
+            inner.demand.remove(template);
+            inner.ready.remove(template).unwrap_or_default()
+        };
+        for one in ready {
+            self.end_ready(&one.live).await;
+        }
+    }
+
     /// Ends all that nobody has taken.
     pub(crate) async fn empty_pool(&self) {
         let ready: Vec<Ready> = {

@@ -7,6 +7,7 @@
 mod embedded;
 mod unavailable;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ pub use unavailable::Unavailable;
 pub use workspace_host::limits::{Limits, Usage};
 
 use crate::place::Place;
+use crate::template::Templates;
 
 /// What to start.
 #[derive(Debug)]
@@ -151,4 +153,15 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// What sandboxes can be made from.
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError>;
+
+    /// Variables that the programs of a template expect, if the runtime does not see to it itself.
+    async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
+        let _ = template;
+        Ok(BTreeMap::new())
+    }
+
+    /// Where this runtime keeps templates that can be imported and removed; none if others bring them.
+    fn imported(&self) -> Option<&Templates> {
+        None
+    }
 }

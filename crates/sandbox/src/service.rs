@@ -16,6 +16,7 @@ use crate::place::Place;
 use crate::pool::Pool;
 use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
+use crate::template::{Known, TemplateError, Templates};
 
 /// Makes sandboxes, runs what is wanted in them, and ends them. Clones are the same service.
 #[derive(Debug, Clone)]
@@ -125,6 +126,41 @@ impl Service {
     /// What sandboxes can be made from.
     pub async fn templates(&self) -> Result<Vec<Template>> {
         Ok(self.0.runtime.templates().await?)
+    }
+
+    /// Where an archive is put that is to be imported.
+    pub fn receive_template(&self) -> Result<std::fs::File> {
+        self.imported()?.receive().doing(|| "make room for a template".to_owned())
+    }
+
+    /// Makes a template of an archive that was received.
+    pub async fn import_template(&self, name: &str, archive: std::fs::File) -> Result<Known> {
+        let (templates, name) = (self.imported()?.clone(), name.to_owned());
+        let import = move || templates.import(&name, archive);
+        Ok(tokio::task::spawn_blocking(import).await.map_err(TemplateError::lost)??)
+    }
+
+    /// Removes a template over which no sandbox runs.
+    pub async fn remove_template(&self, name: &str) -> Result<()> {
+        let templates = self.imported()?.clone();
+        // Nobody may make one meanwhile.
+        let _counting = self.0.counting.lock().await;
+        let used = self.0.catalog.sandboxes().all().await?;
+        if let Some(user) = used.iter().find(|sandbox| sandbox.template == name) {
+            let (name, sandbox) = (name.to_owned(), user.id.clone());
+            return Err(SandboxError::TemplateUsed { name, sandbox });
+        }
+        self.end_ready_of(name).await;
+        let (wanted, remove) = (name.to_owned(), name.to_owned());
+        let removed = tokio::task::spawn_blocking(move || templates.remove(&remove)).await;
+        match removed.map_err(TemplateError::lost)?? {
+            true => Ok(()),
+            false => Err(SandboxError::NoTemplate { name: wanted, hint: String::new() }),
+        }
+    }
+
+    fn imported(&self) -> Result<&Templates> {
+        self.0.runtime.imported().ok_or_else(|| SandboxError::NoImports { runtime: self.0.runtime.name() })
     }
 
     /// The sandbox of that id.

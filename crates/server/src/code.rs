@@ -55,6 +55,8 @@ codes! {
     TEMPLATE_UNAVAILABLE = 2014, UNPROCESSABLE_ENTITY, "The template is known but not on this machine.";
     SANDBOX_CREATION_FAILED = 2015, INTERNAL_SERVER_ERROR, "The sandbox could not be started.";
     SANDBOX_CONFLICT = 2016, CONFLICT, "Somebody else changed the sandbox at the same time.";
+    TEMPLATE_EXISTS = 2017, CONFLICT, "There is a template of that name already.";
+    TEMPLATE_IN_USE = 2018, CONFLICT, "A sandbox was made of the template.";
 
     PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";

@@ -2,6 +2,7 @@
 
 use workspace_sandbox::SandboxError;
 use workspace_sandbox::runtime::RuntimeError;
+use workspace_sandbox::template::TemplateError;
 
 use crate::code;
 use crate::error::ApiError;
@@ -36,6 +37,19 @@ impl From<SandboxError> for ApiError {
                 Self::new(code, message).detail("field", field)
             }
             SandboxError::NoTemplate { name, .. } => no_template(message, name),
+            SandboxError::TemplateUsed { name, sandbox } => Self::new(code::TEMPLATE_IN_USE, message)
+                .detail("template", name)
+                .detail("sandboxId", sandbox),
+            SandboxError::NoImports { .. } => Self::new(code::NOT_IMPLEMENTED, message),
+            SandboxError::Template(error) => match error {
+                TemplateError::Name { .. } | TemplateError::Archive(_) => {
+                    Self::new(code::INVALID_REQUEST, message)
+                }
+                TemplateError::Exists { name } => {
+                    Self::new(code::TEMPLATE_EXISTS, message).detail("template", name)
+                }
+                TemplateError::Io(_) => Self::internal(message),
+            },
             SandboxError::Lifetime { limit, left } => Self::new(code::LIFETIME_EXCEEDED, message)
                 .detail("limitSeconds", limit)
                 .detail("leftSeconds", left),

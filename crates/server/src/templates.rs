@@ -1,17 +1,30 @@
 //! `/api/v1/templates`: what sandboxes can be made from.
 
+use std::time::Duration;
+
 use axum::Router;
-use axum::extract::State;
-use axum::routing::get;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::routing::{get, put};
 use serde::Serialize;
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio_stream::StreamExt as _;
 use utoipa::{OpenApi, ToSchema};
 use workspace_sandbox::runtime;
 
 use crate::app::{App, Part};
+use crate::audit::Entry;
 use crate::auth::Caller;
+use crate::code;
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::Json;
+use crate::extract::{Json, Path};
+use crate::request::RequestId;
 use crate::time::time;
+
+/// Who sends nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// What sandboxes can be made from.
 #[derive(Debug, Serialize, ToSchema)]
@@ -37,12 +50,15 @@ struct Template {
 }
 
 #[derive(OpenApi)]
-#[openapi(paths(list))]
+#[openapi(paths(list, import, remove))]
 struct Document;
 
 /// The routes of this file.
 pub(crate) fn part() -> Part {
-    let routes = Router::new().route("/api/v1/templates", get(list));
+    let routes = Router::new()
+        .route("/api/v1/templates", get(list))
+        // An archive is as large as it is; it goes to disk as it comes.
+        .route("/api/v1/templates/{name}", put(import).delete(remove).layer(DefaultBodyLimit::disable()));
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
@@ -66,4 +82,68 @@ fn shown(template: runtime::Template) -> Result<Template, ApiError> {
         present: template.present,
         fetch: template.fetch,
     })
+}
+
+/// Import a template: the body is a tar, compressed or not, of a root filesystem, of what `docker save` writes, or of
+/// an OCI layout. Admins only.
+#[utoipa::path(put, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "import_template",
+    params(("name" = String, Path)),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
+    (status = 201, description = "The template", body = Template),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn import(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<(StatusCode, Json<Template>), ApiError> {
+    caller.require_admin()?;
+    let archive = receive(&app, body).await?;
+    let known = app.sandboxes.import_template(&name, archive).await?;
+    app.audit.record(Entry::by("template.imported", &caller, &request, json!({ "template": name })));
+    let template = runtime::Template {
+        name: known.name,
+        description: "imported".to_owned(),
+        size: Some(known.size),
+        created_at: Some(known.created_at),
+        present: true,
+        fetch: None,
+    };
+    Ok((StatusCode::CREATED, Json(shown(template)?)))
+}
+
+/// Puts a body into a file as it comes.
+async fn receive(app: &App, body: Body) -> Result<std::fs::File, ApiError> {
+    let mut file = tokio::fs::File::from_std(app.sandboxes.receive_template()?);
+    let mut pieces = body.into_data_stream();
+    loop {
+        let next = tokio::time::timeout(SILENCE, pieces.next()).await;
+        let next =
+            next.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time"))?;
+        let Some(piece) = next else { break };
+        let broken = |_| ApiError::new(code::INVALID_REQUEST, "the archive did not come whole");
+        file.write_all(&piece.map_err(broken)?).await.map_err(ApiError::internal)?;
+    }
+    file.flush().await.map_err(ApiError::internal)?;
+    Ok(file.into_std().await)
+}
+
+/// Remove a template of which there is no sandbox. Admins only.
+#[utoipa::path(delete, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "remove_template",
+    params(("name" = String, Path)), responses(
+    (status = 204, description = "It is gone"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(name): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    caller.require_admin()?;
+    app.sandboxes.remove_template(&name).await?;
+    app.audit.record(Entry::by("template.removed", &caller, &request, json!({ "template": name })));
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -1,5 +1,6 @@
 //! The embedded runtime: namespaces of this machine's kernel, without a daemon and without privilege.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -14,9 +15,18 @@ use workspace_host::{Process, cgroup};
 
 use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::place::Place;
+use crate::template::{Known, Templates};
 
 const NAME: &str = "embedded";
 const BASE: &str = "base";
+/// Templates that everybody knows, and the images that they come from.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("python:3.11", "python:3.11-slim"),
+    ("python:3.12", "python:3.12-slim"),
+    ("node:18", "node:18-slim"),
+    ("node:20", "node:20-slim"),
+    ("go:1.21", "golang:1.21-alpine"),
+];
 
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
@@ -25,6 +35,7 @@ pub struct Embedded {
     directory: PathBuf,
     /// The guest agent's program.
     agent: PathBuf,
+    templates: Templates,
     holder: Mutex<Holder>,
 }
 
@@ -39,7 +50,9 @@ impl Embedded {
         let find = directory.clone();
         let holder = blocking(move || Holder::find_or_start(&find)).await?;
         let holder = holder.map_err(|error| unavailable(&error))?;
-        Ok(Self { directory, agent: agent.to_owned(), holder: Mutex::new(holder) })
+        let templates = Templates::new(directory.join("templates"));
+        templates.clear().map_err(|error| failed("clear away unfinished templates", &error))?;
+        Ok(Self { directory, agent: agent.to_owned(), templates, holder: Mutex::new(holder) })
     }
 
     fn holder(&self) -> Holder {
@@ -59,7 +72,14 @@ impl Embedded {
         if name == BASE {
             return Ok(launch::Template::Base);
         }
-        Err(RuntimeError::NoTemplate { name: name.to_owned(), hint: String::new() })
+        match self.found(name)? {
+            Some((_, root)) => Ok(launch::Template::Directory(root)),
+            None => Err(RuntimeError::NoTemplate { name: name.to_owned(), hint: how_to_get(name) }),
+        }
+    }
+
+    fn found(&self, name: &str) -> Result<Option<(Known, PathBuf)>, RuntimeError> {
+        self.templates.find(name).map_err(|error| failed("look for a template", &error))
     }
 
     async fn launch(&self, order: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
@@ -172,16 +192,68 @@ impl Runtime for Embedded {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        let description = "the programs and libraries of this machine, read-only".to_owned();
-        let base = Template {
-            name: BASE.to_owned(),
-            description,
-            size: None,
-            created_at: None,
-            present: true,
-            fetch: None,
-        };
-        Ok(vec![base])
+        let here = self.templates.list().map_err(|error| failed("look for templates", &error))?;
+        let mut all = vec![base()];
+        for (name, image) in BUILT_IN {
+            if !here.iter().any(|known| known.name == name) {
+                all.push(absent(name, image));
+            }
+        }
+        all.extend(here.into_iter().map(present));
+        Ok(all)
+    }
+
+    async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
+        Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
+    }
+
+    fn imported(&self) -> Option<&Templates> {
+        Some(&self.templates)
+    }
+}
+
+fn base() -> Template {
+    Template {
+        name: BASE.to_owned(),
+        description: "the programs and libraries of this machine, read-only".to_owned(),
+        size: None,
+        created_at: None,
+        present: true,
+        fetch: None,
+    }
+}
+
+fn present(known: Known) -> Template {
+    Template {
+        description: "imported".to_owned(),
+        size: Some(known.size),
+        created_at: Some(known.created_at),
+        present: true,
+        fetch: None,
+        name: known.name,
+    }
+}
+
+/// One that is known and not here.
+fn absent(name: &str, image: &str) -> Template {
+    Template {
+        name: name.to_owned(),
+        description: format!("the image {image}"),
+        size: None,
+        created_at: None,
+        present: false,
+        fetch: Some(fetch(name, image)),
+    }
+}
+
+fn fetch(name: &str, image: &str) -> String {
+    format!("docker pull {image} && docker save {image} | workspace template import {name} -")
+}
+
+fn how_to_get(name: &str) -> String {
+    match BUILT_IN.iter().find(|(known, _)| *known == name) {
+        Some((name, image)) => format!(" here; to get it: {}", fetch(name, image)),
+        None => format!("; import one: workspace template import {name} ARCHIVE"),
     }
 }
 

@@ -1,0 +1,243 @@
+//! Templates that are root filesystems in directories.
+//!
+//! A template is imported from an archive: a root filesystem, what `docker save` writes, or an OCI layout. It is
+//! unpacked beside its place and moved there in one step, so it is there in full or not at all.
+
+mod image;
+mod unpack;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::place::remove_tree;
+use unpack::Unpacker;
+
+const NOTE: &str = "template.json";
+const ROOT: &str = "root";
+/// What is being made; no template is called like this.
+const UNFINISHED: &str = ".unfinished-";
+const NAME_MAX: usize = 128;
+
+/// Why a template cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum TemplateError {
+    #[error(
+        "`{name}` cannot be a template's name: letters, digits and `.`, `_`, `-`, `:`, `/`, at most {NAME_MAX}, are \
+         allowed, and it begins with a letter or digit"
+    )]
+    Name { name: String },
+    #[error("there is a template `{name}` already; remove it first")]
+    Exists { name: String },
+    #[error("the archive is not usable: {0}")]
+    Archive(String),
+    #[error("cannot keep the template: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl TemplateError {
+    /// Whoever worked on it is gone.
+    pub(crate) fn lost(error: tokio::task::JoinError) -> Self {
+        Self::Io(io::Error::other(error))
+    }
+}
+
+impl From<rustix::io::Errno> for TemplateError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// What is known of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Names it.
+    pub name: String,
+    /// Bytes of its files.
+    pub size: u64,
+    /// When it was imported, in milliseconds since 1970.
+    pub created_at: i64,
+    /// Variables that its programs expect.
+    #[serde(default)]
+    pub envs: BTreeMap<String, String>,
+    /// Devices and pipes that were left out.
+    #[serde(default)]
+    pub left_out: u64,
+}
+
+/// The templates in a directory.
+#[derive(Debug, Clone)]
+pub struct Templates {
+    directory: PathBuf,
+}
+
+impl Templates {
+    /// Those in `directory`, which is made when there is one.
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    /// All of them, by name.
+    pub fn list(&self) -> io::Result<Vec<Known>> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if !is_unfinished(&path) {
+                found.extend(read(&path)?);
+            }
+        }
+        found.sort_by(|a: &Known, b: &Known| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// The one of that name, and its root.
+    pub fn find(&self, name: &str) -> io::Result<Option<(Known, PathBuf)>> {
+        let Ok(path) = self.path(name) else { return Ok(None) };
+        Ok(read(&path)?.map(|known| (known, path.join(ROOT))))
+    }
+
+    /// Where an archive can be put that will be imported.
+    pub fn receive(&self) -> io::Result<File> {
+        fs::create_dir_all(&self.directory)?;
+        tempfile_in(&self.directory)
+    }
+
+    /// Makes a template of an archive, compressed with gzip or zstd or not at all.
+    pub fn import(&self, name: &str, archive: File) -> Result<Known, TemplateError> {
+        let path = self.path(name)?;
+        if path.exists() {
+            return Err(TemplateError::Exists { name: name.to_owned() });
+        }
+        let new = self.directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
+        let made = self.make(name, archive, &new).and_then(|known| {
+            fs::rename(&new, &path).map_err(|error| match error.raw_os_error() {
+                Some(code) if code == rustix::io::Errno::NOTEMPTY.raw_os_error() => {
+                    TemplateError::Exists { name: name.to_owned() }
+                }
+                _ => error.into(),
+            })?;
+            Ok(known)
+        });
+        if made.is_err() {
+            remove_tree(&new)?;
+        }
+        made
+    }
+
+    fn make(&self, name: &str, archive: File, new: &Path) -> Result<Known, TemplateError> {
+        let root = new.join(ROOT);
+        fs::create_dir_all(&root)?;
+        let archive = plain(archive, || self.receive())?;
+        let mut unpacker = Unpacker::new(&root)?;
+        let envs = image::unpack(archive, &mut unpacker)?;
+        // Everybody inside enters through it.
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
+        if !root.join("bin/sh").exists() && fs::symlink_metadata(root.join("bin/sh")).is_err() {
+            return Err(TemplateError::Archive("it has no /bin/sh".to_owned()));
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let known = Known {
+            name: name.to_owned(),
+            size: unpacker.size,
+            created_at: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            envs,
+            left_out: unpacker.left_out,
+        };
+        fs::write(new.join(NOTE), serde_json::to_vec(&known).map_err(io::Error::from)?)?;
+        Ok(known)
+    }
+
+    /// Removes a template. Nothing may run over it. False when there is none.
+    pub fn remove(&self, name: &str) -> Result<bool, TemplateError> {
+        let path = self.path(name)?;
+        let gone = self.directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
+        match fs::rename(&path, &gone) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            moved => moved?,
+        }
+        remove_tree(&gone)?;
+        Ok(true)
+    }
+
+    /// Removes what imports left that were killed.
+    pub fn clear(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if is_unfinished(&path) {
+                remove_tree(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> Result<PathBuf, TemplateError> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte);
+        let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if !begins || name.len() > NAME_MAX || !name.bytes().all(plain) {
+            return Err(TemplateError::Name { name: name.to_owned() });
+        }
+        // Neither is allowed in a name as it is.
+        Ok(self.directory.join(name.replace('/', "%2F").replace(':', "%3A")))
+    }
+}
+
+fn is_unfinished(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
+}
+
+fn read(path: &Path) -> io::Result<Option<Known>> {
+    match fs::read(path.join(NOTE)) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A file without a name, gone when it is closed.
+fn tempfile_in(directory: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?))
+}
+
+/// The archive without its compression.
+fn plain(mut archive: File, receive: impl Fn() -> io::Result<File>) -> io::Result<File> {
+    archive.rewind()?;
+    let mut begins = Vec::new();
+    (&archive).take(4).read_to_end(&mut begins)?;
+    archive.rewind()?;
+    let Some(mut reader) = decompress(&begins, &archive)? else { return Ok(archive) };
+    let mut whole = receive()?;
+    io::copy(&mut reader, &mut whole)?;
+    whole.rewind()?;
+    Ok(whole)
+}
+
+/// A reader of what is compressed, by how it begins; none if it is not.
+fn decompress<'a>(begins: &[u8], from: impl io::Read + 'a) -> io::Result<Option<Box<dyn io::Read + 'a>>> {
+    Ok(match begins {
+        [0x1f, 0x8b, ..] => Some(Box::new(flate2::read::MultiGzDecoder::new(from))),
+        [0x28, 0xb5, 0x2f, 0xfd] => Some(Box::new(zstd::Decoder::new(from)?)),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

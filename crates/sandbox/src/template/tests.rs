@@ -1,0 +1,228 @@
+use std::io::Write as _;
+
+use tar::{Builder, EntryType, Header};
+
+use super::*;
+
+enum Member<'a> {
+    File(&'a str, &'a [u8], u32),
+    Directory(&'a str),
+    Link(&'a str, &'a str, EntryType),
+    Device(&'a str),
+}
+use Member::{Device, Directory, File as Plain, Link};
+
+/// A tar of these. Names are written as they are, whatever is in them.
+fn tar(members: &[Member<'_>]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for member in members {
+        let mut header = Header::new_gnu();
+        let (name, data, mode): (&str, &[u8], u32) = match member {
+            Plain(name, data, mode) => (name, data, *mode),
+            Directory(name) => (name, &[], 0o755),
+            Link(name, _, _) | Device(name) => (name, &[], 0o644),
+        };
+        header.set_entry_type(match member {
+            Plain(..) => EntryType::Regular,
+            Directory(_) => EntryType::Directory,
+            Link(_, _, kind) => *kind,
+            Device(_) => EntryType::Char,
+        });
+        if let Link(_, target, _) = member {
+            header.as_mut_bytes()[157..157 + target.len()].copy_from_slice(target.as_bytes());
+        }
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(data.len() as u64);
+        header.set_mode(mode);
+        header.set_cksum();
+        builder.append(&header, data).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+    templates: Templates,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let templates = Templates::new(directory.path().join("templates"));
+        Self { directory, templates }
+    }
+
+    fn import(&self, name: &str, bytes: &[u8]) -> Result<Known, TemplateError> {
+        let mut file = self.templates.receive().unwrap();
+        file.write_all(bytes).unwrap();
+        self.templates.import(name, file)
+    }
+
+    fn root(&self, name: &str) -> PathBuf {
+        self.templates.find(name).unwrap().unwrap().1
+    }
+
+    /// Nothing but whole templates is there.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path().join("templates")).unwrap();
+        let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+const SHELL: Member<'_> = Plain("bin/sh", b"#!", 0o755);
+
+#[test]
+fn a_root_filesystem_is_imported_listed_and_removed() {
+    let place = Place::new();
+    let archive = tar(&[
+        Directory("bin"),
+        SHELL,
+        Plain("usr/bin/tool", b"12345", 0o4755),
+        Link("usr/bin/again", "usr/bin/tool", EntryType::Link),
+        Link("etc/mtab", "/proc/mounts", EntryType::Symlink),
+        Device("dev/null"),
+    ]);
+    let known = place.import("python:3.11", &archive).unwrap();
+    assert_eq!((known.size, known.left_out), (7, 1));
+    assert_eq!(place.templates.list().unwrap(), [known]);
+    let root = place.root("python:3.11");
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let tool = fs::metadata(root.join("usr/bin/tool")).unwrap();
+    assert_eq!((tool.permissions().mode() & 0o7777, tool.nlink()), (0o755, 2));
+    assert_eq!(fs::read_link(root.join("etc/mtab")).unwrap(), Path::new("/proc/mounts"));
+    let twice = place.import("python:3.11", &archive).unwrap_err();
+    assert!(matches!(twice, TemplateError::Exists { .. }), "{twice}");
+    assert_eq!(place.names(), ["python%3A3.11"]);
+    assert!(place.templates.remove("python:3.11").unwrap());
+    assert!(!place.templates.remove("python:3.11").unwrap());
+    assert_eq!(place.names(), [] as [&str; 0]);
+}
+
+#[test]
+fn compressed_archives_are_read_too() {
+    let place = Place::new();
+    let archive = tar(&[SHELL]);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&archive).unwrap();
+    place.import("gzip", &gzip.finish().unwrap()).unwrap();
+    place.import("zstd", &zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
+    assert_eq!(place.templates.list().unwrap().len(), 2);
+}
+
+#[test]
+fn nothing_leaves_the_root() {
+    let place = Place::new();
+    let outside = place.directory.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let up = "../../../outside/x";
+    assert!(place.import("up", &tar(&[SHELL, Plain(up, b"x", 0o644)])).is_err());
+    // A link out of it leads to where it would lead inside; one that leads nowhere there gives way.
+    let target = outside.to_str().unwrap();
+    let archive = tar(&[
+        SHELL,
+        Link("door", target, EntryType::Symlink),
+        Plain("door/x", b"x", 0o644),
+        Link("up", "../../../../../../..", EntryType::Symlink),
+        Plain("up/y", b"y", 0o644),
+    ]);
+    place.import("links", &archive).unwrap();
+    let root = place.root("links");
+    assert!(root.join("y").exists());
+    assert!(root.join("door").is_dir() && root.join("door/x").exists());
+    let hard = Link("shadow", "../../../../../../etc/shadow", EntryType::Link);
+    assert!(place.import("hard", &tar(&[SHELL, hard])).is_err());
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    assert_eq!(place.names(), ["links"]);
+}
+
+#[test]
+fn what_is_no_template_leaves_nothing() {
+    let place = Place::new();
+    let truncated = tar(&[SHELL, Plain("big", &[7; 5_000], 0o644)]);
+    for bytes in [&b""[..], b"no tar at all", &truncated[..2_000], &tar(&[Plain("a", b"", 0o644)])] {
+        let refused = place.import("x", bytes).unwrap_err();
+        assert!(matches!(refused, TemplateError::Archive(_)), "{refused}");
+    }
+    for name in ["", "..", "a b", "/etc", ".hidden", "a\0b", &"x".repeat(129)] {
+        let refused = place.import(name, &tar(&[SHELL])).unwrap_err();
+        assert!(matches!(refused, TemplateError::Name { .. }), "{refused}");
+        assert!(place.templates.find(name).unwrap().is_none());
+    }
+    assert_eq!(place.names(), [] as [&str; 0]);
+    fs::create_dir(place.directory.path().join("templates").join(format!("{UNFINISHED}1"))).unwrap();
+    assert_eq!(place.templates.list().unwrap(), []);
+    place.templates.clear().unwrap();
+    assert_eq!(place.names(), [] as [&str; 0]);
+}
+
+fn digest(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const CONFIG: &[u8] = br#"{"config":{"Env":["PATH=/opt/bin:/bin","LANG=C"]}}"#;
+
+#[test]
+fn layers_of_a_saved_image_cover_each_other() {
+    let place = Place::new();
+    let first = tar(&[
+        SHELL,
+        Plain("etc/old", b"1", 0o644),
+        Plain("etc/changed", b"1", 0o644),
+        Plain("var/cache/a", b"1", 0o644),
+        Plain("swap/file", b"1", 0o644),
+    ]);
+    let second = tar(&[
+        Plain("etc/.wh.old", b"", 0o644),
+        Plain("etc/changed", b"22", 0o644),
+        Plain("var/cache/b", b"2", 0o644),
+        Plain("var/cache/.wh..wh..opq", b"", 0o644),
+        Plain("swap", b"a file now", 0o644),
+    ]);
+    let manifest = br#"[{"Config":"c.json","RepoTags":["x:1"],"Layers":["1/layer.tar","2/layer.tar"]}]"#;
+    let saved = tar(&[
+        Plain("1/layer.tar", &first, 0o644),
+        Plain("2/layer.tar", &second, 0o644),
+        Plain("c.json", CONFIG, 0o644),
+        Plain("manifest.json", manifest, 0o644),
+    ]);
+    let known = place.import("saved", &saved).unwrap();
+    assert_eq!(known.envs["PATH"], "/opt/bin:/bin");
+    let root = place.root("saved");
+    assert!(!root.join("etc/old").exists() && !root.join("var/cache/a").exists());
+    assert_eq!(fs::read(root.join("etc/changed")).unwrap(), b"22");
+    assert!(root.join("var/cache/b").exists() && root.join("swap").is_file());
+}
+
+#[test]
+fn an_oci_layout_is_checked_and_unpacked() {
+    let place = Place::new();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&tar(&[SHELL])).unwrap();
+    let layer = gzip.finish().unwrap();
+    let manifest = format!(
+        r#"{{"config":{{"digest":"sha256:{}"}},"layers":[{{"digest":"sha256:{}"}}]}}"#,
+        digest(CONFIG),
+        digest(&layer)
+    );
+    let index = format!(r#"{{"manifests":[{{"digest":"sha256:{}"}}]}}"#, digest(manifest.as_bytes()));
+    let blob = |bytes: &[u8]| format!("blobs/sha256/{}", digest(bytes));
+    let (config_name, layer_name, manifest_name) = (blob(CONFIG), blob(&layer), blob(manifest.as_bytes()));
+    let layout = |layer: &[u8]| {
+        tar(&[
+            Plain("oci-layout", b"{}", 0o644),
+            Plain("index.json", index.as_bytes(), 0o644),
+            Plain(&manifest_name, manifest.as_bytes(), 0o644),
+            Plain(&config_name, CONFIG, 0o644),
+            Plain(&layer_name, layer, 0o644),
+        ])
+    };
+    let known = place.import("oci", &layout(&layer)).unwrap();
+    assert_eq!(known.envs["LANG"], "C");
+    let mut damaged = layer.clone();
+    damaged[20] ^= 1;
+    let refused = place.import("damaged", &layout(&damaged)).unwrap_err();
+    assert!(refused.to_string().contains("is damaged"), "{refused}");
+}
