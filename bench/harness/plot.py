@@ -34,18 +34,18 @@ PANELS = {
 }
 
 
-def plot(rows):
+def plot(rows, panels=PANELS, title="The state engine and its peers"):
     """The whole picture; rows without peers are not in it."""
     body, y = [], 16
     for row in rows:
-        measures = panel_measures(row)
+        measures = panel_measures(row, panels)
         if len(measures) > 1:
-            panel, y = draw_panel(row, measures, y)
+            panel, y = draw_panel(row, measures, y, panels)
             body += panel
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" viewBox="0 0 {WIDTH} {y}" role="img">',
-            "<title>The state engine and its peers</title>",
+            f"<title>{title}</title>",
             f"<style>{STYLE}</style>",
             f'<rect class="page" width="{WIDTH}" height="{y}"/>',
             *body,
@@ -54,18 +54,18 @@ def plot(rows):
     )
 
 
-def panel_measures(row):
-    if row["id"] not in PANELS:
+def panel_measures(row, panels):
+    if row["id"] not in panels:
         return []
-    what = PANELS[row["id"]]
+    what = panels[row["id"]]
     return sorted(
         (measure for measure in row["measures"] if what in (None, measure["what"])),
         key=lambda measure: measure["median"],
     )
 
 
-def draw_panel(row, measures, y):
-    what = PANELS[row["id"]]
+def draw_panel(row, measures, y, panels):
+    what = panels[row["id"]]
     suffix = f" ({what})" if what else ""
     lines = [text(16, y + 14, "title", row["work"] + suffix)]
     y += 26

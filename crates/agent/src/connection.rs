@@ -22,6 +22,7 @@ use workspace_agent_protocol::v1::{
 use crate::command::{self, CommandError};
 use crate::guest::{Guest, Order};
 use crate::supervise::Size;
+use crate::usage;
 
 /// Between attempts to connect, at first and at last.
 const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
@@ -189,6 +190,10 @@ impl Line {
                 self.passed(command_id, given && closed).await?;
             }
             Some(Heard::ForgetCommand(request)) => guest.forget(&request.command_id),
+            Some(Heard::Usage(_)) => {
+                let answer = Heartbeat { resource_usage: usage::read().ok(), ..beat() };
+                self.say(Said::Heartbeat(answer)).await?;
+            }
             _ => {}
         }
         Ok(())

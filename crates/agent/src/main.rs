@@ -11,6 +11,7 @@ mod reaper;
 mod stream;
 mod supervise;
 mod tree;
+mod usage;
 
 use std::fs::File;
 use std::io::Read as _;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use workspace_agent_protocol::v1::ServerMessage;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::{ResourceUsage, ServerMessage, UsageRequest};
 use workspace_catalog::{Sandbox, State};
 
 use crate::config::Config;
@@ -18,6 +18,8 @@ use crate::place::Place;
 
 /// How long an order may take to get into the line.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a guest may take to count.
+const COUNTING: Duration = Duration::from_secs(1);
 
 /// A sandbox whose guest agent may dial.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct Live {
     /// Held by who counts its terminals and makes one more.
     pub(crate) terminals: tokio::sync::Mutex<()>,
     line: watch::Sender<Option<Line>>,
+    /// What its guest counted last.
+    usage: watch::Sender<Option<ResourceUsage>>,
     commands: Mutex<HashMap<String, Arc<Running>>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -125,6 +129,7 @@ impl Live {
             work: tokio::sync::Mutex::default(),
             terminals: tokio::sync::Mutex::default(),
             line: watch::Sender::default(),
+            usage: watch::Sender::default(),
             commands: Mutex::default(),
             tasks: Mutex::default(),
         }
@@ -223,6 +228,19 @@ impl Live {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let sent = line.sender.send_timeout(ServerMessage { payload: Some(order) }, PATIENCE);
         sent.await.map_err(|_| away())
+    }
+
+    /// What its guest counts now; none from one that does not know how, or is away.
+    pub(crate) async fn count(&self) -> Option<ResourceUsage> {
+        let mut usage = self.usage.subscribe();
+        usage.mark_unchanged();
+        self.ask(Asked::Usage(UsageRequest {})).await.ok()?;
+        tokio::time::timeout(COUNTING, usage.changed()).await.ok()?.ok()?;
+        usage.borrow().clone()
+    }
+
+    pub(crate) fn counted(&self, usage: ResourceUsage) {
+        self.usage.send_replace(Some(usage));
     }
 
     /// Orders a new command. It is known before the guest can answer.

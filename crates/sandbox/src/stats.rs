@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::error::Result;
+use crate::live::Live;
 use crate::runtime::{Limits, Usage};
 use crate::service::{Scope, Service, config_of, now};
 use crate::watch::disk_usage;
@@ -36,18 +37,32 @@ impl Service {
         let sandbox = self.find(scope, id).await?;
         let config = config_of(&sandbox)?;
         let (usage, cpu_percent) = match self.live(id) {
-            Some(_) => self.sample(id).await?,
+            Some(live) => self.sample(&live).await?,
             None => (Usage::default(), 0.0),
         };
         let disk = disk_usage(Path::new(&sandbox.workspace_path)).await;
         Ok(Stats { cpu_percent, usage, limits: config.limits, disk, disk_limit: config.disk, time: now() })
     }
 
-    async fn sample(&self, id: &str) -> Result<(Usage, f64)> {
-        let (before, began) = (self.0.runtime.usage(id).await?, Instant::now());
+    async fn sample(&self, live: &Live) -> Result<(Usage, f64)> {
+        let (before, began) = (self.usage(live).await?, Instant::now());
         sleep(SAMPLE).await;
-        let (after, took) = (self.0.runtime.usage(id).await?, began.elapsed());
+        let (after, took) = (self.usage(live).await?, began.elapsed());
         let used = after.cpu.unwrap_or_default().saturating_sub(before.cpu.unwrap_or_default());
         Ok((after, used.as_secs_f64() * 100.0 / took.as_secs_f64()))
+    }
+
+    /// What the runtime counts, and what it does not, as the guest does.
+    async fn usage(&self, live: &Live) -> Result<Usage> {
+        let usage = self.0.runtime.usage(&live.id).await?;
+        if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {
+            return Ok(usage);
+        }
+        let Some(counted) = live.count().await else { return Ok(usage) };
+        Ok(Usage {
+            cpu: usage.cpu.or(Some(Duration::from_micros(counted.cpu_micros))),
+            memory_bytes: usage.memory_bytes.or(Some(counted.memory_bytes)),
+            processes: usage.processes.or(Some(counted.processes.into())),
+        })
     }
 }

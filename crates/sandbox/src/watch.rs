@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
-use workspace_agent_protocol::v1::{CommandProgress, RegisterRequest};
+use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 
 use crate::door::Listener;
@@ -54,6 +54,7 @@ impl Listener for Service {
                 let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
                 self.advanced(live, &failed.id, 0, Some(end)).await;
             }
+            Said::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => live.counted(usage),
             _ => {}
         }
     }

@@ -24,6 +24,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_full_workspace_ends_the_sandbox_and_stays,
         a_kept_workspace_outlives_its_sandbox,
         every_change_has_its_event,
+        what_it_uses_is_counted,
+        what_commands_printed_is_in_the_logs,
     ]
 }
 
@@ -289,4 +291,36 @@ async fn every_change_has_its_event(home: &Home) {
     ] {
         assert_eq!(found.iter().filter(|found| **found == kind).count(), 1, "{kind}: {found:?}");
     }
+}
+
+async fn what_it_uses_is_counted(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    sh(&service, &view, "head -c 1000000 /dev/zero > file").await;
+    service.run(&alice(), id, request("while :; do :; done")).await.unwrap();
+    let mut stats = service.stats(&alice(), id).await.unwrap();
+    soon("the loop is seen", async || {
+        stats = service.stats(&alice(), id).await.unwrap();
+        stats.cpu_percent > 10.0
+    })
+    .await;
+    assert!(stats.usage.processes.unwrap() >= 3, "{stats:?}");
+    assert!(stats.usage.memory_bytes.unwrap() > 100_000, "{stats:?}");
+    assert!((1_000_000..10_000_000).contains(&stats.disk), "{stats:?}");
+}
+
+async fn what_commands_printed_is_in_the_logs(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    for command in ["echo one; echo two >&2", "echo three", "printf four"] {
+        sh(&service, &view, command).await;
+    }
+    let all = service.logs(&alice(), id, 100, None, None).await.unwrap();
+    assert_eq!((all.text.as_str(), all.truncated), ("one\ntwo\nthree\nfour", false));
+    let last = service.logs(&alice(), id, 2, None, None).await.unwrap();
+    assert_eq!((last.text.as_str(), last.truncated), ("three\nfour", true));
+    let none = service.logs(&alice(), id, 100, None, Some(0)).await.unwrap();
+    assert_eq!(none.text, "");
 }

@@ -1,0 +1,178 @@
+"""A server of ours on loopback, and clients that cost as little as Python can."""
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+KEY = "a-key-for-the-benchmark-0123456789"
+# Limits that would be measured instead of the server. The report names them.
+OVERRIDDEN = {"RATE_LIMIT": "off", "MAX_SANDBOXES": "600", "MAX_CONCURRENT_CREATIONS": "10"}
+
+
+class Server:
+    """`workspace-server` with settings of its own, stopped when done."""
+
+    def __init__(self, binaries, **settings):
+        self.home = tempfile.mkdtemp(prefix="workspace-bench-")
+        self.port = free_port()
+        environment = {
+            "PATH": os.environ["PATH"],
+            "DATA_DIR": self.home,
+            "API_KEY": KEY,
+            "API_PORT": str(self.port),
+            "AGENT_PROGRAM": os.path.join(binaries, "workspace-agent"),
+            "RUST_LOG": "warn",
+            **OVERRIDDEN,
+            **settings,
+        }
+        self.process = subprocess.Popen(
+            [os.path.join(binaries, "workspace-server")],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+        )
+        self.wait()
+
+    def wait(self):
+        for _ in range(500):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            time.sleep(0.01)
+        raise TimeoutError("the server did not come up")
+
+    def client(self):
+        return Client(self.port)
+
+    def memory(self):
+        """Bytes that are resident in the server."""
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
+    def stop(self):
+        client = self.client()
+        while True:
+            ids = [item["id"] for item in client.ask("GET", "/api/v1/sandboxes?limit=50")["items"]]
+            if not ids:
+                break
+            client.ask("POST", "/api/v1/sandboxes/batch-delete", {"ids": ids})
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+        subprocess.run(["rm", "-rf", self.home], check=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Client:
+    """One connection that is kept."""
+
+    def __init__(self, port):
+        self.port = port
+        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+        self.connection.connect()
+        self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, method, path, body=None):
+        headers = {"Authorization": f"Bearer {KEY}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            body = json.dumps(body)
+        self.connection.request(method, path, body, headers)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        if answer.status >= 400:
+            raise RuntimeError(f"{method} {path}: {answer.status} {text[:500]}")
+        return json.loads(text) if text else None
+
+    def create(self, **more):
+        return self.ask("POST", "/api/v1/sandboxes", {"template": "base", **more})["id"]
+
+    def run(self, sandbox, command):
+        return self.ask("POST", f"/api/v1/sandboxes/{sandbox}/process/run", {"command": command})
+
+    def delete(self, sandbox):
+        self.ask("DELETE", f"/api/v1/sandboxes/{sandbox}")
+
+    def stream(self, sandbox, command):
+        """Bytes of answer until the command ended."""
+        body = json.dumps({"command": command, "stream": True, "timeout": 600_000})
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        self.connection.request("POST", f"/api/v1/sandboxes/{sandbox}/process/run", body, headers)
+        answer = self.connection.getresponse()
+        buffer, total, tail = bytearray(1 << 20), 0, b""
+        while count := answer.readinto(buffer):
+            total += count
+            tail = (tail + bytes(buffer[max(0, count - 400) : count]))[-400:]
+        if b'"exitCode":0' not in tail:
+            raise RuntimeError(f"the stream broke: {tail[-200:]}")
+        return total
+
+
+class Terminal:
+    """A terminal over WebSocket, as little of the protocol as is needed."""
+
+    def __init__(self, client, sandbox):
+        opened = client.ask("POST", f"/api/v1/sandboxes/{sandbox}/pty", {"cols": 80, "rows": 24, "shell": "/bin/sh"})
+        self.socket = socket.create_connection(("127.0.0.1", client.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        key = base64.b64encode(os.urandom(16)).decode()
+        path = f"/api/v1/sandboxes/{sandbox}/pty/{opened['id']}/ws?binary=true"
+        head = (
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nAuthorization: Bearer {KEY}\r\n\r\n"
+        )
+        self.socket.sendall(head.encode())
+        self.buffer = b""
+        while b"\r\n\r\n" not in self.buffer:
+            self.buffer += self.socket.recv(65536)
+        answer, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
+        if b" 101 " not in answer.split(b"\r\n", 1)[0]:
+            raise RuntimeError(answer)
+
+    def type_in(self, data):
+        mask = os.urandom(4)
+        masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
+        self.socket.sendall(struct.pack("!BB", 0x82, 0x80 | len(data)) + mask + masked)
+
+    def read_until(self, wanted):
+        seen = b""
+        while wanted not in seen:
+            seen += self.frame()
+        return seen
+
+    def frame(self):
+        length = self.take(2)[1] & 0x7F
+        if length == 126:
+            length = struct.unpack("!H", self.take(2))[0]
+        elif length == 127:
+            length = struct.unpack("!Q", self.take(8))[0]
+        return self.take(length)
+
+    def take(self, count):
+        while len(self.buffer) < count:
+            piece = self.socket.recv(65536)
+            if not piece:
+                raise RuntimeError("the terminal's connection ended")
+            self.buffer += piece
+        taken, self.buffer = self.buffer[:count], self.buffer[count:]
+        return taken
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,156 @@
+"""Builds, starts the peers, runs the rows, writes the report."""
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import machine
+import sandbox_rows
+from plot import plot
+from report import bars, details, reasons
+from sandbox_client import OVERRIDDEN, Server
+from sandbox_peers import HARDENED, PACKAGES, Bubblewrap, Docker, Oci
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROWS = {
+    "warm": sandbox_rows.warm,
+    "cold": sandbox_rows.cold,
+    "fifty": sandbox_rows.fifty,
+    "run": sandbox_rows.run_true,
+    "stream": sandbox_rows.stream,
+    "echo": sandbox_rows.echo,
+    "idle": sandbox_rows.idle,
+    "api": sandbox_rows.api,
+}
+PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
+WITH_PEERS = {"warm", "cold", "fifty", "run"}
+INSIDE = "WORKSPACE_BENCH_INSIDE"
+
+
+class Bench:
+    """What the rows share."""
+
+    def __init__(self, binaries, quick, peers):
+        self.binaries = binaries
+        self.quick = quick
+        self.rounds = 5 if quick else 50
+        if peers:
+            self.docker = Docker()
+            configuration = self.docker.configuration()
+            self.oci = [Oci(program, configuration) for program in ("runc", "crun")]
+            self.bubblewrap = Bubblewrap()
+        self.peers = peers
+
+    def server(self, **settings):
+        return Server(self.binaries, **settings)
+
+    def stop(self):
+        if self.peers:
+            for peer in (*self.oci, self.bubblewrap, self.docker):
+                peer.stop()
+
+
+def main(words, usage):
+    options = {word for word in words if word.startswith("-")}
+    chosen = [word for word in words if not word.startswith("-")]
+    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(ROWS))
+    if unknown:
+        print(usage, file=sys.stderr)
+        print(f"rows: {' '.join(ROWS)}", file=sys.stderr)
+        return 0 if unknown <= {"-h", "--help"} else 2
+    quick = "--quick" in options
+    output, results = place(quick)
+    if "--render" not in options:
+        if os.geteuid() != 0:
+            print("error: the peers need the superuser", file=sys.stderr)
+            return 1
+        if INSIDE not in os.environ:
+            return inside(words)
+        measure(chosen or list(ROWS), quick, results)
+        with open(os.path.join(output, "sandbox.json"), "w", encoding="utf-8") as file:
+            json.dump(results, file, indent=1)
+            file.write("\n")
+    render(results, output)
+    return 0
+
+
+def inside(words):
+    """Again in a mount namespace of its own: crun refuses machines that mix both kinds of control groups."""
+    script = 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"'
+    again = [sys.executable, os.path.join(ROOT, "bench/sandbox"), *words]
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *again], env={**os.environ, INSIDE: "1"}, check=False
+    ).returncode
+
+
+def place(quick):
+    """Where the report goes, and what was measured before."""
+    output = os.path.join(ROOT, "docs/benchmarks")
+    if quick:
+        temporary = os.path.join(tempfile.gettempdir(), "workspace-bench")
+        output = os.environ.get("WORKSPACE_BENCH_DIR", temporary)
+        os.makedirs(output, exist_ok=True)
+    path = os.path.join(output, "sandbox.json")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            return output, json.load(file)
+    return output, {"rows": {}}
+
+
+def measure(chosen, quick, results):
+    machine.install_missing(PACKAGES)
+    binaries = build()
+    bench = Bench(binaries, quick, bool(WITH_PEERS & set(chosen)))
+    try:
+        results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
+        for name in chosen:
+            load = round(os.getloadavg()[0], 2)
+            print(f"  {name}", file=sys.stderr)
+            row = ROWS[name](bench).to_json()
+            row["load_before"] = load
+            results["rows"][name] = row
+    finally:
+        bench.stop()
+
+
+def build():
+    """The release as it is shipped, with the guest agent beside the server."""
+    subprocess.run(["cargo", "build", "--release", "--locked", "-p", "workspace-server"], cwd=ROOT, check=True)
+    agent = subprocess.run(["scripts/agent.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+    binaries = tempfile.mkdtemp(prefix="workspace-bench-bin-")
+    os.symlink(os.path.join(target, "release/workspace-server"), os.path.join(binaries, "workspace-server"))
+    os.symlink(os.path.join(ROOT, agent), os.path.join(binaries, "workspace-agent"))
+    return binaries
+
+
+def render(results, output):
+    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
+    page = os.path.join(output, "sandbox.md")
+    facts = results["machine"]
+    small = " — few repetitions, only to try the harness" if results.get("quick") else ""
+    overridden = ", ".join(f"`{name}={value}`" for name, value in OVERRIDDEN.items())
+    parts = [
+        f"# Sandboxes: speed and memory{small}\n",
+        f"Made by `bench/sandbox` on {results['date']}; do not edit, except between the marks.\n",
+        "## Before the numbers\n",
+        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
+        f"{facts['kernel']}, {facts['system']}, as {facts['user']}.",
+        "- Server, client and peers share the machine; the client is Python, whose share is in every number of ours.",
+        "- The tools take turns within each repetition. Each row says what the load was before it.",
+        f"- Limits that are overridden: {overridden}.",
+        f"- Docker is started with `{' '.join(HARDENED)}` and an image of busybox; runc and crun with the configuration "
+        "that Docker makes of that, its list of system calls included. Deleting is not measured for anyone.\n",
+        bars(rows),
+        reasons(page),
+        "![Times by tool](sandbox.svg)\n",
+        *(details(row).replace("`bench/run ", "`bench/sandbox ") for row in rows),
+        "## Again\n\n`bench/sandbox` measures everything; `bench/sandbox --help` says how to measure less.\n",
+    ]
+    with open(page, "w", encoding="utf-8") as file:
+        file.write("\n".join(parts))
+    with open(os.path.join(output, "sandbox.svg"), "w", encoding="utf-8") as file:
+        file.write(plot(rows, PANELS, "Sandboxes and their peers"))

@@ -1,0 +1,266 @@
+"""The rows about sandboxes. Each is measured with its peers taking turns."""
+
+import os
+import statistics
+import threading
+import time
+
+from row import Row
+from sandbox_client import Terminal
+from sandbox_peers import time_to_output
+from timing import summary
+
+OURS = "workspace"
+
+
+def p95(samples):
+    return statistics.quantiles(samples, n=20)[18] if len(samples) > 1 else samples[0]
+
+
+def add(row, tool, what, samples):
+    """Median and 95th percentile in milliseconds."""
+    row.add(tool, what, "ms", summary(samples, 1000))
+    row.add(tool, f"{what}, p95", "ms", summary([p95(samples)], 1000))
+
+
+def create_and_run(client):
+    """Seconds from the wish for a sandbox to its first command's output."""
+    began = time.perf_counter()
+    sandbox = client.create()
+    result = client.run(sandbox, "echo hello")
+    took = time.perf_counter() - began
+    assert result["stdout"] == "hello\n", result
+    client.delete(sandbox)
+    return took
+
+
+def warm(bench):
+    row = Row("warm", "create to first output, started ahead", "REST create and run; peers: the program's start to its first byte")
+    ours, docker = [], []
+    with bench.server() as server:
+        client = server.client()
+        for _ in range(5):
+            create_and_run(client)
+        time.sleep(1)
+        for _ in range(bench.rounds):
+            ours.append(create_and_run(client))
+            docker.append(time_to_output(bench.docker.run()))
+    add(row, OURS, "create and run", ours)
+    add(row, "docker run", "create and run", docker)
+    ratio = statistics.median(docker) / statistics.median(ours)
+    row.at_least("≥ 30 × faster than `docker run`", ratio, 30, "×")
+    row.at_most("p50 ≤ 10 ms", statistics.median(ours) * 1000, 10, "ms")
+    return row
+
+
+def cold(bench):
+    row = Row("cold", "create to first output, nothing started ahead", "as above with POOL_SIZE=0; runc and crun with Docker's own configuration")
+    samples = {OURS: []}
+    with bench.server(POOL_SIZE="0") as server:
+        client = server.client()
+        create_and_run(client)
+        for turn in range(bench.rounds):
+            samples[OURS].append(create_and_run(client))
+            for peer in rotated([bench.docker, *bench.oci, bench.bubblewrap], turn):
+                samples.setdefault(peer.name, []).append(time_to_output(peer.run()))
+    for tool, taken in samples.items():
+        add(row, tool, "create and run", taken)
+    ours = statistics.median(samples[OURS])
+    row.at_least("≥ 8 × faster than `docker run`", statistics.median(samples["docker run"]) / ours, 8, "×")
+    row.at_least("not slower than `crun run`", statistics.median(samples["crun run"]) / ours, 1, "×")
+    row.notes.append("bwrap applies neither limits nor a list of system calls, and runs the machine's own programs.")
+    return row
+
+
+def rotated(items, by):
+    by %= len(items)
+    return items[by:] + items[:by]
+
+
+def together(count, work):
+    """Seconds until `count` of them are done that began at once."""
+    errors, barrier = [], threading.Barrier(count + 1)
+
+    def one(index):
+        barrier.wait()
+        try:
+            work(index)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return time.perf_counter() - began
+
+
+def fifty(bench):
+    row = Row("fifty", "50 sandboxes at once", "wall time until all 50 answered a command; peers: 50 started at once")
+    crun = next(peer for peer in bench.oci if peer.program == "crun")
+    ours, theirs = [], []
+    for _ in range(max(3, bench.rounds // 10)):
+        with bench.server() as server:
+            clients = [server.client() for _ in range(50)]
+            made = [None] * 50
+
+            def make(index, clients=clients, made=made):
+                made[index] = clients[index].create()
+                assert clients[index].run(made[index], "echo hello")["stdout"] == "hello\n"
+
+            ours.append(together(50, make))
+        commands = [crun.run() for _ in range(50)]
+        theirs.append(together(50, lambda index, commands=commands: time_to_output(commands[index])))
+    row.add(OURS, "all 50", "s", summary(ours))
+    row.add("crun run", "all 50", "s", summary(theirs))
+    row.at_least("not slower than 50 `crun run`", statistics.median(theirs) / statistics.median(ours), 1, "×")
+    return row
+
+
+def run_true(bench):
+    row = Row("run", "`true` in a sandbox that is there", "REST over a kept connection; peer: docker exec; then 16 connections at once")
+    ours, docker = [], []
+    with bench.server() as server:
+        client = server.client()
+        sandbox = client.create()
+        bench.docker.start("exec")
+        for _ in range(20):
+            client.run(sandbox, "true")
+        for _ in range(bench.rounds):
+            began = time.perf_counter()
+            client.run(sandbox, "true")
+            ours.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            assert bench.docker.quiet("exec", "exec", "/bin/true").returncode == 0
+            docker.append(time.perf_counter() - began)
+        bench.docker.quiet("rm", "-f", "exec")
+        clients, each = [server.client() for _ in range(16)], bench.rounds
+
+        def many(index):
+            for _ in range(each):
+                clients[index].run(sandbox, "true")
+
+        rates = [16 * each / together(16, many) for _ in range(3)]
+    add(row, OURS, "one command", ours)
+    add(row, "docker exec", "one command", docker)
+    row.add(OURS, "16 connections", "/s", summary(rates))
+    row.at_least("≥ 10 × faster than `docker exec`", statistics.median(docker) / statistics.median(ours), 10, "×")
+    row.at_least("≥ 500/s over 16 connections", statistics.median(rates), 500, "/s")
+    return row
+
+
+def stream(bench):
+    size = 1 << (24 if bench.quick else 30)
+    row = Row("stream", "a command that prints 1 GiB, over SSE", "bytes that the command printed by the time until the client has the last event")
+    rates, grown = [], []
+    with bench.server() as server:
+        client = server.client()
+        sandbox = client.create()
+        client.stream(sandbox, "head -c 16777216 /dev/zero | tr '\\0' x")
+        before = server.memory()
+        for _ in range(3):
+            began = time.perf_counter()
+            client.stream(sandbox, f"head -c {size} /dev/zero | tr '\\0' x")
+            rates.append(size / (time.perf_counter() - began) / 1e6)
+            grown.append((server.memory() - before) / 2**20)
+    row.add(OURS, "end to end", "MB/s", summary(rates))
+    row.add(OURS, "server's memory grew by", "MiB", summary(grown))
+    row.at_least("≥ 200 MB/s", statistics.median(rates), 200, "MB/s")
+    row.at_most("memory flat (≤ 32 MiB more)", max(grown), 32, "MiB")
+    row.notes.append("The oldest output goes when a client is slower than the command; the stream then says which bytes are missing.")
+    return row
+
+
+def echo(bench):
+    row = Row("echo", "a keystroke's echo in a terminal", "WebSocket, binary messages: from sending a byte to reading it back")
+    samples = []
+    with bench.server() as server:
+        client = server.client()
+        terminal = Terminal(client, client.create())
+        terminal.type_in(b"cat\n")
+        terminal.read_until(b"cat\r\n")
+        time.sleep(0.3)
+        for index in range(bench.rounds * 4):
+            letter = bytes([97 + index % 26])
+            began = time.perf_counter()
+            terminal.type_in(letter)
+            terminal.read_until(letter)
+            samples.append(time.perf_counter() - began)
+    add(row, OURS, "echo", samples)
+    row.at_most("p95 ≤ 5 ms", p95(samples) * 1000, 5, "ms")
+    return row
+
+
+def idle(bench):
+    count = 50 if bench.quick else 500
+    row = Row("idle", f"{count} idle sandboxes", "proportional memory (PSS) of guests and server, kernel memory of the groups; then a command in each")
+    with bench.server() as server:
+        client = server.client()
+        before = server.memory()
+        ids = [client.create() for _ in range(count)]
+        time.sleep(2)
+        guests = sum(pss(pid) for pid in guests_of(server.home))
+        kernel = sum(group_memory(sandbox) for sandbox in ids)
+        grown = server.memory() - before
+        each = (guests + grown + kernel) / count / 2**20
+        usable = sum(client.run(sandbox, "echo here")["stdout"] == "here\n" for sandbox in ids)
+    row.add(OURS, "guest (PSS)", "MiB", summary([guests / count / 2**20]))
+    row.add(OURS, "server's share", "MiB", summary([grown / count / 2**20]))
+    row.add(OURS, "group, pages of the guest included", "MiB", summary([kernel / count / 2**20]))
+    row.at_least(f"all {count} usable", usable, count, "")
+    row.at_most("≤ 5 MiB each, server included", each, 5, "MiB")
+    return row
+
+
+def guests_of(home):
+    for name in os.listdir(os.path.join(home, "sandboxes")):
+        try:
+            with open(os.path.join(home, "sandboxes", name, "process"), encoding="utf-8") as file:
+                yield int(file.read().split('"pid":')[1].split(",")[0])
+        except (OSError, IndexError):
+            continue
+
+
+def pss(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def group_memory(sandbox):
+    for path in (f"/sys/fs/cgroup/memory/workspace/{sandbox}/memory.usage_in_bytes", f"/sys/fs/cgroup/workspace/{sandbox}/memory.current"):
+        try:
+            with open(path, encoding="utf-8") as file:
+                return int(file.read())
+        except OSError:
+            continue
+    return 0
+
+
+def api(bench):
+    count = 50 if bench.quick else 500
+    row = Row("api", f"get and list among {count} sandboxes", "REST over a kept connection; a page has 100")
+    with bench.server() as server:
+        client = server.client()
+        ids = [client.create() for _ in range(count)]
+        get, listed = [], []
+        for index in range(bench.rounds * 10):
+            began = time.perf_counter()
+            client.ask("GET", f"/api/v1/sandboxes/{ids[index % count]}")
+            get.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            client.ask("GET", f"/api/v1/sandboxes?limit=100&page={1 + index % max(1, count // 100)}")
+            listed.append(time.perf_counter() - began)
+    for what, samples in (("get", get), ("list", listed)):
+        row.add(OURS, what, "ms", summary(samples, 1000))
+        p99 = statistics.quantiles(samples, n=100)[98] * 1000
+        row.add(OURS, f"{what}, p99", "ms", summary([p99]))
+        row.at_most(f"{what}: p99 ≤ 10 ms", p99, 10, "ms")
+    return row

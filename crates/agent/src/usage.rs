@@ -1,0 +1,62 @@
+//! What runs here, counted. As the first process the agent sees all of it, and nothing else.
+
+use std::fs;
+use std::io;
+
+use workspace_agent_protocol::v1::ResourceUsage;
+
+/// What all that runs uses.
+pub(crate) fn read() -> io::Result<ResourceUsage> {
+    let page = rustix::param::page_size() as u64;
+    let tick = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let mut usage = ResourceUsage::default();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+            continue;
+        }
+        // It may have ended meanwhile.
+        let Some(one) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| parse(&text))
+        else {
+            continue;
+        };
+        usage.processes += one.threads;
+        usage.memory_bytes += one.pages * page;
+        usage.cpu_micros += one.ticks * tick;
+    }
+    Ok(usage)
+}
+
+struct One {
+    threads: u32,
+    pages: u64,
+    /// Its own, and those of its children that ended.
+    ticks: u64,
+}
+
+fn parse(stat: &str) -> Option<One> {
+    // The name may hold anything, but ends with the last parenthesis.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks = (11..15).map(number).sum::<Option<u64>>()?;
+    Some(One { threads: u32::try_from(number(17)?).ok()?, pages: number(21)?, ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_counted_whatever_its_name() {
+        let stat =
+            "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 3 0 500 1000 42 18446744073709551615";
+        let one = parse(stat).unwrap();
+        assert_eq!((one.threads, one.pages, one.ticks), (3, 42, 100));
+        assert!(parse("7 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn this_process_is_among_them() {
+        let usage = read().unwrap();
+        assert!(usage.processes > 0 && usage.memory_bytes > 0);
+    }
+}
