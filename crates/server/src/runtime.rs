@@ -60,7 +60,7 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         terminals: settings.max_terminals,
         agent_grace: settings.agent_grace,
         expiry_interval: settings.expiry_interval,
-        pool: settings.pool_size,
+        pool: settings.pool_size.0,
         strict: settings.require_isolation == Isolation::Strict,
         ..workspace_sandbox::Settings::new(&settings.data_dir)
     }

@@ -14,7 +14,7 @@ pub use given::{Given, Surroundings};
 pub use page::page;
 pub use table::{Settings, TABLE};
 pub use value::{
-    Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds, Network,
+    Count, Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds, Network,
     NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch,
 };
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
-    Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds, NetworkName,
-    Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch, Value,
+    Count, Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds,
+    NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch, Value,
 };
 use super::{Declared, Fallback, Given, Surroundings, Wrong};
 
@@ -107,7 +107,7 @@ settings! {
     /// Creations that wait for their turn; more are refused.
     max_queued_creations: u32 = is("100");
     /// Sandboxes that are started at most before anybody wants them; 0 for none.
-    pool_size: u32 = is("8");
+    pool_size: Count = is("8");
     /// Cores of a sandbox when its creator does not say.
     default_cpu: Cpus = is("2");
     /// Cores that may be asked for.

@@ -99,6 +99,18 @@ impl Value for u32 {
     }
 }
 
+/// A number of things, of which there may be none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count(pub u32);
+
+impl Value for Count {
+    const ALLOWED: &'static str = "a whole number from 0 to 1000000";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|count| *count <= 1_000_000).map(Self)
+    }
+}
+
 impl Value for Duration {
     const ALLOWED: &'static str = "seconds: a whole number from 1 to 31536000";
 
