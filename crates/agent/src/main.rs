@@ -7,35 +7,35 @@
 mod command;
 mod connection;
 mod guest;
+mod handover;
 mod reaper;
 mod stream;
 mod supervise;
 mod tree;
 mod usage;
 
-use std::fs::File;
-use std::io::Read as _;
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::connection::Server;
 use crate::guest::Guest;
+use crate::handover::Handover;
 
-const USAGE: &str = "usage: workspace-agent --sandbox ID --socket PATH --token-fd N --output-fd N";
+const USAGE: &str =
+    "usage: workspace-agent --sandbox ID --socket PATH (--token-fd N --output-fd N | --start PATH)";
 
-/// What it is told when it is started. Descriptors, so that nothing inside can read them: not the environment,
-/// not a file.
+/// What it is told when it is started. What it is given comes by descriptors or a socket, so that nothing inside
+/// can read it: not in the environment, not in a file.
 struct Arguments {
     sandbox: String,
     socket: PathBuf,
-    token: OwnedFd,
-    output: OwnedFd,
+    handover: Handover,
 }
 
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let (mut sandbox, mut socket, mut token, mut output) = (None, None, None, None);
+        let (mut sandbox, mut socket, mut token, mut output, mut start) = (None, None, None, None, None);
         while let Some(word) = words.next() {
             let value = words.next()?;
             match word.as_str() {
@@ -43,10 +43,16 @@ impl Arguments {
                 "--socket" => socket = Some(PathBuf::from(value)),
                 "--token-fd" => token = Some(descriptor(&value)?),
                 "--output-fd" => output = Some(descriptor(&value)?),
+                "--start" => start = Some(PathBuf::from(value)),
                 _ => return None,
             }
         }
-        Some(Self { sandbox: sandbox?, socket: socket?, token: token?, output: output? })
+        let handover = match (token, output, start) {
+            (Some(token), Some(output), None) => Handover::Descriptors { token, output },
+            (None, None, Some(path)) => Handover::Socket(path),
+            _ => return None,
+        };
+        Some(Self { sandbox: sandbox?, socket: socket?, handover })
     }
 }
 
@@ -78,13 +84,12 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     // Where it is not the first process, it takes in what others leave behind all the same.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let mut token = Vec::new();
-    File::from(arguments.token).read_to_end(&mut token)?;
+    let given = arguments.handover.take()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let guest = Guest::new(arguments.output);
+        let guest = Guest::new(given.output);
         reaper::start(&guest)?;
-        let server = Server { socket: arguments.socket, sandbox: arguments.sandbox, token };
+        let server = Server { socket: arguments.socket, sandbox: arguments.sandbox, token: given.token };
         connection::keep(&server, &guest).await
     })
 }

@@ -39,7 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Ends with the test.
-struct Agent(Child);
+pub(crate) struct Agent(pub(crate) Child);
 
 impl Guest for Agent {
     fn pid(&self) -> u32 {
@@ -87,7 +87,7 @@ fn start_agent(home: &Path, token: &[u8]) -> Box<dyn Guest + Send> {
     Box::new(Agent(command.spawn().unwrap()))
 }
 
-fn command(text: &str) -> RunCommandRequest {
+pub(crate) fn command(text: &str) -> RunCommandRequest {
     RunCommandRequest { command: text.to_owned(), cwd: "/".to_owned(), ..RunCommandRequest::default() }
 }
 
