@@ -28,3 +28,5 @@ pub use entry::entry;
 pub use error::{HostError, Result};
 pub use probe::probe;
 pub use process::Process;
+pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
+pub use seccomp::profile as seccomp_profile;

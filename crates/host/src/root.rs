@@ -28,9 +28,9 @@ const LONGEST: u64 = 1 << 20;
 /// Where the new root is put together. Exists everywhere; what it holds on the machine is not seen any more.
 const NEW: &str = "/tmp";
 /// Directories of programs and libraries.
-const PROGRAMS: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
+pub const PROGRAMS: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
 /// Parts of the machine's `/etc` that programs need and that tell nothing.
-const ETC: [&str; 7] = [
+pub const ETC: [&str; 7] = [
     "alternatives",
     "ca-certificates",
     "ld.so.cache",
@@ -43,7 +43,7 @@ const ETC: [&str; 7] = [
 const DIRECTORIES: [&str; 8] = ["dev", "etc/ssl", "home/sandbox", "proc", "run", "sys", "tmp", "var/tmp"];
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 /// Parts of `/proc` and `/sys` that are of the machine, not of the sandbox.
-const HIDDEN: [&str; 11] = [
+pub const HIDDEN: [&str; 11] = [
     "proc/acpi",
     "proc/asound",
     "proc/interrupts",
@@ -56,7 +56,8 @@ const HIDDEN: [&str; 11] = [
     "sys/devices/virtual/powercap",
     "sys/firmware",
 ];
-const FIXED: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
+/// Parts of `/proc` that can be read but not written.
+pub const FIXED: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
 
 /// What the root is to hold.
 pub(crate) struct Root<'a> {

@@ -10,6 +10,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter,
 };
+use serde_json::{Value, json};
 
 use crate::error::{Doing as _, HostError, Result};
 
@@ -25,11 +26,14 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
 /// Ways of running programs of other systems that are harmless.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
+/// System calls by name and number.
+type Calls = &'static [(&'static str, libc::c_long)];
+
 macro_rules! calls {
-    ($($name:ident)*) => { &[$(libc::$name),*] };
+    ($($name:ident)*) => { &[$((stringify!($name), libc::$name)),*] };
 }
 
-const ALLOWED: &[libc::c_long] = calls! {
+const ALLOWED: Calls = calls! {
     SYS_accept SYS_accept4 SYS_adjtimex SYS_bind SYS_brk SYS_capget SYS_capset SYS_chdir SYS_clock_adjtime
     SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep SYS_clone3 SYS_close SYS_close_range SYS_connect
     SYS_copy_file_range SYS_dup SYS_dup3 SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2
@@ -68,14 +72,14 @@ const ALLOWED: &[libc::c_long] = calls! {
 
 /// What newer machines do without.
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_HERE: &[libc::c_long] = calls! {
+const ALLOWED_HERE: Calls = calls! {
     SYS_access SYS_alarm SYS_arch_prctl SYS_chmod SYS_chown SYS_creat SYS_dup2 SYS_epoll_create SYS_epoll_wait
     SYS_eventfd SYS_fork SYS_futimesat SYS_getdents SYS_getpgrp SYS_inotify_init SYS_lchown SYS_link SYS_lstat
     SYS_mkdir SYS_mknod SYS_modify_ldt SYS_open SYS_pause SYS_pipe SYS_poll SYS_readlink SYS_rename SYS_rmdir
     SYS_select SYS_signalfd SYS_stat SYS_symlink SYS_time SYS_unlink SYS_utime SYS_utimes SYS_vfork
 };
 #[cfg(not(target_arch = "x86_64"))]
-const ALLOWED_HERE: &[libc::c_long] = &[];
+const ALLOWED_HERE: Calls = &[];
 
 /// What a sandbox gets: prepared before, because making it needs memory and time.
 pub(crate) struct Filters(Vec<BpfProgram>);
@@ -101,7 +105,7 @@ type Filter = std::result::Result<SeccompFilter, seccompiler::BackendError>;
 
 fn allow_list() -> Filter {
     let calls = ALLOWED.iter().chain(ALLOWED_HERE);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();
     let rule = |operation, value| {
         let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operation, value)?;
         SeccompRule::new(vec![condition])
@@ -119,6 +123,30 @@ fn no_clone3() -> Filter {
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let missing = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, missing, target())
+}
+
+/// The same list as OCI runtimes take it (`linux.seccomp` of their configuration).
+pub fn profile() -> Value {
+    let calls = ALLOWED.iter().chain(ALLOWED_HERE).map(|(name, _)| name.trim_start_matches("SYS_"));
+    let calls: Vec<&str> = calls.filter(|name| *name != "clone3").collect();
+    let when = |name: &str, operation: &str, value: u64, second: u64| {
+        let argument = json!({ "index": 0, "op": operation, "value": value, "valueTwo": second });
+        json!({ "names": [name], "action": "SCMP_ACT_ALLOW", "args": [argument] })
+    };
+    let mut rules = vec![
+        json!({ "names": calls, "action": "SCMP_ACT_ALLOW" }),
+        json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS }),
+        when("clone", "SCMP_CMP_MASKED_EQ", NEW_NAMESPACES, 0),
+        when("socket", "SCMP_CMP_NE", libc::AF_VSOCK as u64, 0),
+    ];
+    rules.extend(PERSONALITIES.map(|value| when("personality", "SCMP_CMP_EQ", value, 0)));
+    let architecture = if cfg!(target_arch = "aarch64") { "SCMP_ARCH_AARCH64" } else { "SCMP_ARCH_X86_64" };
+    json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": libc::EPERM,
+        "architectures": [architecture],
+        "syscalls": rules,
+    })
 }
 
 fn target() -> seccompiler::TargetArch {
