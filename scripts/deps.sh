@@ -2,7 +2,7 @@
 # Installs the Debian packages that building or testing needs and that are missing.
 #
 #   scripts/deps.sh build    a C compiler and make
-#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl
+#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc
 
 . "$(dirname "$0")/lib.sh"
 
@@ -38,6 +38,9 @@ test)
     need busybox busybox-static
     need initdb postgresql
     need openssl openssl
+    need dockerd docker.io
+    need iptables iptables
+    need runc runc
     ;;
 *) die "unknown set of packages \`$1\`" "build or test" ;;
 esac

@@ -4,7 +4,8 @@
 //! in the catalog, in files, or with the [`Runtime`]; the service finds everything again when it starts.
 //!
 //! - `create`, `remove`, `recover`, `watch`: the life of a sandbox.
-//! - `door`: where guest agents come in; `live`: what is known of a sandbox whose guest is there.
+//! - `door`: where guest agents come in; `handover`: what they are given when they start;
+//!   `live`: what is known of a sandbox whose guest is there.
 //! - `command`, `terminal`, `output`: what runs inside, and what it prints.
 //! - [`runtime`]: what runs sandboxes.
 
@@ -13,6 +14,7 @@ mod config;
 mod create;
 mod door;
 mod error;
+mod handover;
 mod id;
 mod live;
 mod logs;

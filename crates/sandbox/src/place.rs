@@ -11,6 +11,11 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Doing as _, Result};
 
+/// The socket that the guest agent dials.
+const AGENT: &str = "agent.sock";
+/// The socket on which a guest agent is given what it starts with.
+pub(crate) const START: &str = "start.sock";
+
 /// The directory of one sandbox.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -65,19 +70,24 @@ impl Place {
         remove_tree(&self.root).doing(|| format!("remove {}", self.root.display()))
     }
 
-    /// A listener on the socket. A socket's address may be 107 bytes long, a path longer: so it is bound through
-    /// a descriptor of its directory.
+    /// A listener on the guest agent's socket.
     pub(crate) fn listen(&self) -> io::Result<tokio::net::UnixListener> {
+        self.listen_on(AGENT)
+    }
+
+    /// A listener on a socket. Its address may be 107 bytes long, a path longer: so it is bound through a descriptor
+    /// of its directory.
+    pub(crate) fn listen_on(&self, name: &str) -> io::Result<tokio::net::UnixListener> {
         let sockets = self.sockets();
-        match fs::remove_file(sockets.join("agent.sock")) {
+        match fs::remove_file(sockets.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let directory = rustix::fs::open(&sockets, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         use std::os::fd::AsRawFd as _;
-        let short = PathBuf::from(format!("/proc/self/fd/{}/agent.sock", directory.as_raw_fd()));
+        let short = PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()));
         let listener = tokio::net::UnixListener::bind(&short)?;
-        // Who connects is known by a token, not by a user.
+        // Who connects is known by a token, or by being the first, not by a user.
         fs::set_permissions(&short, fs::Permissions::from_mode(0o666))?;
         Ok(listener)
     }

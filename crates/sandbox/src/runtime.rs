@@ -4,8 +4,12 @@
 //! ends it with everything it started. Sandboxes go by their id: what a runtime must remember it keeps where it
 //! outlives the server. All runtimes are held to the same tests.
 
+mod docker;
 mod embedded;
+mod guest;
+mod oci;
 mod unavailable;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +17,9 @@ use std::path::Path;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+pub use docker::Docker;
 pub use embedded::Embedded;
+pub use oci::Oci;
 pub use unavailable::Unavailable;
 pub use workspace_host::limits::{Limits, Usage};
 

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_blocking;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::{Process, cgroup};
 
+use super::watched::ended;
 use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::place::Place;
 use crate::template::{Known, Templates};
@@ -161,12 +160,7 @@ impl Runtime for Embedded {
 
     async fn ended(&self, _id: &str, place: &Place) -> Result<(), RuntimeError> {
         let Some(process) = noted(place)?.and_then(|process| process.pidfd()) else { return Ok(()) };
-        // A process's descriptor can be read when the process has ended.
-        // SAFETY: the descriptor is owned by what watches it, and closed with it.
-        let watched = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
-        let watched = watched.map_err(|error| failed("watch a sandbox", &error))?;
-        let readable = watched.readable().await;
-        readable.map(|_| ()).map_err(|error| failed("watch a sandbox", &error))
+        ended(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {

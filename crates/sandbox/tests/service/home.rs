@@ -2,26 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::holder::Holder;
-use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::{
     CommandHandle, End, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream, View, Wanted,
 };
 
+use crate::kind::Kind;
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Home {
+    pub(crate) kind: Kind,
     directory: TempDir,
 }
 
-/// Runs a test. Whatever it leaves is ended.
-pub(crate) fn run(test: impl for<'a> FnOnce(&'a Home) -> Pin<Box<dyn Future<Output = ()> + 'a>>) {
-    let home = Home { directory: tempfile::tempdir().unwrap() };
+/// Runs a test on a runtime. Whatever it leaves is ended.
+pub(crate) fn run(kind: Kind, test: impl for<'a> FnOnce(&'a Home) -> Pin<Box<dyn Future<Output = ()> + 'a>>) {
+    let home = Home { kind, directory: tempfile::tempdir().unwrap() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(test(&home));
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -29,16 +30,7 @@ pub(crate) fn run(test: impl for<'a> FnOnce(&'a Home) -> Pin<Box<dyn Future<Outp
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let sandboxes = std::fs::read_dir(self.path().join("sandboxes")).into_iter().flatten().flatten();
-        for sandbox in sandboxes {
-            if let Ok(Some(process)) = workspace_host::Process::read(&sandbox.path().join("process")) {
-                process.kill();
-            }
-            drop(workspace_host::cgroup::remove(&sandbox.file_name().to_string_lossy()));
-        }
-        if let Ok(holder) = Holder::find_or_start(self.path()) {
-            holder.end();
-        }
+        self.kind.clear(self.path());
     }
 }
 
@@ -71,18 +63,32 @@ impl Home {
         // What is started ahead has tests of its own.
         settings.pool = 0;
         change(&mut settings);
-        let runtime = Embedded::start(self.path(), &agent_program()).await.unwrap();
-        Service::start(settings, self.catalog().await, Arc::new(runtime)).await.unwrap()
+        let runtime = self.kind.runtime(self.path()).await;
+        Service::start(settings, self.catalog().await, runtime).await.unwrap()
     }
 
     /// The first process of a sandbox.
-    pub(crate) fn process(&self, id: &str) -> workspace_host::Process {
-        let note = self.path().join("sandboxes").join(id).join("process");
-        workspace_host::Process::read(&note).unwrap().unwrap()
+    pub(crate) fn process(&self, id: &str) -> Process {
+        Process(self.kind.pid(self.path(), id))
     }
 
     pub(crate) fn workspace(&self, view: &View) -> PathBuf {
         self.path().join("workspaces").join(&view.sandbox.id)
+    }
+}
+
+/// A process inside a sandbox, by its number outside.
+pub(crate) struct Process(i32);
+
+impl Process {
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.0).unwrap(), signal).unwrap();
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        !state.is_empty() && !state.starts_with(['Z', 'X'])
     }
 }
 

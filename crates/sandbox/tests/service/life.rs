@@ -182,8 +182,7 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &Home) {
     let mut handle = service.run(&alice(), id, request("echo begun; sleep 100")).await.unwrap();
     let mut output = handle.output(0).await.unwrap();
     output.next().await.unwrap();
-    let process = home.path().join("sandboxes").join(id).join("process");
-    workspace_host::Process::read(&process).unwrap().unwrap().kill();
+    home.process(id).signal(rustix::process::Signal::KILL);
     let failed = handle.wait().await.failed;
     assert_eq!(failed.as_deref(), Some("the sandbox ended"));
     soon("it is in error", async || service.get(&alice(), id).await.unwrap().sandbox.state == State::Error)

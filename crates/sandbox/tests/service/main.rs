@@ -1,7 +1,10 @@
-//! Sandboxes as their users see them, on the embedded runtime, as the superuser and as an ordinary user.
+//! Sandboxes as their users see them: the same tests on every runtime, as the superuser and, on the embedded one, as an
+//! ordinary user.
 
 mod commands;
+mod docker;
 mod home;
+mod kind;
 mod life;
 mod ordinary;
 mod pool;
@@ -24,16 +27,22 @@ fn main() -> ExitCode {
     trials.extend(restart::trials());
     trials.extend(pool::trials());
     trials.extend(ordinary::trials());
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    docker::end();
+    conclusion.exit_code()
 }
 
-/// Tests that are functions of a [`home::Home`], each with one of its own.
+/// Tests that are functions of a [`home::Home`], each with one of its own on every runtime.
 macro_rules! trials {
-    ($($name:ident),* $(,)?) => {
-        vec![$(libtest_mimic::Trial::test(stringify!($name), || {
-            crate::home::run(|home| Box::pin($name(home)));
-            Ok(())
-        })),*]
-    };
+    ($($name:ident),* $(,)?) => {{
+        let mut trials = Vec::new();
+        for kind in crate::kind::Kind::here() {
+            $(trials.push(libtest_mimic::Trial::test(format!("{}::{}", kind.name(), stringify!($name)), move || {
+                crate::home::run(kind, |home| Box::pin($name(home)));
+                Ok(())
+            }));)*
+        }
+        trials
+    }};
 }
 use trials;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
+use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
 use workspace_sandbox::{SandboxError, Scope, Service, Size, TerminalRequest};
 
@@ -87,10 +88,8 @@ async fn a_guest_that_stays_away_is_an_error_until_it_is_back(home: &Home) {
     let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
-    let process = home.path().join("sandboxes").join(&id).join("process");
-    let pid = workspace_host::Process::read(&process).unwrap().unwrap().pid();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let process = home.process(&id);
+    process.signal(Signal::STOP);
     service.close().await;
     drop(service);
     let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
@@ -100,7 +99,7 @@ async fn a_guest_that_stays_away_is_an_error_until_it_is_back(home: &Home) {
     assert!(matches!(refused, SandboxError::AgentAway { .. }), "{refused}");
     soon("it is given up", async || service.get(&alice(), &id).await.unwrap().sandbox.state == State::Error)
         .await;
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    process.signal(Signal::CONT);
     soon("it is back", async || service.get(&alice(), &id).await.unwrap().sandbox.state == State::Running)
         .await;
     assert_eq!(sh(&service, &view, "echo back").await.stdout, "back\n");
@@ -114,9 +113,8 @@ async fn what_died_meanwhile_is_an_error(home: &Home) {
     handle.output(0).await.unwrap().next().await.unwrap();
     service.close().await;
     drop(service);
-    let process = home.path().join("sandboxes").join(&id).join("process");
-    let process = workspace_host::Process::read(&process).unwrap().unwrap();
-    process.kill();
+    let process = home.process(&id);
+    process.signal(Signal::KILL);
     soon("it ended", async || !process.is_running()).await;
     let service = home.start().await;
     let sandbox = service.get(&alice(), &id).await.unwrap().sandbox;
@@ -135,8 +133,7 @@ async fn what_nobody_knows_of_is_removed(home: &Home) {
     service.close().await;
     drop(service);
     home.catalog().await.sandboxes().delete(&id, &[]).await.unwrap();
-    let process = home.path().join("sandboxes").join(&id).join("process");
-    let process = workspace_host::Process::read(&process).unwrap().unwrap();
+    let process = home.process(&id);
     let service = home.start().await;
     assert!(!process.is_running());
     assert!(!home.path().join("sandboxes").join(&id).exists() && !home.workspace(&view).exists());

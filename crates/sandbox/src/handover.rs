@@ -1,0 +1,110 @@
+//! Gives a guest agent its token and the directory for output where no descriptors can be passed to it.
+//!
+//! The server listens on `start.sock` beside the agent's socket and serves whoever comes first. That is the agent:
+//! it is the first process of its container, and dials before it runs anything. Nothing is kept where others could
+//! find it later, not even the socket.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::Interest;
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::place::{Place, START};
+
+/// An open socket on which a guest is waited for. Dropped, it is closed and gone.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    listener: UnixListener,
+    output: File,
+    socket: PathBuf,
+}
+
+impl Handover {
+    /// Opens the socket.
+    pub(crate) fn open(place: &Place) -> io::Result<Self> {
+        let listener = place.listen_on(START)?;
+        let output = File::open(place.output())?;
+        Ok(Self { listener, output, socket: place.sockets().join(START) })
+    }
+
+    /// Gives the token and the directory to whoever comes first; nobody comes second.
+    pub(crate) async fn give(self, token: &[u8]) -> io::Result<()> {
+        let (guest, _) = self.listener.accept().await?;
+        self.send(&guest, token).await
+    }
+
+    async fn send(&self, guest: &UnixStream, token: &[u8]) -> io::Result<()> {
+        let message = || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [self.output.as_fd()];
+            if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+                return Err(io::Error::other("no room for a descriptor"));
+            }
+            Ok(sendmsg(guest, &[IoSlice::new(token)], &mut control, SendFlags::NOSIGNAL)?)
+        };
+        // A new socket's buffer takes a token as a whole.
+        let sent = guest.async_io(Interest::WRITABLE, message).await?;
+        if sent == token.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        // With the whole place it may be gone already.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSliceMut;
+
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_comes_first_gets_all_and_nobody_comes_second() {
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path().join("sbx-1"));
+        place.make().unwrap();
+        std::fs::write(place.output().join("mark"), "").unwrap();
+        let handover = Handover::open(&place).unwrap();
+        let socket = place.sockets().join(START);
+        let (first, second) = (socket.clone(), socket.clone());
+        let guest = tokio::task::spawn_blocking(move || {
+            let first = std::os::unix::net::UnixStream::connect(first).unwrap();
+            let second = std::os::unix::net::UnixStream::connect(second).unwrap();
+            (receive(&first), receive(&second))
+        });
+        handover.give(b"secret").await.unwrap();
+        let (first, second) = guest.await.unwrap();
+        assert_eq!(first, (b"secret".to_vec(), true));
+        assert_eq!(second, (Vec::new(), false));
+        assert!(!socket.exists());
+    }
+
+    /// What came, and whether a directory with the mark came with it.
+    fn receive(socket: &std::os::unix::net::UnixStream) -> (Vec<u8>, bool) {
+        let mut bytes = [0; 100];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+        // Who was never let in is thrown out when the socket goes.
+        let Ok(got) = got else { return (Vec::new(), false) };
+        let marked = control.drain().any(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.any(|one| {
+                rustix::fs::accessat(&one, "mark", rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty())
+                    .is_ok()
+            }),
+            _ => false,
+        });
+        (bytes[..got.bytes].to_vec(), marked)
+    }
+}

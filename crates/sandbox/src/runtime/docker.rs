@@ -1,0 +1,286 @@
+//! The docker runtime: containers of a Docker daemon.
+//!
+//! The guest agent is mounted into a container of any image that has `/bin/sh`, and is its first process. What it
+//! is given comes over a socket (`handover.rs`), so neither the container's arguments nor its environment, which
+//! everybody who may talk to the daemon can read, hold a secret.
+//!
+//! Containers are found again by labels. One of them tells which server a container is of: two servers may use the
+//! same daemon.
+
+mod container;
+mod image;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bollard::errors::Error;
+use bollard::models::ContainerInspectResponse;
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, InspectContainerOptions, InspectNetworkOptions,
+    ListContainersOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
+    StatsOptionsBuilder, WaitContainerOptionsBuilder,
+};
+use tokio::time::{sleep, timeout};
+use tokio_stream::StreamExt as _;
+
+use super::guest::{User, is_harmless};
+use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
+use crate::handover::Handover;
+use crate::place::Place;
+
+const NAME: &str = "docker";
+/// Tells which sandbox a container is.
+const SANDBOX: &str = "workspace.sandbox";
+/// Tells which server made it.
+const SERVER: &str = "workspace.server";
+/// How long a started agent may take to come for what it is given.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at something that is about to happen.
+const LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at a daemon that does not answer.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Runs sandboxes as containers of a Docker daemon.
+#[derive(Debug)]
+pub struct Docker {
+    client: bollard::Docker,
+    /// The network of sandboxes that may reach something.
+    network: Option<String>,
+    /// The guest agent's program, as the daemon sees it.
+    agent: PathBuf,
+    /// Which server this is.
+    server: String,
+    /// The images of the template `base`; the first that is there is taken, and the last is pulled.
+    base: Vec<String>,
+}
+
+impl Docker {
+    /// The daemon at `host` (`unix:///…` or `tcp://…`), for the server whose sandboxes are kept in `sandboxes`.
+    /// Sandboxes that may reach something are in `network`; without one, none may.
+    pub async fn connect(
+        host: &str,
+        network: Option<&str>,
+        agent: &Path,
+        sandboxes: &Path,
+    ) -> Result<Self, RuntimeError> {
+        let unavailable = |reason: String| RuntimeError::Unavailable { runtime: NAME, reason };
+        if !agent.is_file() {
+            return Err(unavailable(format!("the guest agent {} is not there", agent.display())));
+        }
+        let absolute =
+            |path: &Path| std::path::absolute(path).map_err(|error| unavailable(error.to_string()));
+        let server = blake3::hash(absolute(sandboxes)?.as_os_str().as_encoded_bytes());
+        let client = bollard::Docker::connect_with_host(host);
+        let client = client.map_err(|error| unavailable(format!("{host}: {error}")))?;
+        let answered = client.ping().await;
+        answered.map_err(|error| {
+            unavailable(format!("no daemon answers at {host} ({error}); start one, or set DOCKER_HOST"))
+        })?;
+        Ok(Self {
+            client,
+            network: network.map(str::to_owned),
+            agent: absolute(agent)?,
+            server: server.to_hex()[..16].to_owned(),
+            base: image::BASE.map(str::to_owned).into(),
+        })
+    }
+
+    /// With another image for the template `base`.
+    #[must_use]
+    pub fn with_base(mut self, image: &str) -> Self {
+        self.base = vec![image.to_owned()];
+        self
+    }
+
+    /// A container of this server's, if there is one for that id. One of somebody else's by that name is not.
+    async fn find(&self, id: &str) -> Result<Option<ContainerInspectResponse>, Error> {
+        if !is_harmless(id) {
+            return Ok(None);
+        }
+        match self.client.inspect_container(id, None::<InspectContainerOptions>).await {
+            Ok(found) => {
+                let labels = found.config.as_ref().and_then(|config| config.labels.as_ref());
+                let server = labels.and_then(|labels| labels.get(SERVER));
+                let ours = server == Some(&self.server);
+                Ok(ours.then_some(found))
+            }
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The network a sandbox is in.
+    async fn network(&self, wanted: &Network) -> Result<String, RuntimeError> {
+        let (Network::Egress, network) = (wanted, &self.network) else { return Ok("none".to_owned()) };
+        let Some(network) = network else {
+            let reason = "this server has no network for sandboxes: DOCKER_NETWORK names one";
+            return Err(RuntimeError::Network(reason.to_owned()));
+        };
+        let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
+        found.map_err(|error| {
+            RuntimeError::Network(format!(
+                "the network `{network}` (DOCKER_NETWORK) cannot be used: {error}; \
+                 `docker network create {network}` makes it"
+            ))
+        })?;
+        Ok(network.clone())
+    }
+
+    async fn run(&self, order: &Start<'_>) -> Result<(), RuntimeError> {
+        let user = User::of_sandboxes();
+        user.own(order).map_err(|error| failed("give a sandbox its directories", &error))?;
+        let handover = Handover::open(order.place);
+        let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
+        let image = self.image(order.template).await?;
+        let network = self.network(&order.network).await?;
+        let parts = container::Parts { agent: &self.agent, image, network, server: &self.server, user };
+        let options = CreateContainerOptionsBuilder::new().name(order.id).build();
+        let made = self.client.create_container(Some(options), parts.container(order)).await;
+        made.map_err(|error| failed("make a container", &error))?;
+        let started = self.client.start_container(order.id, None::<StartContainerOptions>).await;
+        started.map_err(|error| failed("start a container", &error))?;
+        let reason = tokio::select! {
+            given = timeout(PATIENCE, handover.give(order.token)) => match given {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
+            },
+            ended = self.ended(order.id, order.place) => {
+                ended?;
+                "the guest agent ended at once".to_owned()
+            }
+        };
+        let said = self.said(order.id).await;
+        Err(failed("start the guest agent", &format!("{reason}{said}")))
+    }
+
+    /// What a container printed, to be put behind an error.
+    async fn said(&self, id: &str) -> String {
+        let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
+        let mut log = self.client.logs(id, Some(options));
+        let mut said = String::new();
+        while let Some(Ok(line)) = log.next().await {
+            said.push_str(&line.to_string());
+        }
+        if said.is_empty() { said } else { format!(": {}", said.trim()) }
+    }
+
+    /// Waits until nothing is left of a container that is being removed.
+    async fn gone(&self, id: &str) -> Result<(), RuntimeError> {
+        let gone = async {
+            while self.find(id).await?.is_some() {
+                sleep(LOOK).await;
+            }
+            Ok::<_, Error>(())
+        };
+        let gone = timeout(PATIENCE, gone).await;
+        let gone = gone.map_err(|_| failed("remove a container", &"the daemon takes too long"))?;
+        gone.map_err(|error| failed("remove a container", &error))
+    }
+}
+
+#[async_trait]
+impl Runtime for Docker {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+        let info = self.client.info().await.map_err(|error| failed("ask the daemon what it can", &error))?;
+        let security = info.security_options.unwrap_or_default();
+        let parts = [
+            ("limit of cpu", info.cpu_cfs_quota.unwrap_or(false)),
+            ("limit of memory", info.memory_limit.unwrap_or(false)),
+            ("limit of processes", info.pids_limit.unwrap_or(false)),
+            ("list of system calls", security.iter().any(|one| one.contains("seccomp"))),
+        ];
+        let lacks = parts.into_iter().filter(|(_, had)| !had);
+        Ok(lacks.map(|(part, _)| format!("no {part}: the Docker daemon cannot have one here")).collect())
+    }
+
+    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
+        let missing = self.lacks().await?;
+        self.run(order).await?;
+        Ok(Started { missing })
+    }
+
+    async fn is_running(&self, id: &str, _place: &Place) -> Result<bool, RuntimeError> {
+        let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
+        Ok(found.is_some_and(|found| runs(&found)))
+    }
+
+    /// A daemon that does not answer is asked again: its containers may run on without it.
+    async fn ended(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
+        loop {
+            match self.find(id).await {
+                Ok(Some(found)) if runs(&found) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    tracing::warn!(sandbox = id, %error, "the Docker daemon does not answer");
+                    sleep(AWAY).await;
+                    continue;
+                }
+            }
+            let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
+            let mut wait = self.client.wait_container(id, Some(options));
+            if let Some(Ok(_) | Err(Error::DockerContainerWaitError { .. })) = wait.next().await {
+                return Ok(());
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn end(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
+        let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
+        if found.is_none() {
+            return Ok(());
+        }
+        // Volumes that the image asks for are the container's own.
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        match self.client.remove_container(id, Some(options)).await {
+            // Somebody else removes it just now.
+            Err(Error::DockerResponseServerError { status_code: 409, .. }) => self.gone(id).await,
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => Err(failed("remove a container", &error)),
+            Ok(()) => self.gone(id).await,
+        }
+    }
+
+    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+        let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
+        let mut stats = self.client.stats(id, Some(options));
+        match stats.next().await {
+            Some(Ok(stats)) => Ok(container::usage(&stats)),
+            Some(Err(error)) if !is_gone(&error) => Err(failed("count what a sandbox uses", &error)),
+            _ => Ok(Usage::default()),
+        }
+    }
+
+    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+        let filters = [("label".to_owned(), vec![format!("{SERVER}={}", self.server)])];
+        let filters = std::collections::HashMap::from(filters);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        let found = self.client.list_containers(Some(options)).await;
+        let found = found.map_err(|error| failed("list containers", &error))?;
+        let ids = found.into_iter().filter_map(|container| container.labels?.remove(SANDBOX));
+        Ok(ids.collect())
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
+        self.list_templates().await
+    }
+}
+
+fn runs(container: &ContainerInspectResponse) -> bool {
+    container.state.as_ref().and_then(|state| state.running).unwrap_or(false)
+}
+
+/// Whether the daemon says that there is none.
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
+}
+
+fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
+    RuntimeError::Failed { runtime: NAME, action, reason: error.to_string() }
+}

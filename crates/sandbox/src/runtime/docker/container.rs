@@ -1,0 +1,123 @@
+//! What a sandbox's container is made with, and what it uses.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use bollard::models::{
+    ContainerCreateBody, ContainerStatsResponse, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
+    HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
+};
+use workspace_host::launch::{SOCKETS, WORKSPACE};
+
+use super::{SANDBOX, SERVER};
+use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, room};
+use crate::runtime::{Start, Usage};
+
+/// Enough to say why an agent did not start.
+const LOG_BYTES: &str = "64k";
+
+/// What a container is made of beside what was ordered.
+pub(super) struct Parts<'a> {
+    pub(super) agent: &'a Path,
+    pub(super) image: String,
+    pub(super) network: String,
+    pub(super) server: &'a str,
+    pub(super) user: User,
+}
+
+impl Parts<'_> {
+    pub(super) fn container(&self, order: &Start<'_>) -> ContainerCreateBody {
+        let labels = [(SANDBOX, order.id), (SERVER, self.server)];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        ContainerCreateBody {
+            hostname: Some(order.id.to_owned()),
+            user: Some(format!("{}:{}", self.user.uid, self.user.gid)),
+            env: Some(ENVIRONMENT.map(str::to_owned).into()),
+            image: Some(self.image.clone()),
+            entrypoint: Some(vec![AGENT.to_owned()]),
+            cmd: Some(arguments(order.id)),
+            working_dir: Some("/".to_owned()),
+            // What an image wants to be run from time to time would run beside the agent.
+            healthcheck: Some(HealthConfig {
+                test: Some(vec!["NONE".to_owned()]),
+                ..HealthConfig::default()
+            }),
+            labels: Some(labels.into()),
+            host_config: Some(self.host(order)),
+            ..ContainerCreateBody::default()
+        }
+    }
+
+    fn host(&self, order: &Start<'_>) -> HostConfig {
+        let limits = order.limits;
+        let memory = limits.memory_bytes.map(signed);
+        let log = [("max-size", LOG_BYTES), ("max-file", "1")];
+        HostConfig {
+            readonly_rootfs: Some(true),
+            cap_drop: Some(vec!["ALL".to_owned()]),
+            // The daemon's own list of system calls is applied when nothing is said.
+            security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+            cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+            ipc_mode: Some("private".to_owned()),
+            network_mode: Some(self.network.clone()),
+            nano_cpus: limits.cpu_millis.map(|millis| i64::from(millis) * 1_000_000),
+            memory,
+            // Memory and swap together: no swap.
+            memory_swap: memory,
+            pids_limit: limits.processes.map(i64::from),
+            // How many files may be open is the daemon's to say: it may not be allowed to grant more.
+            ulimits: Some(vec![ulimit("core", 0)]),
+            shm_size: room(order).map(signed),
+            tmpfs: Some(self.in_memory(order)),
+            mounts: Some(vec![
+                mount(order.workspace, WORKSPACE, false),
+                mount(&order.place.sockets(), SOCKETS, true),
+                mount(self.agent, AGENT, true),
+            ]),
+            log_config: Some(HostConfigLogConfig {
+                typ: Some("json-file".to_owned()),
+                config: Some(log.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
+            }),
+            ..HostConfig::default()
+        }
+    }
+
+    fn in_memory(&self, order: &Start<'_>) -> HashMap<String, String> {
+        let options =
+            IN_MEMORY.iter().map(|one| (one.path.to_owned(), one.options(self.user, order).join(",")));
+        options.collect()
+    }
+}
+
+fn mount(from: &Path, to: &str, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(from.to_string_lossy().into_owned()),
+        target: Some(to.to_owned()),
+        read_only: Some(read_only),
+        ..Mount::default()
+    }
+}
+
+fn ulimit(name: &str, most: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(most), hard: Some(most) }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What the daemon counted.
+pub(super) fn usage(stats: &ContainerStatsResponse) -> Usage {
+    let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref()?.total_usage);
+    let memory = stats.memory_stats.as_ref().and_then(|memory| {
+        let idle = memory.stats.as_ref().and_then(|stats| {
+            // By the first and by the second version of groups.
+            stats.get("total_inactive_file").or_else(|| stats.get("inactive_file")).copied()
+        });
+        Some(memory.usage?.saturating_sub(idle.unwrap_or_default()))
+    });
+    let processes = stats.pids_stats.as_ref().and_then(|pids| pids.current);
+    Usage { cpu: cpu.map(Duration::from_nanos), memory_bytes: memory, processes }
+}

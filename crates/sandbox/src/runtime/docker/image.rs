@@ -1,0 +1,184 @@
+//! Templates and the images they are.
+
+use bollard::models::{CreateImageInfo, ImageSummary};
+use bollard::query_parameters::{CreateImageOptionsBuilder, ListImagesOptionsBuilder};
+use tokio_stream::StreamExt as _;
+
+use super::{Docker, failed, is_gone};
+use crate::runtime::{RuntimeError, Template};
+
+/// The template that everybody has.
+const BASE_NAME: &str = "base";
+/// The images of the template `base`: one of the deployment's own, if there is one.
+pub(super) const BASE: [&str; 2] = ["workspace-base", "ubuntu:22.04"];
+/// The other templates that have a name of their own: name, image, and what it is.
+const BUILT_IN: [(&str, &str, &str); 5] = [
+    ("python:3.11", "python:3.11-slim", "Python 3.11"),
+    ("python:3.12", "python:3.12-slim", "Python 3.12"),
+    ("node:18", "node:18-slim", "Node.js 18"),
+    ("node:20", "node:20-slim", "Node.js 20"),
+    ("go:1.21", "golang:1.21-alpine", "Go 1.21"),
+];
+/// The longest name of an image.
+const LONGEST: usize = 255;
+
+impl Docker {
+    /// The image of a template. One that is not there is pulled.
+    pub(super) async fn image(&self, template: &str) -> Result<String, RuntimeError> {
+        let images = self.images_of(template)?;
+        for image in &images {
+            if self.has(image).await? {
+                return Ok(image.clone());
+            }
+        }
+        let wanted = images.last().cloned().unwrap_or_default();
+        self.pull(template, &wanted).await?;
+        Ok(wanted)
+    }
+
+    /// The images that a template can be, best first.
+    fn images_of(&self, template: &str) -> Result<Vec<String>, RuntimeError> {
+        if template == BASE_NAME {
+            return Ok(self.base.iter().map(|image| tagged(image)).collect());
+        }
+        if !is_image(template) {
+            let hint = "; the docker runtime takes names of images".to_owned();
+            return Err(RuntimeError::NoTemplate { name: template.to_owned(), hint });
+        }
+        let built_in = BUILT_IN.iter().find(|(name, ..)| *name == template);
+        Ok(vec![tagged(built_in.map_or(template, |(_, image, _)| image))])
+    }
+
+    async fn has(&self, image: &str) -> Result<bool, RuntimeError> {
+        match self.client.inspect_image(image).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_gone(&error) => Ok(false),
+            Err(error) => Err(failed("look for an image", &error)),
+        }
+    }
+
+    async fn pull(&self, template: &str, image: &str) -> Result<(), RuntimeError> {
+        tracing::info!(template, image, "an image is not there; it is pulled");
+        let options = CreateImageOptionsBuilder::new().from_image(image).build();
+        let mut steps = self.client.create_image(Some(options), None, None);
+        let mut last = String::new();
+        while let Some(step) = steps.next().await {
+            let step = step.map_err(|error| not_pulled(template, image, &last, &error))?;
+            if let Some(error) = &step.error_detail {
+                let message = error.message.clone().unwrap_or_default();
+                return Err(not_pulled(template, image, &last, &message));
+            }
+            if let Some(now) = progress(&step).filter(|now| *now != last) {
+                tracing::debug!(image, progress = now, "pulling");
+                last = now;
+            }
+        }
+        tracing::info!(template, image, "the image is there");
+        Ok(())
+    }
+
+    pub(super) async fn list_templates(&self) -> Result<Vec<Template>, RuntimeError> {
+        let options = ListImagesOptionsBuilder::new().build();
+        let images = self.client.list_images(Some(options)).await;
+        let images = images.map_err(|error| failed("list images", &error))?;
+        let base = self.base.iter().map(|image| tagged(image)).collect();
+        let named = BUILT_IN.iter().map(|(name, image, what)| (*name, vec![tagged(image)], *what));
+        let named: Vec<(&str, Vec<String>, &str)> =
+            std::iter::once((BASE_NAME, base, "a shell and what comes with it")).chain(named).collect();
+        let mut templates: Vec<Template> =
+            named.iter().map(|(name, tags, what)| built_in(name, tags, what, &images)).collect();
+        for image in &images {
+            for tag in image.repo_tags.iter().filter(|tag| is_image(tag)) {
+                if !named.iter().any(|(_, tags, _)| tags.contains(tag)) {
+                    templates.push(present(tag, "an image of the Docker daemon", image));
+                }
+            }
+        }
+        Ok(templates)
+    }
+}
+
+fn built_in(name: &str, tags: &[String], what: &str, images: &[ImageSummary]) -> Template {
+    let found = tags.iter().find_map(|tag| images.iter().find(|image| image.repo_tags.contains(tag)));
+    match (found, tags.last()) {
+        (Some(image), _) => present(name, what, image),
+        (None, tag) => Template {
+            name: name.to_owned(),
+            description: format!(
+                "{what}; not here yet: pulled when it is used, or `docker pull {}`",
+                tag.map_or("", String::as_str)
+            ),
+            size: None,
+            created_at: None,
+            present: false,
+        },
+    }
+}
+
+fn present(name: &str, description: &str, image: &ImageSummary) -> Template {
+    Template {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        size: u64::try_from(image.size).ok(),
+        created_at: Some(image.created.saturating_mul(1_000)),
+        present: true,
+    }
+}
+
+/// How far a pull has come.
+fn progress(step: &CreateImageInfo) -> Option<String> {
+    let status = step.status.clone()?;
+    let detail = step.progress_detail.as_ref();
+    let bytes = detail.and_then(|detail| Some(format!(" {} of {} bytes", detail.current?, detail.total?)));
+    Some(format!("{status}{}", bytes.unwrap_or_default()))
+}
+
+fn not_pulled(template: &str, image: &str, progress: &str, error: &dyn std::fmt::Display) -> RuntimeError {
+    let progress = if progress.is_empty() { String::new() } else { format!(" after `{progress}`") };
+    let hint = format!(
+        ": the image {image} is not here and could not be pulled{progress} ({error}); \
+         `docker pull {image}` or `docker load` brings it"
+    );
+    RuntimeError::NoTemplate { name: template.to_owned(), hint }
+}
+
+/// Without a tag, all of an image's would be pulled.
+fn tagged(image: &str) -> String {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    if name.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") }
+}
+
+/// Names become parts of the paths of requests.
+fn is_image(name: &str) -> bool {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    name.len() <= LONGEST
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(harmless)
+        && !name.contains("..")
+        && !name.contains("//")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_without_a_tag_is_the_latest() {
+        for (image, expected) in [
+            ("debian", "debian:latest"),
+            ("debian:12", "debian:12"),
+            ("localhost:5000/a", "localhost:5000/a:latest"),
+            ("a@sha256:00", "a@sha256:00"),
+        ] {
+            assert_eq!(tagged(image), expected);
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_no_images() {
+        for name in ["", "../../containers/x", "a b", "a?x=y", "-a", "a//b", "$(id)", "/a", "a\0"] {
+            assert!(!is_image(name), "{name}");
+        }
+        assert!(is_image("registry.example:5000/team/image:1.0-rc_1"));
+    }
+}

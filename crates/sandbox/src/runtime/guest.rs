@@ -1,0 +1,93 @@
+//! What a sandbox in a container looks like from inside, whichever runtime made the container.
+
+use std::io;
+use std::os::unix::fs::chown;
+
+use rustix::process::{getegid, geteuid};
+use workspace_host::launch::SOCKETS;
+
+use super::Start;
+
+/// Where the guest agent's program is, inside.
+pub(super) const AGENT: &str = "/.workspace-agent";
+/// What every program inside finds in its environment; commands get more.
+pub(super) const ENVIRONMENT: [&str; 3] = ["HOME=/home/sandbox", "USER=sandbox", "LANG=C.UTF-8"];
+/// The user of a sandbox that the superuser starts.
+const USER: u32 = 1000;
+
+/// As whom everything in a sandbox runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl User {
+    /// Nobody the machine knows, if this is the superuser; else whoever this is, because he can give his files to
+    /// nobody else.
+    pub(super) fn of_sandboxes() -> Self {
+        if geteuid().is_root() {
+            return Self { uid: USER, gid: USER };
+        }
+        Self { uid: geteuid().as_raw(), gid: getegid().as_raw() }
+    }
+
+    /// Makes him the owner of what he writes to.
+    pub(super) fn own(self, order: &Start<'_>) -> io::Result<()> {
+        if !geteuid().is_root() {
+            return Ok(());
+        }
+        for directory in [order.workspace, &order.place.output()] {
+            chown(directory, Some(self.uid), Some(self.gid))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the guest agent is started with. What is secret is given to it later.
+pub(super) fn arguments(id: &str) -> Vec<String> {
+    let (socket, start) = (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::place::START));
+    ["--sandbox", id, "--socket", &socket, "--start", &start].map(str::to_owned).into()
+}
+
+/// A directory in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) path: &'static str,
+    pub(super) mode: u32,
+    /// Whether it is the user's own.
+    pub(super) owned: bool,
+}
+
+/// Where something can be written beside the workspace.
+pub(super) const IN_MEMORY: [Memory; 4] = [
+    Memory { path: "/tmp", mode: 0o1777, owned: false },
+    Memory { path: "/var/tmp", mode: 0o1777, owned: false },
+    Memory { path: "/run", mode: 0o755, owned: false },
+    Memory { path: "/home/sandbox", mode: 0o755, owned: true },
+];
+
+impl Memory {
+    /// How it is mounted.
+    pub(super) fn options(&self, user: User, order: &Start<'_>) -> Vec<String> {
+        let mut options: Vec<String> = ["rw", "exec", "nosuid", "nodev"].map(str::to_owned).into();
+        options.push(format!("mode={:o}", self.mode));
+        options.extend(room(order).map(|room| format!("size={room}")));
+        if self.owned {
+            options.extend([format!("uid={}", user.uid), format!("gid={}", user.gid)]);
+        }
+        options
+    }
+}
+
+/// How much a directory in memory may hold. Full, it must leave room for processes: they would be killed
+/// otherwise, and what fills it would stay.
+pub(super) fn room(order: &Start<'_>) -> Option<u64> {
+    order.limits.memory_bytes.map(|memory| memory / 2)
+}
+
+/// Ids and names become parts of paths and of other programs' arguments.
+pub(super) fn is_harmless(name: &str) -> bool {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(harmless)
+}

@@ -1,0 +1,271 @@
+//! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or `runsc`.
+//!
+//! A sandbox's bundle lies in its place; what the program remembers of it lies in a directory of this server's, so
+//! sandboxes are found again by asking the program.
+
+mod bundle;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use serde::Deserialize;
+use tokio::process::Command;
+use tokio::time::timeout;
+use workspace_host::cgroup;
+
+use super::guest::{User, is_harmless};
+use super::watched::ended;
+use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
+use crate::handover::Handover;
+use crate::place::Place;
+
+const NAME: &str = "oci";
+/// How long the program may take, and a started agent to come for what it is given.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How much is shown of what a program said.
+const SHOWN: usize = 2_000;
+
+/// Runs sandboxes with an OCI runtime.
+#[derive(Debug)]
+pub struct Oci {
+    /// The runtime's program.
+    program: String,
+    /// Where it remembers what it runs.
+    state: PathBuf,
+    /// The guest agent's program.
+    agent: PathBuf,
+    /// Holds root filesystems in directories of their templates' names.
+    templates: PathBuf,
+}
+
+/// What the program tells of a sandbox.
+#[derive(Debug, Deserialize)]
+struct State {
+    status: String,
+    #[serde(default)]
+    pid: i32,
+}
+
+impl Oci {
+    /// With `program`, found as a shell finds it, which keeps its notes below `directory`.
+    pub async fn start(
+        program: &str,
+        directory: &Path,
+        agent: &Path,
+        templates: &Path,
+    ) -> Result<Self, RuntimeError> {
+        let unavailable = |reason: String| RuntimeError::Unavailable { runtime: NAME, reason };
+        if !agent.is_file() {
+            return Err(unavailable(format!("the guest agent {} is not there", agent.display())));
+        }
+        if !geteuid().is_root() {
+            let reason = "only the superuser can run containers with limits; use the embedded runtime";
+            return Err(unavailable(reason.to_owned()));
+        }
+        let absolute =
+            |path: &Path| std::path::absolute(path).map_err(|error| unavailable(error.to_string()));
+        let oci = Self {
+            program: program.to_owned(),
+            state: absolute(directory)?,
+            agent: absolute(agent)?,
+            templates: absolute(templates)?,
+        };
+        std::fs::create_dir_all(&oci.state)
+            .map_err(|error| unavailable(format!("{} cannot be made: {error}", oci.state.display())))?;
+        match oci.ask(&["--version"]).await {
+            Ok(Ok(version)) => {
+                let version = version.lines().next().unwrap_or_default().to_owned();
+                tracing::info!(program, version, "an OCI runtime runs sandboxes");
+                Ok(oci)
+            }
+            Ok(Err(reason)) => Err(unavailable(format!("`{program} --version` failed: {reason}"))),
+            Err(error) => Err(unavailable(format!("{error}; install `{program}`, or set OCI_RUNTIME"))),
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--root").arg(&self.state).args(words);
+        command.env_clear().env("PATH", search_path()).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// What the program answers, or complains of.
+    async fn ask(&self, words: &[&str]) -> Result<Result<String, String>, RuntimeError> {
+        let output = timeout(PATIENCE, self.command(words).output()).await;
+        let output = output.map_err(|_| self.failed("be run", &"it takes too long"))?;
+        let output = output.map_err(|error| self.failed("be run", &error))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
+    }
+
+    fn failed(&self, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
+        RuntimeError::Failed { runtime: NAME, action, reason: format!("{}: {error}", self.program) }
+    }
+
+    /// What the program knows of a sandbox; none if nothing.
+    async fn state(&self, id: &str) -> Result<Option<State>, RuntimeError> {
+        if !is_harmless(id) {
+            return Ok(None);
+        }
+        match self.ask(&["state", id]).await? {
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .map_err(|error| self.failed("tell of a sandbox", &error)),
+            Err(complaint) if complaint.contains("does not exist") => Ok(None),
+            Err(complaint) => Err(self.failed("tell of a sandbox", &complaint)),
+        }
+    }
+
+    /// A descriptor of the first process, if it runs.
+    async fn process(&self, id: &str) -> Result<Option<OwnedFd>, RuntimeError> {
+        let Some(pid) = self.running(id).await? else { return Ok(None) };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(None) };
+        // Asked again after it was opened: the number may have become another's before.
+        Ok((self.running(id).await? == Some(pid)).then_some(process))
+    }
+
+    async fn running(&self, id: &str) -> Result<Option<Pid>, RuntimeError> {
+        let state = self.state(id).await?;
+        let running = state.filter(|state| matches!(state.status.as_str(), "running" | "paused"));
+        Ok(running.and_then(|state| Pid::from_raw(state.pid)))
+    }
+
+    async fn run(&self, order: &Start<'_>) -> Result<(), RuntimeError> {
+        let wrong = |error: std::io::Error| self.failed("start a sandbox", &error);
+        let bundle = self.bundle(order)?;
+        let log = File::options().create(true).append(true).open(order.place.log()).map_err(wrong)?;
+        let also = log.try_clone().map_err(wrong)?;
+        let mut command = self.command(&["run", "--detach", "--bundle"]);
+        command.arg(&bundle).arg(order.id).stdout(log).stderr(also);
+        let handover = Handover::open(order.place).map_err(wrong)?;
+        let run = timeout(PATIENCE, command.status()).await;
+        let run = run.map_err(|_| self.failed("start a sandbox", &"it takes too long"))?.map_err(wrong)?;
+        if !run.success() {
+            return Err(self.failed("start a sandbox", &said(order.place)));
+        }
+        let reason = tokio::select! {
+            given = timeout(PATIENCE, handover.give(order.token)) => match given {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
+            },
+            ended = self.ended(order.id, order.place) => {
+                ended?;
+                format!("the guest agent ended at once: {}", said(order.place))
+            }
+        };
+        Err(self.failed("start the guest agent", &reason))
+    }
+
+    fn bundle(&self, order: &Start<'_>) -> Result<PathBuf, RuntimeError> {
+        let template = self.template(order.template)?;
+        let user = User::of_sandboxes();
+        user.own(order).map_err(|error| self.failed("give a sandbox its directories", &error))?;
+        let bundle = bundle::Bundle { agent: &self.agent, template: template.as_deref(), user };
+        bundle.write(order).map_err(|error| self.failed("write a bundle", &error))
+    }
+
+    /// The directory of a template; none for `base`.
+    fn template(&self, name: &str) -> Result<Option<PathBuf>, RuntimeError> {
+        if name == bundle::BASE {
+            return Ok(None);
+        }
+        let directory = self.templates.join(name);
+        if !is_template(name) || !directory.is_dir() {
+            let hint = format!("; its root filesystem would be in {}", self.templates.display());
+            return Err(RuntimeError::NoTemplate { name: name.to_owned(), hint });
+        }
+        Ok(Some(directory))
+    }
+}
+
+#[async_trait]
+impl Runtime for Oci {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// What is asked for in a bundle and cannot be had is an error of its start.
+    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
+        if order.network != Network::None {
+            let reason = "the oci runtime has no network for sandboxes; the docker runtime can have one";
+            return Err(RuntimeError::Network(reason.to_owned()));
+        }
+        self.run(order).await?;
+        Ok(Started::default())
+    }
+
+    async fn is_running(&self, id: &str, _place: &Place) -> Result<bool, RuntimeError> {
+        Ok(self.running(id).await?.is_some())
+    }
+
+    async fn ended(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
+        let Some(process) = self.process(id).await? else { return Ok(()) };
+        ended(process).await.map_err(|error| self.failed("watch a sandbox", &error))
+    }
+
+    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        if self.state(id).await?.is_none() {
+            return Ok(());
+        }
+        let process = self.process(id).await?;
+        match self.ask(&["delete", "--force", id]).await? {
+            Err(complaint) if !complaint.contains("does not exist") => {
+                return Err(self.failed("remove a sandbox", &complaint));
+            }
+            _ => {}
+        }
+        if let Some(process) = process {
+            let ended = timeout(PATIENCE, ended(process)).await;
+            let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes stay"))?;
+            ended.map_err(|error| self.failed("watch a sandbox", &error))?;
+        }
+        let bundle = bundle::at(place);
+        crate::place::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
+    }
+
+    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+        let id = id.to_owned();
+        let usage = tokio::task::spawn_blocking(move || cgroup::usage(&id)).await;
+        let usage = usage.map_err(|error| self.failed("count what a sandbox uses", &error))?;
+        usage.map_err(|error| self.failed("count what a sandbox uses", &error))
+    }
+
+    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+        let listed = self.ask(&["list", "--quiet"]).await?;
+        let listed = listed.map_err(|complaint| self.failed("list sandboxes", &complaint))?;
+        Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_harmless(id)).collect())
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
+        bundle::templates(&self.templates).map_err(|error| self.failed("list templates", &error))
+    }
+}
+
+fn is_template(name: &str) -> bool {
+    is_harmless(&name.replace(':', "-"))
+}
+
+/// The end of what the program and the agent said.
+fn said(place: &Place) -> String {
+    let said = std::fs::read_to_string(place.log()).unwrap_or_default();
+    let said = said.trim();
+    said.char_indices().rev().nth(SHOWN).map_or(said, |(at, _)| &said[at..]).to_owned()
+}
+
+/// Where the program finds others; not everybody's has what only the superuser runs.
+fn search_path() -> std::ffi::OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/local/sbin:/usr/sbin:/sbin");
+    path
+}

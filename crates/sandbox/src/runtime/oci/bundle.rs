@@ -1,0 +1,259 @@
+//! What an OCI runtime is told of a sandbox: a directory with a configuration and a root filesystem.
+//!
+//! The root is put together from read-only mounts over empty directories and files of the bundle's own, so that a
+//! template that several sandboxes use stays as it is.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use workspace_host::launch::{SOCKETS, WORKSPACE};
+use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
+
+use crate::place::Place;
+use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, room};
+use crate::runtime::{Start, Template};
+
+/// The template made of what the machine has.
+pub(super) const BASE: &str = "base";
+const ROOT: &str = "rootfs";
+const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// How many files a process may have open.
+const OPEN_FILES: u64 = 65_536;
+/// The time over which use of processors is counted, in microseconds.
+const PERIOD: u64 = 100_000;
+/// Parts of a root that are never a template's.
+const OWN: [&str; 8] = ["dev", "home", "proc", "run", "sys", "tmp", "workspace", ".workspace-agent"];
+
+/// Where a sandbox's bundle is.
+pub(super) fn at(place: &Place) -> PathBuf {
+    place.root().join("bundle")
+}
+
+/// What a bundle is made of beside what was ordered.
+pub(super) struct Bundle<'a> {
+    pub(super) agent: &'a Path,
+    /// The directory of a root filesystem; none for what the machine has.
+    pub(super) template: Option<&'a Path>,
+    pub(super) user: User,
+}
+
+impl Bundle<'_> {
+    /// Writes it; where it is.
+    pub(super) fn write(&self, order: &Start<'_>) -> io::Result<PathBuf> {
+        let bundle = at(order.place);
+        crate::place::remove_tree(&bundle)?;
+        let root = bundle.join(ROOT);
+        directory(&bundle)?;
+        directory(&root)?;
+        let mut mounts = kernel(order);
+        mounts.extend(self.root(&root, order)?);
+        for memory in IN_MEMORY {
+            // A directory of the template's that is mounted read-only has its own or none.
+            if memory.path != "/var/tmp" || self.has_var_tmp(&root)? {
+                let options = memory.options(self.user, order);
+                mounts.push(json!({ "destination": memory.path, "type": "tmpfs", "source": "tmpfs", "options": options }));
+            }
+        }
+        directory(&root.join("workspace"))?;
+        file(&root.join(AGENT.trim_start_matches('/')), "")?;
+        mounts.push(bind(order.workspace, WORKSPACE, "rw"));
+        mounts.push(bind(&order.place.sockets(), SOCKETS, "ro"));
+        mounts.push(bind(self.agent, AGENT, "ro"));
+        fs::write(bundle.join("config.json"), self.config(order, &mounts).to_string())?;
+        Ok(bundle)
+    }
+
+    fn has_var_tmp(&self, root: &Path) -> io::Result<bool> {
+        let Some(template) = self.template else {
+            directory(&root.join("var"))?;
+            return directory(&root.join("var/tmp")).map(|()| true);
+        };
+        Ok(template.join("var/tmp").symlink_metadata().is_ok_and(|found| found.is_dir()))
+    }
+
+    /// Makes the root's own files, and tells what is mounted over them.
+    fn root(&self, root: &Path, order: &Start<'_>) -> io::Result<Vec<Value>> {
+        for name in OWN {
+            if name != ".workspace-agent" {
+                directory(&root.join(name))?;
+            }
+        }
+        directory(&root.join("home/sandbox"))?;
+        match self.template {
+            None => self.base(root, order),
+            Some(template) => shown(template, root, &names(template)?),
+        }
+    }
+
+    fn base(&self, root: &Path, order: &Start<'_>) -> io::Result<Vec<Value>> {
+        let etc = root.join("etc");
+        directory(&etc)?;
+        directory(&etc.join("ssl"))?;
+        let User { uid, gid } = self.user;
+        let users = format!(
+            "root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:{uid}:{gid}:sandbox:/home/sandbox:/bin/sh\n\
+             nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        );
+        file(&etc.join("passwd"), &users)?;
+        file(&etc.join("group"), &format!("root:x:0:\nsandbox:x:{gid}:\nnogroup:x:65534:\n"))?;
+        file(&etc.join("nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
+        file(&etc.join("hostname"), &format!("{}\n", order.id))?;
+        file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", order.id))?;
+        file(&etc.join("resolv.conf"), "")?;
+        let mut mounts = shown(Path::new("/"), root, &PROGRAMS.map(str::to_owned))?;
+        mounts.extend(shown(Path::new("/etc"), &etc, &ETC.map(str::to_owned))?);
+        Ok(mounts)
+    }
+
+    fn config(&self, order: &Start<'_>, mounts: &[Value]) -> Value {
+        let none: [&str; 0] = [];
+        let args: Vec<String> = [AGENT.to_owned()].into_iter().chain(arguments(order.id)).collect();
+        let env: Vec<&str> = [SEARCH].into_iter().chain(ENVIRONMENT).collect();
+        let limit = |kind: &str, most: u64| json!({ "type": kind, "soft": most, "hard": most });
+        let namespaces =
+            ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
+        let (hidden, fixed) = (HIDDEN.map(|path| format!("/{path}")), FIXED.map(|path| format!("/{path}")));
+        json!({
+            "ociVersion": "1.0.2",
+            "root": { "path": ROOT, "readonly": true },
+            "hostname": order.id,
+            "mounts": mounts,
+            "process": {
+                "terminal": false,
+                "user": { "uid": self.user.uid, "gid": self.user.gid, "umask": 0o022 },
+                "args": args,
+                "env": env,
+                "cwd": "/",
+                "noNewPrivileges": true,
+                "capabilities": {
+                    "bounding": none, "effective": none, "inheritable": none, "permitted": none, "ambient": none,
+                },
+                "rlimits": [limit("RLIMIT_CORE", 0), limit("RLIMIT_NOFILE", open_files())],
+            },
+            "linux": {
+                "cgroupsPath": format!("/workspace/{}", order.id),
+                "namespaces": namespaces,
+                "resources": resources(order),
+                "seccomp": seccomp_profile(),
+                "maskedPaths": hidden,
+                "readonlyPaths": fixed,
+            },
+        })
+    }
+}
+
+fn resources(order: &Start<'_>) -> Value {
+    let limits = order.limits;
+    let mut resources = json!({ "devices": [{ "allow": false, "access": "rwm" }] });
+    if let Some(memory) = limits.memory_bytes {
+        // Memory and swap together: no swap.
+        resources["memory"] = json!({ "limit": memory, "swap": memory });
+    }
+    if let Some(millis) = limits.cpu_millis {
+        // The kernel takes no less than a thousandth of a second.
+        let quota = (u64::from(millis) * PERIOD / 1000).max(1000);
+        resources["cpu"] = json!({ "quota": quota, "period": PERIOD });
+    }
+    if let Some(processes) = limits.processes {
+        resources["pids"] = json!({ "limit": processes });
+    }
+    resources
+}
+
+/// As many files as this process could have open; more could not be granted.
+fn open_files() -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES))
+}
+
+/// What every root has of the kernel.
+fn kernel(order: &Start<'_>) -> Vec<Value> {
+    let mount = |kind: &str, to: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
+    let shm = room(order).map_or("size=64m".to_owned(), |room| format!("size={room}"));
+    vec![
+        mount("proc", "/proc", &["nosuid", "nodev", "noexec"]),
+        mount("tmpfs", "/dev", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),
+        mount("devpts", "/dev/pts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]),
+        mount("tmpfs", "/dev/shm", &["nosuid", "nodev", "noexec", "mode=1777", &shm]),
+        mount("sysfs", "/sys", &["nosuid", "nodev", "noexec", "ro"]),
+    ]
+}
+
+fn bind(from: &Path, to: &str, access: &str) -> Value {
+    json!({
+        "destination": to,
+        "type": "bind",
+        "source": from.to_string_lossy(),
+        "options": ["bind", "private", access, "nosuid", "nodev"],
+    })
+}
+
+/// Parts of a template that are shown: all but those that every root has of its own.
+fn names(template: &Path) -> io::Result<Vec<String>> {
+    let names = fs::read_dir(template)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let mut names = names.collect::<io::Result<Vec<_>>>()?;
+    names.retain(|name| !OWN.contains(&name.as_str()));
+    Ok(names)
+}
+
+/// Makes parts of `from` visible at `to`: what they are mounted on, and the mounts. Links lead where they led.
+fn shown(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
+    let inside = to.components().skip_while(|part| part.as_os_str() != ROOT).skip(1);
+    let inside = Path::new("/").join(inside.collect::<PathBuf>());
+    let mut mounts = Vec::new();
+    for name in names {
+        let (source, target) = (from.join(name), to.join(name));
+        let Ok(found) = source.symlink_metadata() else { continue };
+        if found.is_symlink() {
+            symlink(fs::read_link(&source)?, &target)?;
+            continue;
+        }
+        if found.is_dir() {
+            directory(&target)?;
+        } else if found.is_file() {
+            file(&target, "")?;
+        } else {
+            continue;
+        }
+        mounts.push(bind(&source, &inside.join(name).to_string_lossy(), "ro"));
+    }
+    Ok(mounts)
+}
+
+/// Makes a directory that everybody inside may enter, whatever the mask of this process says.
+fn directory(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+fn file(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+}
+
+/// What is in the directory of templates, and what is always there.
+pub(super) fn templates(directory: &Path) -> io::Result<Vec<Template>> {
+    let template = |name: &str, description: &str| Template {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        size: None,
+        created_at: None,
+        present: true,
+    };
+    let mut templates = vec![template(BASE, "the programs and libraries of this machine, read-only")];
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(templates),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() && super::is_template(&name) && name != BASE {
+            templates.push(template(&name, "a root filesystem of this server's"));
+        }
+    }
+    Ok(templates)
+}

@@ -1,0 +1,14 @@
+//! Waiting for a process that is nobody's child here.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Waits until the process of a descriptor has ended: from then on the descriptor can be read.
+pub(super) async fn ended(process: OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is owned by what watches it, and closed with it.
+    let watched = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
+    watched?.readable().await.map(|_| ())
+}
