@@ -55,6 +55,27 @@ pub struct Docker {
     base: Vec<String>,
 }
 
+/// What a daemon can do for sandboxes.
+struct Abilities {
+    cpu: bool,
+    memory: bool,
+    processes: bool,
+    seccomp: bool,
+}
+
+impl Abilities {
+    fn lacks(&self) -> Vec<String> {
+        let parts = [
+            ("limit of cpu", self.cpu),
+            ("limit of memory", self.memory),
+            ("limit of processes", self.processes),
+            ("list of system calls", self.seccomp),
+        ];
+        let lacks = parts.into_iter().filter(|(_, had)| !had);
+        lacks.map(|(part, _)| format!("no {part}: the Docker daemon cannot have one here")).collect()
+    }
+}
+
 impl Docker {
     /// The daemon at `host` (`unix:///…` or `tcp://…`), for the server whose sandboxes are kept in `sandboxes`.
     /// Sandboxes that may reach something are in `network`; without one, none may.
@@ -127,14 +148,26 @@ impl Docker {
         Ok(network.clone())
     }
 
-    async fn run(&self, order: &Start<'_>) -> Result<(), RuntimeError> {
+    async fn abilities(&self) -> Result<Abilities, RuntimeError> {
+        let info = self.client.info().await.map_err(|error| failed("ask the daemon what it can", &error))?;
+        let security = info.security_options.unwrap_or_default();
+        Ok(Abilities {
+            cpu: info.cpu_cfs_quota.unwrap_or(false),
+            memory: info.memory_limit.unwrap_or(false),
+            processes: info.pids_limit.unwrap_or(false),
+            seccomp: security.iter().any(|one| one.contains("seccomp")),
+        })
+    }
+
+    async fn run(&self, order: &Start<'_>, abilities: &Abilities) -> Result<(), RuntimeError> {
         let user = User::of_sandboxes();
         user.own(order).map_err(|error| failed("give a sandbox its directories", &error))?;
         let handover = Handover::open(order.place);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
         let image = self.image(order.template).await?;
         let network = self.network(&order.network).await?;
-        let parts = container::Parts { agent: &self.agent, image, network, server: &self.server, user };
+        let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
+        let parts = container::Parts { agent, image, network, server, user, seccomp };
         let options = CreateContainerOptionsBuilder::new().name(order.id).build();
         let made = self.client.create_container(Some(options), parts.container(order)).await;
         made.map_err(|error| failed("make a container", &error))?;
@@ -187,22 +220,13 @@ impl Runtime for Docker {
     }
 
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        let info = self.client.info().await.map_err(|error| failed("ask the daemon what it can", &error))?;
-        let security = info.security_options.unwrap_or_default();
-        let parts = [
-            ("limit of cpu", info.cpu_cfs_quota.unwrap_or(false)),
-            ("limit of memory", info.memory_limit.unwrap_or(false)),
-            ("limit of processes", info.pids_limit.unwrap_or(false)),
-            ("list of system calls", security.iter().any(|one| one.contains("seccomp"))),
-        ];
-        let lacks = parts.into_iter().filter(|(_, had)| !had);
-        Ok(lacks.map(|(part, _)| format!("no {part}: the Docker daemon cannot have one here")).collect())
+        Ok(self.abilities().await?.lacks())
     }
 
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        let missing = self.lacks().await?;
-        self.run(order).await?;
-        Ok(Started { missing })
+        let abilities = self.abilities().await?;
+        self.run(order, &abilities).await?;
+        Ok(Started { missing: abilities.lacks() })
     }
 
     async fn is_running(&self, id: &str, _place: &Place) -> Result<bool, RuntimeError> {

@@ -33,7 +33,12 @@ fn start() -> Daemon {
     // The keeper removes it: after the death of this process nobody else could.
     let directory = tempfile::tempdir().unwrap().keep();
     let mut command = Command::new(KEEPER);
-    command.arg(&directory).arg(agent_program()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .arg(&directory)
+        .arg(agent_program())
+        .arg(std::env::current_exe().unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut keeper = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -2,10 +2,10 @@
 # Runs a Docker daemon of its own in DIRECTORY, with one image, prints `ready`, and ends both when standard input
 # ends, which happens however the tests die. A daemon that the machine has already is not touched.
 #
-#   docker.sh DIRECTORY AGENT    the guest agent that the image must be able to run
+#   docker.sh DIRECTORY PROGRAM…    programs that the image must be able to run
 
 directory=$1
-agent=$2
+shift
 PATH=$PATH:/usr/sbin:/sbin
 
 # Ctrl-C reaches this process too; the end of standard input follows it.
@@ -13,7 +13,7 @@ trap '' INT TERM HUP
 
 cd "$directory" || exit 1
 
-# `busybox`, and the libraries of an agent that is not linked statically.
+# `busybox`, and the libraries of programs that are not linked statically.
 image() {
     mkdir -p root/bin root/tmp root/etc || return 1
     cp "$(command -v busybox)" root/bin/busybox || return 1
@@ -22,7 +22,7 @@ image() {
     done
     # A set-uid program, with which nobody must gain anything.
     cp root/bin/busybox root/bin/su-busybox && chmod 4755 root/bin/su-busybox || return 1
-    ldd "$agent" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+    for program; do ldd "$program" 2>/dev/null; done | grep -o '/[^ ]*' | sort -u | while read -r library; do
         mkdir -p "root$(dirname "$library")" && cp -L "$library" "root$library" || return 1
     done
     echo 'root:x:0:0:root:/:/bin/sh' >root/etc/passwd
@@ -58,7 +58,7 @@ until docker -H "unix://$directory/docker.sock" version >/dev/null 2>&1; do
     fi
     sleep 0.1
 done
-image || {
+image "$@" || {
     stop
     exit 1
 }

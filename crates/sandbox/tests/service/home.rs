@@ -22,7 +22,7 @@ pub(crate) struct Home {
 
 /// Runs a test on a runtime. Whatever it leaves is ended.
 pub(crate) fn run(kind: Kind, test: impl for<'a> FnOnce(&'a Home) -> Pin<Box<dyn Future<Output = ()> + 'a>>) {
-    let home = Home { kind, directory: tempfile::tempdir().unwrap() };
+    let home = Home::new(kind);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(test(&home));
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -46,6 +46,10 @@ pub(crate) fn agent_program() -> PathBuf {
 }
 
 impl Home {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, directory: tempfile::tempdir().unwrap() }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -1,11 +1,16 @@
 //! Sandboxes as their users see them: the same tests on every runtime, as the superuser and, on the embedded one, as an
 //! ordinary user.
 
+mod attempts;
 mod commands;
 mod docker;
+mod docker_only;
+mod escape;
 mod home;
 mod kind;
 mod life;
+mod limits;
+mod oci_only;
 mod ordinary;
 mod pool;
 mod restart;
@@ -16,6 +21,9 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
+    if let Some(code) = attempts::entry() {
+        return code;
+    }
     // The launcher is this program, started again.
     if let Some(code) = workspace_host::entry() {
         return code;
@@ -26,6 +34,10 @@ fn main() -> ExitCode {
     trials.extend(terminals::trials());
     trials.extend(restart::trials());
     trials.extend(pool::trials());
+    trials.extend(limits::trials());
+    trials.extend(escape::trials());
+    trials.extend(docker_only::trials());
+    trials.extend(oci_only::trials());
     trials.extend(ordinary::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();

@@ -9,6 +9,7 @@ use bollard::models::{
     HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
 };
 use workspace_host::launch::{SOCKETS, WORKSPACE};
+use workspace_host::seccomp_profile;
 
 use super::{SANDBOX, SERVER};
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, room};
@@ -24,6 +25,8 @@ pub(super) struct Parts<'a> {
     pub(super) network: String,
     pub(super) server: &'a str,
     pub(super) user: User,
+    /// Whether the daemon can restrict system calls.
+    pub(super) seccomp: bool,
 }
 
 impl Parts<'_> {
@@ -56,8 +59,7 @@ impl Parts<'_> {
         HostConfig {
             readonly_rootfs: Some(true),
             cap_drop: Some(vec!["ALL".to_owned()]),
-            // The daemon's own list of system calls is applied when nothing is said.
-            security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+            security_opt: Some(self.security()),
             cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
             ipc_mode: Some("private".to_owned()),
             network_mode: Some(self.network.clone()),
@@ -81,6 +83,12 @@ impl Parts<'_> {
             }),
             ..HostConfig::default()
         }
+    }
+
+    /// The list of system calls is that of all runtimes: the daemon's own may be older, or switched off.
+    fn security(&self) -> Vec<String> {
+        let seccomp = self.seccomp.then(|| format!("seccomp={}", seccomp_profile()));
+        std::iter::once("no-new-privileges:true".to_owned()).chain(seccomp).collect()
     }
 
     fn in_memory(&self, order: &Start<'_>) -> HashMap<String, String> {

@@ -1,0 +1,110 @@
+//! What only a Docker daemon brings with it: images, and others who use it.
+
+use libtest_mimic::Trial;
+use workspace_sandbox::NewSandbox;
+
+use crate::docker::say;
+use crate::home::{Home, alice, base, create, run, sh, wanted};
+use crate::kind::Kind;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    if !Kind::here().contains(&Kind::Docker) {
+        return Vec::new();
+    }
+    macro_rules! on_docker {
+        ($($name:ident),* $(,)?) => {
+            vec![$(Trial::test(concat!("docker::", stringify!($name)), || {
+                run(Kind::Docker, |home| Box::pin($name(home)));
+                Ok(())
+            })),*]
+        };
+    }
+    on_docker![
+        two_servers_share_a_daemon,
+        a_container_of_somebody_elses_stays,
+        a_container_that_nobody_knows_of_is_removed,
+        what_an_image_asks_for_does_not_matter,
+        an_image_that_cannot_be_pulled_is_named_with_the_way_out,
+        built_in_templates_are_listed_whether_present_or_not,
+    ]
+}
+
+async fn two_servers_share_a_daemon(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let other = Home::new(Kind::Docker);
+    let others = other.start().await;
+    assert_eq!(others.runtime().known().await.unwrap(), [""; 0]);
+    assert_eq!(others.collect().await.unwrap().sandboxes, 0);
+    assert_eq!(service.runtime().known().await.unwrap(), [view.sandbox.id.as_str()]);
+    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
+}
+
+async fn a_container_of_somebody_elses_stays(home: &Home) {
+    let service = home.start().await;
+    let name = home.path().file_name().unwrap().to_string_lossy().trim_start_matches('.').to_owned();
+    say(&["create", "--name", &name, "workspace-base", "true"]);
+    std::fs::create_dir_all(home.path().join("sandboxes").join(&name)).unwrap();
+    assert_eq!(service.collect().await.unwrap().sandboxes, 1);
+    assert!(say(&["ps", "--all", "--format", "{{.Names}}"]).lines().any(|one| one == name));
+    say(&["rm", &name]);
+}
+
+async fn a_container_that_nobody_knows_of_is_removed(home: &Home) {
+    let service = home.start().await;
+    let id = create(&service).await.sandbox.id;
+    service.close();
+    drop(service);
+    home.catalog().await.sandboxes().delete(&id, &[]).await.unwrap();
+    std::fs::remove_dir_all(home.path().join("sandboxes").join(&id)).unwrap();
+    let service = home.start().await;
+    assert_eq!(service.runtime().known().await.unwrap(), [""; 0]);
+    assert!(!say(&["ps", "--all", "--format", "{{.Names}}"]).contains(&id));
+}
+
+async fn what_an_image_asks_for_does_not_matter(home: &Home) {
+    let service = home.start().await;
+    say(&["create", "--name", "odd", "workspace-base", "true"]);
+    let changes = [
+        "ENTRYPOINT [\"/bin/false\"]",
+        "USER root",
+        "VOLUME /data",
+        "WORKDIR /elsewhere",
+        "HEALTHCHECK --interval=1s CMD /bin/false",
+        "ENV HOME=/root",
+    ];
+    let mut words = vec!["commit"];
+    words.extend(changes.iter().flat_map(|change| ["--change", change]));
+    say(&[&words[..], &["odd", "odd:1"]].concat());
+    say(&["rm", "odd"]);
+    let new = NewSandbox { template: "odd:1".to_owned(), ..base() };
+    let view = service.create(wanted(), new).await.unwrap();
+    let ran = sh(&service, &view, "id -u; pwd; echo $HOME; touch /elsewhere/x").await;
+    assert_eq!(ran.stdout, "1000\n/workspace\n/home/sandbox\n");
+    assert_ne!(ran.end.exit_code, 0);
+    let health = say(&["inspect", "--format", "{{.Config.Healthcheck}}", &view.sandbox.id]);
+    assert!(health.contains("NONE"), "{health}");
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    assert_eq!(say(&["volume", "ls", "--quiet"]), "");
+}
+
+async fn an_image_that_cannot_be_pulled_is_named_with_the_way_out(home: &Home) {
+    let service = home.start().await;
+    // Nobody serves images there.
+    let new = NewSandbox { template: "127.0.0.1:9/none".to_owned(), ..base() };
+    let refused = service.create(wanted(), new).await.unwrap_err().to_string();
+    for part in ["no template `127.0.0.1:9/none`", "`docker pull 127.0.0.1:9/none:latest`", "`docker load`"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+}
+
+async fn built_in_templates_are_listed_whether_present_or_not(home: &Home) {
+    let service = home.start().await;
+    let templates = service.runtime().templates().await.unwrap();
+    for name in ["python:3.11", "python:3.12", "node:18", "node:20", "go:1.21"] {
+        let template = templates.iter().find(|template| template.name == name).unwrap();
+        assert!(!template.present && template.description.contains("docker pull"), "{template:?}");
+    }
+    let base = templates.iter().find(|template| template.name == "base").unwrap();
+    assert!(base.size.unwrap() > 1 << 20 && base.created_at.unwrap() > 1_600_000_000_000, "{base:?}");
+}

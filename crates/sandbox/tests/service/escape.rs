@@ -1,0 +1,260 @@
+//! What somebody inside tries in order to get out. Everything must fail.
+
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::Command;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_catalog::State;
+use workspace_sandbox::{NewSandbox, ResourceRequest, Service, View};
+
+use crate::attempts::{WORD, holds};
+use crate::home::{Home, alice, base, create, sh, wanted};
+use crate::kind::Kind;
+use crate::{docker, trials};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = trials![
+        files_of_the_machine_are_out_of_reach,
+        the_first_process_cannot_be_looked_into,
+        signals_stay_inside,
+        nothing_can_be_mounted_or_unmounted,
+        namespaces_give_no_rights,
+        there_are_no_devices,
+        keyrings_are_closed,
+        the_machines_network_is_out_of_reach,
+        settings_of_the_kernel_cannot_be_written,
+        set_uid_programs_gain_nothing,
+        links_in_the_workspace_lead_the_server_nowhere,
+        the_token_is_nowhere,
+        the_servers_socket_cannot_be_replaced,
+        dangerous_system_calls_are_refused,
+    ];
+    // Attempts that could not succeed anywhere would show nothing.
+    trials.push(Trial::test("attempts_succeed_where_nothing_is_in_their_way", || {
+        attempts_succeed_outside();
+        Ok(())
+    }));
+    trials
+}
+
+/// Brings this program into a workspace.
+fn bring(home: &Home, view: &View) {
+    let program = home.workspace(view).join("attempt");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Makes attempts inside; all of them must fail.
+async fn attempt(service: &Service, view: &View, what: &str, arguments: &[&str]) {
+    let arguments = arguments.join(" ");
+    // Without a shell in between: its parent is what watches over it.
+    let ran = sh(service, view, &format!("exec ./attempt {WORD} {what} {arguments}")).await;
+    let gained: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("GAINED")).collect();
+    assert_eq!(gained, [""; 0]);
+    assert!(ran.stdout.contains("refused") && ran.stdout.ends_with("done\n"), "{ran:?}");
+}
+
+async fn attempt_in_one(home: &Home, what: &str) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    bring(home, &view);
+    attempt(&service, &view, what, &[]).await;
+}
+
+async fn files_of_the_machine_are_out_of_reach(home: &Home) {
+    let service = home.start().await;
+    let (view, neighbour) = (create(&service).await, create(&service).await);
+    bring(home, &view);
+    let path = |name: &str| home.path().join(name).to_string_lossy().into_owned();
+    let place = |name: &str| path(&format!("sandboxes/{}/{name}", neighbour.sandbox.id));
+    std::fs::write(home.path().join("secret"), "x").unwrap();
+    let named = [
+        path(""),
+        path("secret"),
+        path("catalog.db"),
+        path("sandboxes"),
+        path("workspaces"),
+        home.workspace(&neighbour).to_string_lossy().into_owned(),
+        place("output"),
+        place("agent.log"),
+        place("sockets/agent.sock"),
+    ];
+    attempt(&service, &view, "files", &named.each_ref().map(String::as_str)).await;
+}
+
+async fn the_first_process_cannot_be_looked_into(home: &Home) {
+    attempt_in_one(home, "first-process").await;
+}
+
+async fn signals_stay_inside(home: &Home) {
+    let service = home.start().await;
+    let (view, neighbour) = (create(&service).await, create(&service).await);
+    bring(home, &view);
+    let mut outside = Command::new("sleep").arg("100").spawn().unwrap();
+    // Whoever kills all, kills what watches over him too.
+    let ran = sh(&service, &view, &format!("./attempt {WORD} kill-all")).await;
+    assert!(ran.end.exit_code != 0 || ran.end.failed.is_some(), "{ran:?}");
+    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
+    assert_eq!(sh(&service, &neighbour, "echo lives").await.stdout, "lives\n");
+    assert!(outside.try_wait().unwrap().is_none());
+    outside.kill().unwrap();
+    outside.wait().unwrap();
+}
+
+async fn nothing_can_be_mounted_or_unmounted(home: &Home) {
+    attempt_in_one(home, "mounts").await;
+}
+
+async fn namespaces_give_no_rights(home: &Home) {
+    attempt_in_one(home, "namespaces").await;
+}
+
+async fn there_are_no_devices(home: &Home) {
+    attempt_in_one(home, "devices").await;
+}
+
+async fn keyrings_are_closed(home: &Home) {
+    attempt_in_one(home, "keyrings").await;
+}
+
+/// Listeners of the machine's: on its loopback, on all its addresses, and on an abstract name.
+struct Listening {
+    _tcp: TcpListener,
+    _abstract: UnixListener,
+    named: Vec<String>,
+}
+
+impl Listening {
+    fn start(home: &std::path::Path) -> Self {
+        let tcp = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let mut named = vec![format!("127.0.0.1:{port}")];
+        // The address that a packet to elsewhere would come from; nothing is sent.
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        if socket.connect("192.0.2.1:9").is_ok() {
+            named.push(format!("{}:{port}", socket.local_addr().unwrap().ip()));
+        }
+        let name = home.file_name().unwrap().to_string_lossy().into_owned();
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        named.push(name);
+        Self { _tcp: tcp, _abstract: listener, named }
+    }
+
+    fn named(&self) -> Vec<&str> {
+        self.named.iter().map(String::as_str).collect()
+    }
+}
+
+async fn the_machines_network_is_out_of_reach(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    bring(home, &view);
+    let listening = Listening::start(home.path());
+    attempt(&service, &view, "network", &listening.named()).await;
+}
+
+async fn settings_of_the_kernel_cannot_be_written(home: &Home) {
+    attempt_in_one(home, "settings").await;
+}
+
+async fn set_uid_programs_gain_nothing(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    bring(home, &view);
+    attempt(&service, &view, "rights", &[]).await;
+    let program = home.workspace(&view).join("attempt");
+    if rustix::process::geteuid().is_root() {
+        chown(&program, Some(0), Some(0)).unwrap();
+    }
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).unwrap();
+    attempt(&service, &view, "rights", &[]).await;
+    let own = "for program in /bin/su-busybox /usr/bin/su /usr/bin/mount; do
+        [ -x $program ] && $program id -u; done 2>/dev/null";
+    assert!(!sh(&service, &view, own).await.stdout.lines().any(|id| id == "0"));
+}
+
+async fn links_in_the_workspace_lead_the_server_nowhere(home: &Home) {
+    let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
+    let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
+    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let outside = home.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("precious"), vec![1; 16 << 20]).unwrap();
+    std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o500)).unwrap();
+    let to = outside.display();
+    let links = format!(
+        "mkdir -p deep/closed && ln -s {to} directory && ln -s {to}/precious file && ln -s / root &&
+         ln -s {to} deep/closed/directory && ln -s /etc/shadow shadow && ln -s ../../.. up && chmod 0 deep/closed deep;
+         ln /etc/passwd hard; ln /run/workspace/agent.sock hard.sock; cat file shadow; echo done"
+    );
+    let ran = sh(&service, &view, &links).await;
+    assert_eq!(ran.stdout, "done\n", "{ran:?}");
+    // What links lead to does not count.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let state = service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox.state;
+    assert_eq!(state, State::Running);
+    // Neither does a removal follow them, nor what opens up closed directories first.
+    symlink(&outside, home.workspace(&view).join("of-the-server")).unwrap();
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    assert!(!home.workspace(&view).exists());
+    assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o500);
+    assert_eq!(std::fs::metadata(outside.join("precious")).unwrap().len(), 16 << 20);
+    std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+async fn the_token_is_nowhere(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    bring(home, &view);
+    let hash = view.sandbox.token_hash.as_str();
+    attempt(&service, &view, "token", &[hash]).await;
+    // Nor does anybody outside find it in what the runtime tells or the sandbox's place holds.
+    let hash = blake3::Hash::from_hex(hash).unwrap();
+    if home.kind == Kind::Docker {
+        assert!(!holds(docker::say(&["inspect", &view.sandbox.id]).as_bytes(), &hash));
+    }
+    let place = home.path().join("sandboxes").join(&view.sandbox.id);
+    assert!(!place.join("sockets/start.sock").exists());
+    for name in ["process", "agent.log", "bundle/config.json"] {
+        assert!(!holds(&std::fs::read(place.join(name)).unwrap_or_default(), &hash), "{name}");
+    }
+}
+
+async fn the_servers_socket_cannot_be_replaced(home: &Home) {
+    attempt_in_one(home, "socket").await;
+}
+
+async fn dangerous_system_calls_are_refused(home: &Home) {
+    attempt_in_one(home, "calls").await;
+}
+
+fn attempts_succeed_outside() {
+    let outside = |what: &str, arguments: &[&str]| {
+        let program = std::env::current_exe().unwrap();
+        let output = Command::new(program).args([WORD, what]).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let home = tempfile::tempdir().unwrap();
+    let (secret, socket) = (home.path().join("secret"), home.path().join("agent.sock"));
+    std::fs::write(&secret, "x").unwrap();
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let named = [secret.to_str().unwrap(), socket.to_str().unwrap()];
+    let said = outside("files", &named);
+    for gained in [format!("GAINED read {}", named[0]), format!("GAINED dial {}", named[1])] {
+        assert!(said.contains(&gained), "{gained}: {said}");
+    }
+    let listening = Listening::start(home.path());
+    let said = outside("network", &listening.named());
+    assert_eq!(said.matches("GAINED dial").count(), listening.named.len(), "{said}");
+    let token = [7; 32];
+    let planted = home.path().join("planted");
+    for text in [format!("x{}", String::from_utf8_lossy(&token)), "07".repeat(32)] {
+        std::fs::write(&planted, text).unwrap();
+        let said = outside("token", &[&blake3::hash(&token).to_hex(), home.path().to_str().unwrap()]);
+        assert!(said.contains(&format!("GAINED the token in {}", planted.display())), "{said}");
+    }
+}

@@ -1,0 +1,85 @@
+//! What a sandbox may use and reach.
+
+use libtest_mimic::Trial;
+use workspace_sandbox::runtime::{Network, RuntimeError};
+use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxError};
+
+use crate::home::{Home, base, create, sh, soon, wanted};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        what_it_uses_is_counted,
+        processes_and_memory_are_limited,
+        a_network_that_is_not_there_is_refused,
+        there_is_always_a_base_template,
+    ]
+}
+
+/// Whether the runtime can limit everything here. An ordinary user may have no groups to do so with.
+async fn can_limit(service: &workspace_sandbox::Service) -> bool {
+    let lacks = service.runtime().lacks().await.unwrap();
+    if !lacks.is_empty() {
+        eprintln!("skipped: {}", lacks.join("; "));
+    }
+    lacks.is_empty()
+}
+
+async fn what_it_uses_is_counted(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    if !can_limit(&service).await {
+        return;
+    }
+    sh(&service, &view, "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done").await;
+    soon("something is counted", async || {
+        let usage = service.runtime().usage(&view.sandbox.id).await.unwrap();
+        let processes = usage.processes.unwrap();
+        assert!((1..100).contains(&processes), "{usage:?}");
+        assert!((1 << 10..1 << 30).contains(&usage.memory_bytes.unwrap()), "{usage:?}");
+        usage.cpu.unwrap().as_millis() > 10
+    })
+    .await;
+    assert!(service.runtime().usage("sbx-none").await.is_ok_and(|usage| usage == Default::default()));
+}
+
+async fn processes_and_memory_are_limited(home: &Home) {
+    let service = home.start().await;
+    if !can_limit(&service).await {
+        return;
+    }
+    let resources = ResourceRequest {
+        processes: Some(16),
+        memory: Some(48 << 20),
+        cpu_millis: Some(500),
+        ..ResourceRequest::default()
+    };
+    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    assert_eq!(view.config.missing, [""; 0]);
+    let many = "for i in $(seq 1 40); do sleep 1 & done; wait";
+    let ran = sh(&service, &view, many).await;
+    assert!(ran.stderr.to_lowercase().contains("fork"), "{ran:?}");
+    soon("there is room again", async || sh(&service, &view, "true").await.end.exit_code == 0).await;
+    let ran = sh(&service, &view, "tail /dev/zero; echo $?").await;
+    assert_eq!(ran.stdout, "137\n", "{ran:?}");
+    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
+}
+
+async fn a_network_that_is_not_there_is_refused(home: &Home) {
+    let service = home.start().await;
+    let new = NewSandbox { network: Network::Egress, ..base() };
+    let refused = service.create(wanted(), new).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Runtime(RuntimeError::Network(_))), "{refused}");
+}
+
+async fn there_is_always_a_base_template(home: &Home) {
+    let service = home.start().await;
+    let templates = service.runtime().templates().await.unwrap();
+    let base = templates.iter().find(|template| template.name == "base").unwrap();
+    assert!(base.present);
+    for name in ["../base", "a b", "$(id)", "/", ".", "-x", "base;id"] {
+        let new = NewSandbox { template: name.to_owned(), ..crate::home::base() };
+        let refused = service.create(wanted(), new).await.unwrap_err();
+        assert!(refused.to_string().contains("there is no template"), "{name}: {refused}");
+    }
+}

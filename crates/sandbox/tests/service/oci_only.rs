@@ -1,0 +1,62 @@
+//! What only OCI runtimes take: root filesystems in directories.
+
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::Trial;
+use workspace_sandbox::NewSandbox;
+
+use crate::home::{Home, agent_program, base, run, sh, wanted};
+use crate::kind::{Kind, find};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    if !Kind::here().contains(&Kind::Oci) {
+        return Vec::new();
+    }
+    vec![Trial::test("oci::a_directory_is_a_template_and_stays_as_it_is", || {
+        run(Kind::Oci, |home| Box::pin(a_directory_is_a_template_and_stays_as_it_is(home)));
+        Ok(())
+    })]
+}
+
+/// A root filesystem with a shell and what the agent needs.
+fn unpack(root: &Path) {
+    let bin = root.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::create_dir_all(root.join("etc")).unwrap();
+    std::fs::write(root.join("etc/os-release"), "NAME=mini\n").unwrap();
+    std::os::unix::fs::symlink("bin", root.join("sbin")).unwrap();
+    std::fs::copy(find("busybox").unwrap(), bin.join("busybox")).unwrap();
+    for name in ["sh", "cat", "ls", "touch"] {
+        std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
+    }
+    let libraries = Command::new("ldd").arg(agent_program()).output().unwrap();
+    let libraries = String::from_utf8(libraries.stdout).unwrap();
+    for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
+        let to = root.join(library.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(library, to).unwrap();
+    }
+}
+
+fn listing(root: &Path) -> String {
+    let output = Command::new("find").arg(root).args(["-printf", "%P %m %T@\n"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+async fn a_directory_is_a_template_and_stays_as_it_is(home: &Home) {
+    let root = home.path().join("templates/mini:1");
+    unpack(&root);
+    let before = listing(&root);
+    let service = home.start().await;
+    let templates = service.runtime().templates().await.unwrap();
+    assert!(templates.iter().any(|template| template.name == "mini:1" && template.present));
+    let new = NewSandbox { template: "mini:1".to_owned(), ..base() };
+    let view = service.create(wanted(), new).await.unwrap();
+    let ran =
+        sh(&service, &view, "cat /etc/os-release; ls /sbin/sh; touch here /tmp/x; ls /usr /bin/id").await;
+    assert_eq!(ran.stdout, "NAME=mini\n/sbin/sh\n");
+    let ran = sh(&service, &view, "touch /bin/x /etc/x /x").await;
+    assert_eq!(ran.stderr.matches("Read-only file system").count(), 3, "{ran:?}");
+    assert_eq!(listing(&root), before);
+}
