@@ -77,16 +77,11 @@ mod tests {
         std::fs::write(place.output().join("mark"), "").unwrap();
         let handover = Handover::open(&place).unwrap();
         let socket = place.sockets().join(START);
-        let (first, second) = (socket.clone(), socket.clone());
-        let guest = tokio::task::spawn_blocking(move || {
-            let first = std::os::unix::net::UnixStream::connect(first).unwrap();
-            let second = std::os::unix::net::UnixStream::connect(second).unwrap();
-            (receive(&first), receive(&second))
-        });
+        let dial = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        let (first, second) = (dial(), dial());
         handover.give(b"secret").await.unwrap();
-        let (first, second) = guest.await.unwrap();
-        assert_eq!(first, (b"secret".to_vec(), true));
-        assert_eq!(second, (Vec::new(), false));
+        assert_eq!(receive(&first), (b"secret".to_vec(), true));
+        assert_eq!(receive(&second), (Vec::new(), false));
         assert!(!socket.exists());
     }
 

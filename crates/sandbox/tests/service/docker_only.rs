@@ -1,10 +1,13 @@
 //! What only a Docker daemon brings with it: images, and others who use it.
 
-use libtest_mimic::Trial;
-use workspace_sandbox::NewSandbox;
+use std::sync::Arc;
 
-use crate::docker::say;
-use crate::home::{Home, alice, base, create, run, sh, wanted};
+use libtest_mimic::Trial;
+use workspace_sandbox::runtime::{Docker, Network};
+use workspace_sandbox::{NewSandbox, Service, Settings};
+
+use crate::docker::{self, say};
+use crate::home::{Home, agent_program, alice, base, create, run, sh, wanted};
 use crate::kind::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -26,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         what_an_image_asks_for_does_not_matter,
         an_image_that_cannot_be_pulled_is_named_with_the_way_out,
         built_in_templates_are_listed_whether_present_or_not,
+        a_sandbox_that_may_reach_something_is_in_the_named_network,
     ]
 }
 
@@ -107,4 +111,23 @@ async fn built_in_templates_are_listed_whether_present_or_not(home: &Home) {
     }
     let base = templates.iter().find(|template| template.name == "base").unwrap();
     assert!(base.size.unwrap() > 1 << 20 && base.created_at.unwrap() > 1_600_000_000_000, "{base:?}");
+}
+
+async fn a_sandbox_that_may_reach_something_is_in_the_named_network(home: &Home) {
+    let name = format!("net{}", std::process::id());
+    let sandboxes = home.path().join("sandboxes");
+    let runtime = Docker::connect(&docker::host(), Some(&name), &agent_program(), &sandboxes).await.unwrap();
+    let settings = Settings::new(home.path());
+    let service = Service::start(settings, home.catalog().await, Arc::new(runtime)).await.unwrap();
+    let new = NewSandbox { network: Network::Egress, ..base() };
+    let refused = service.create(wanted(), new.clone()).await.unwrap_err().to_string();
+    assert!(refused.contains(&format!("`docker network create {name}` makes it")), "{refused}");
+    say(&["network", "create", &name]);
+    let interfaces = "ls /sys/class/net";
+    let view = service.create(wanted(), new).await.unwrap();
+    assert!(sh(&service, &view, interfaces).await.stdout.contains("eth0"));
+    let alone = create(&service).await;
+    assert!(!sh(&service, &alone, interfaces).await.stdout.contains("eth0"));
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    say(&["network", "rm", &name]);
 }
