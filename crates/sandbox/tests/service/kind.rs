@@ -91,6 +91,7 @@ impl Kind {
                     {
                         process.kill();
                     }
+                    drop(workspace_host::cgroup::remove(&sandbox.file_name().to_string_lossy()));
                 }
                 if let Ok(holder) = Holder::find_or_start(home) {
                     holder.end();
