@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use workspace_catalog::Catalog;
-use workspace_sandbox::runtime::{Embedded, RuntimeError, Unavailable};
+use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
 use workspace_sandbox::{Resources, Runtime, SandboxError, Service};
 
 use crate::settings::{Isolation, RuntimeKind, Settings};
@@ -26,10 +26,15 @@ async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {
         RuntimeKind::Embedded => {
             Ok(Arc::new(Embedded::start(&settings.data_dir, &settings.agent_program).await?))
         }
-        RuntimeKind::Docker | RuntimeKind::Oci => {
-            let runtime = settings.runtime.as_str();
-            let reason = "this version has the embedded runtime only".to_owned();
-            Err(RuntimeError::Unavailable { runtime, reason })
+        RuntimeKind::Docker => {
+            let (host, network) = (&settings.docker_host.0, Some(settings.docker_network.0.as_str()));
+            let sandboxes = of(settings).sandboxes;
+            Ok(Arc::new(Docker::connect(host, network, &settings.agent_program, &sandboxes).await?))
+        }
+        RuntimeKind::Oci => {
+            let (state, templates) = (settings.data_dir.join("oci"), settings.data_dir.join("templates"));
+            let program = &settings.oci_runtime.0;
+            Ok(Arc::new(Oci::start(program, &state, &settings.agent_program, &templates).await?))
         }
     }
 }

@@ -37,7 +37,8 @@ impl User {
         if !geteuid().is_root() {
             return Ok(());
         }
-        for directory in [order.workspace, &order.place.output()] {
+        let output = order.place.output();
+        for directory in order.workspace.into_iter().chain([output.as_path()]) {
             chown(directory, Some(self.uid), Some(self.gid))?;
         }
         Ok(())

@@ -313,7 +313,7 @@ async fn what_commands_printed_is_in_the_logs(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
-    for command in ["echo one; echo two >&2", "echo three", "printf four"] {
+    for command in ["echo one; sleep 0.1; echo two >&2", "echo three", "printf four"] {
         sh(&service, &view, command).await;
     }
     let all = service.logs(&alice(), id, 100, None, None).await.unwrap();

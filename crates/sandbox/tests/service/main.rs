@@ -33,11 +33,11 @@ fn main() -> ExitCode {
     trials.extend(commands::trials());
     trials.extend(terminals::trials());
     trials.extend(restart::trials());
-    trials.extend(pool::trials());
     trials.extend(limits::trials());
     trials.extend(escape::trials());
     trials.extend(docker_only::trials());
     trials.extend(oci_only::trials());
+    trials.extend(pool::trials());
     trials.extend(ordinary::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();

@@ -72,17 +72,19 @@ impl Parts<'_> {
             ulimits: Some(vec![ulimit("core", 0)]),
             shm_size: room(order).map(signed),
             tmpfs: Some(self.in_memory(order)),
-            mounts: Some(vec![
-                mount(order.workspace, WORKSPACE, false),
-                mount(&order.place.sockets(), SOCKETS, true),
-                mount(self.agent, AGENT, true),
-            ]),
+            mounts: Some(self.mounts(order)),
             log_config: Some(HostConfigLogConfig {
                 typ: Some("json-file".to_owned()),
                 config: Some(log.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
             }),
             ..HostConfig::default()
         }
+    }
+
+    fn mounts(&self, order: &Start<'_>) -> Vec<Mount> {
+        let workspace = order.workspace.map(|workspace| mount(workspace, WORKSPACE, false));
+        let others = [mount(&order.place.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
+        workspace.into_iter().chain(others).collect()
     }
 
     /// The list of system calls is that of all runtimes: the daemon's own may be older, or switched off.

@@ -104,13 +104,11 @@ fn built_in(name: &str, tags: &[String], what: &str, images: &[ImageSummary]) ->
         (Some(image), _) => present(name, what, image),
         (None, tag) => Template {
             name: name.to_owned(),
-            description: format!(
-                "{what}; not here yet: pulled when it is used, or `docker pull {}`",
-                tag.map_or("", String::as_str)
-            ),
+            description: format!("{what}; pulled when it is used"),
             size: None,
             created_at: None,
             present: false,
+            fetch: tag.map(|tag| format!("docker pull {tag}")),
         },
     }
 }
@@ -122,6 +120,7 @@ fn present(name: &str, description: &str, image: &ImageSummary) -> Template {
         size: u64::try_from(image.size).ok(),
         created_at: Some(image.created.saturating_mul(1_000)),
         present: true,
+        fetch: None,
     }
 }
 

@@ -59,7 +59,7 @@ impl Bundle<'_> {
         }
         directory(&root.join("workspace"))?;
         file(&root.join(AGENT.trim_start_matches('/')), "")?;
-        mounts.push(bind(order.workspace, WORKSPACE, "rw"));
+        mounts.extend(order.workspace.map(|workspace| bind(workspace, WORKSPACE, "rw")));
         mounts.push(bind(&order.place.sockets(), SOCKETS, "ro"));
         mounts.push(bind(self.agent, AGENT, "ro"));
         fs::write(bundle.join("config.json"), self.config(order, &mounts).to_string())?;
@@ -242,6 +242,7 @@ pub(super) fn templates(directory: &Path) -> io::Result<Vec<Template>> {
         size: None,
         created_at: None,
         present: true,
+        fetch: None,
     };
     let mut templates = vec![template(BASE, "the programs and libraries of this machine, read-only")];
     let entries = match fs::read_dir(directory) {
