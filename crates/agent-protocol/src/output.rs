@@ -210,6 +210,18 @@ fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result
     Ok(File::from(file))
 }
 
+/// Removes all that is kept of a command's output.
+pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
+    if !is_plain(command) {
+        return Err(not_plain());
+    }
+    let directory = directory.as_fd().try_clone_to_owned()?;
+    for offset in segments(&directory, command)? {
+        unlinkat(&directory, segment_name(command, offset), AtFlags::empty())?;
+    }
+    Ok(())
+}
+
 /// Reads the output of one command, from any offset, also while it is being written.
 #[derive(Debug)]
 pub struct Reader {

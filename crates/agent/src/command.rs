@@ -28,6 +28,11 @@ const LATEST: Duration = Duration::from_secs(1);
 /// Between two attempts to kill what is left of a command.
 const AGAIN: Duration = Duration::from_millis(20);
 const ORDERS: usize = 64;
+/// How much input may wait for a command to read it. The server gives less than that before it hears that some was
+/// taken.
+const PENDING_MAX: usize = 4 << 20;
+/// Between two looks for a program that was to get a signal and has not begun.
+const SIGNAL_AGAIN: Duration = Duration::from_millis(5);
 /// What is kept of a terminal's output: enough to show its screen again, and what was there before.
 const KEEP_SCREEN: u64 = 1 << 20;
 const WORKSPACE: &str = "/workspace";
@@ -104,7 +109,7 @@ pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result
 fn start_task(guest: &Guest, task: Task) -> Result<(), CommandError> {
     let (orders, inbox) = mpsc::channel(ORDERS);
     let id = task.id.clone();
-    if !guest.add(&id, orders) {
+    if !guest.add(&id, orders, task.input) {
         return Err(CommandError::Exists(id));
     }
     match Running::new(guest, task, inbox) {
@@ -130,6 +135,11 @@ struct Running {
     stdin: Option<Stream>,
     /// What its input has not taken yet.
     pending: Vec<u8>,
+    /// Bytes of input that came, and those of them that do not wait any more.
+    received: u64,
+    taken: u64,
+    /// A signal for a program that has not begun, and when to try again.
+    unsent: Option<(Signal, Instant)>,
     /// No input follows.
     closing: bool,
     stdout: Option<Stream>,
@@ -173,6 +183,7 @@ enum Event {
     Report(io::Result<Report>),
     Order(Order),
     Input(io::Result<usize>),
+    SendAgain,
     Deadline,
     Quiet,
 }
@@ -195,6 +206,9 @@ impl Running {
             inbox,
             stdin: if task.input { Some(Stream::writer(started.stdin)?) } else { None },
             pending: Vec::new(),
+            received: 0,
+            taken: 0,
+            unsent: None,
             closing: false,
             stdout: Some(Stream::reader(started.stdout)?),
             stderr: started.stderr.map(Stream::reader).transpose()?,
@@ -218,6 +232,7 @@ impl Running {
                 Event::Report(report) => self.reported(report.ok()),
                 Event::Order(order) => self.obey(order),
                 Event::Input(written) => self.gave(written.ok()),
+                Event::SendAgain => self.send_again(),
                 Event::Deadline => self.ran_out_of_time(),
                 Event::Quiet => self.tell_end(),
             }
@@ -233,6 +248,7 @@ impl Running {
     async fn next(&mut self, out: &mut [u8], err: &mut [u8]) -> Event {
         let untold = self.end.as_ref().filter(|end| !end.done);
         let (quiet, latest) = (untold.map(|end| end.quiet), untold.map(|end| end.latest));
+        let unsent = self.unsent.map(|(_, again)| again);
         let (stdout, stderr) = (&mut self.stdout, &mut self.stderr);
         let output = async {
             // By chance, so that neither keeps the other waiting.
@@ -246,6 +262,7 @@ impl Running {
             // is left when there is no output.
             biased;
             Some(order) = self.inbox.recv() => Event::Order(order),
+            () = at(unsent) => Event::SendAgain,
             () = at(self.deadline) => Event::Deadline,
             report = read_report(&mut self.report) => Event::Report(report),
             () = at(latest) => Event::Quiet,
@@ -306,17 +323,14 @@ impl Running {
             Order::Signal(libc::SIGKILL) => self.kill(false),
             Order::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
-                    tree::signal(self.supervisor, signal);
+                    self.send(signal);
                 }
             }
-            Order::Input(data) => {
-                if self.stdin.is_some() && !self.closing {
-                    self.pending.extend_from_slice(&data);
-                }
-            }
+            Order::Input(data) => self.give(&data),
             Order::CloseInput => {
                 self.closing = true;
                 self.close_input_if_done();
+                self.tell_progress();
             }
             Order::Resize(size) => {
                 if let Some(terminal) = &self.stdout {
@@ -326,22 +340,56 @@ impl Running {
             }
             Order::Gone => {
                 self.gone = true;
-                self.stdin = None;
+                self.drop_input();
                 self.deadline = None;
+                self.unsent = None;
             }
         }
     }
 
+    /// Sends a signal to all of it. What was started a moment ago may not be there yet, but gets it.
+    fn send(&mut self, signal: Signal) {
+        let lost = !tree::signal(self.supervisor, signal) && self.end.is_none();
+        self.unsent = lost.then(|| (signal, Instant::now() + SIGNAL_AGAIN));
+    }
+
+    fn send_again(&mut self) {
+        if let Some((signal, _)) = self.unsent.take() {
+            self.send(signal);
+        }
+    }
+
+    fn give(&mut self, data: &[u8]) {
+        self.received += data.len() as u64;
+        let open = self.stdin.is_some() && !self.closing;
+        let fits = self.pending.len() + data.len() <= PENDING_MAX;
+        if open && fits {
+            self.pending.extend_from_slice(data);
+            return;
+        }
+        if open {
+            eprintln!("workspace-agent: {} takes no more input for now; some is dropped", self.id);
+        }
+        self.taken += data.len() as u64;
+        self.tell_progress();
+    }
+
     fn gave(&mut self, written: Option<usize>) {
         match written {
-            Some(written) => drop(self.pending.drain(..written)),
-            // Nobody reads it any more.
-            None => {
-                self.stdin = None;
-                self.pending.clear();
+            Some(written) => {
+                self.pending.drain(..written);
+                self.taken += written as u64;
             }
+            // Nobody reads it any more.
+            None => self.drop_input(),
         }
         self.close_input_if_done();
+        self.tell_progress();
+    }
+
+    fn drop_input(&mut self) {
+        self.stdin = None;
+        self.taken += std::mem::take(&mut self.pending).len() as u64;
     }
 
     fn close_input_if_done(&mut self) {
@@ -380,6 +428,9 @@ impl Running {
         CommandProgress {
             command_id: self.id.clone(),
             written: self.writer.written(),
+            input_received: self.received,
+            input_taken: self.taken,
+            input_closed: self.stdin.is_none() || self.closing,
             end: end.map(|end| CommandEnd {
                 exit_code: end.exit_code,
                 timed_out: self.timed_out(),

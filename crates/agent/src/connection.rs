@@ -104,7 +104,9 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
     RegisterRequest {
         sandbox_id: server.sandbox.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        capabilities: [("output".to_owned(), "files".to_owned())].into(),
+        capabilities: [("output", "files"), ("input", "counted")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         token: server.token.clone(),
         generation: GENERATION,
         commands: guest.all_progress(),
@@ -167,26 +169,26 @@ impl Line {
                 self.started(id, command::start_terminal(guest, request)).await?;
             }
             Some(Heard::PtyInput(input)) => {
-                self.passed(input.pty_id.clone(), guest.order(&input.pty_id, Order::Input(input.data)))
-                    .await?;
+                let given = guest.order(&input.pty_id, Order::Input(input.data)).await;
+                self.passed(input.pty_id, given).await?;
             }
             Some(Heard::ResizePty(request)) => {
                 let size = Size::of(request.cols, request.rows);
-                self.passed(request.pty_id.clone(), guest.order(&request.pty_id, Order::Resize(size)))
-                    .await?;
+                let sent = guest.order(&request.pty_id, Order::Resize(size)).await;
+                self.passed(request.pty_id, sent).await?;
             }
             Some(Heard::KillPty(request)) => {
                 // A shell that is asked to end does not; one whose terminal is gone would, in its own time.
-                let killed = guest.order(&request.pty_id, Order::Signal(libc::SIGKILL));
+                let killed = guest.order(&request.pty_id, Order::Signal(libc::SIGKILL)).await;
                 self.passed(request.pty_id, killed).await?;
             }
             Some(Heard::KillCommand(request)) => {
-                let sent = guest.order(&request.command_id, Order::Signal(request.signal));
+                let sent = guest.order(&request.command_id, Order::Signal(request.signal)).await;
                 self.passed(request.command_id, sent).await?;
             }
             Some(Heard::CommandInput(CommandInput { command_id, data, close })) => {
-                let given = data.is_empty() || guest.order(&command_id, Order::Input(data));
-                let closed = !close || guest.order(&command_id, Order::CloseInput);
+                let given = data.is_empty() || guest.order(&command_id, Order::Input(data)).await;
+                let closed = !close || guest.order(&command_id, Order::CloseInput).await;
                 self.passed(command_id, given && closed).await?;
             }
             Some(Heard::ForgetCommand(request)) => guest.forget(&request.command_id),

@@ -71,12 +71,13 @@ impl Guest {
     }
 
     /// Takes in a command that is about to start; false if there is one of that id already.
-    pub(crate) fn add(&self, id: &str, orders: mpsc::Sender<Order>) -> bool {
+    pub(crate) fn add(&self, id: &str, orders: mpsc::Sender<Order>, input: bool) -> bool {
         let mut state = self.state();
         if state.commands.contains_key(id) {
             return false;
         }
-        let progress = CommandProgress { command_id: id.to_owned(), ..CommandProgress::default() };
+        let (command_id, input_closed) = (id.to_owned(), !input);
+        let progress = CommandProgress { command_id, input_closed, ..CommandProgress::default() };
         state.commands.insert(id.to_owned(), Known { progress, orders, forgotten: false });
         true
     }
@@ -125,10 +126,14 @@ impl Guest {
         }
     }
 
-    /// Passes an order on; false if no such command runs.
-    pub(crate) fn order(&self, id: &str, order: Order) -> bool {
+    /// Passes an order on; false if no such command runs. Waits while many orders are on their way: a command takes
+    /// orders before it does anything else, so none is lost and nobody waits long.
+    pub(crate) async fn order(&self, id: &str, order: Order) -> bool {
         let orders = self.state().commands.get(id).map(|known| known.orders.clone());
-        orders.is_some_and(|orders| orders.try_send(order).is_ok())
+        match orders {
+            Some(orders) => orders.send(order).await.is_ok(),
+            None => false,
+        }
     }
 
     /// All commands, for a server that connects anew.

@@ -41,11 +41,13 @@ pub(crate) fn below(root: Pid) -> HashSet<Pid> {
     found
 }
 
-/// Sends a signal to everything below `root`.
-pub(crate) fn signal(root: Pid, signal: Signal) {
-    for pid in below(root) {
-        send(pid, signal);
+/// Sends a signal to everything below `root`; whether there was something.
+pub(crate) fn signal(root: Pid, signal: Signal) -> bool {
+    let below = below(root);
+    for pid in &below {
+        send(*pid, signal);
     }
+    !below.is_empty()
 }
 
 /// Kills everything below `root`; whether there was something. What is stopped first cannot make others while it

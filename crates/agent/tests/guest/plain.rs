@@ -25,6 +25,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_killed_command_leaves_nothing_behind,
         what_a_command_leaves_in_the_background_goes_on_and_holds_nobody_up,
         input_reaches_the_command_and_its_end_too,
+        every_order_arrives_however_many_come_at_once,
+        input_that_nobody_reads_is_counted_and_bounded,
+        a_signal_reaches_a_command_that_was_started_just_now,
         a_server_that_comes_back_hears_of_everything,
         a_guest_with_another_token_is_refused_and_does_nothing,
         whoever_kills_a_supervisor_kills_the_command_with_it,
@@ -198,6 +201,43 @@ fn input_reaches_the_command_and_its_end_too() {
     assert!(ended.of(Stream::Stdout) == text.to_uppercase().into_bytes());
     // Without any, a program finds the end at once.
     assert_eq!(bench.run(command("cat; echo done")).of(Stream::Stdout), b"done\n");
+}
+
+fn every_order_arrives_however_many_come_at_once() {
+    let bench = start();
+    let id = bench.begin(RunCommandRequest { stdin: true, ..command("cat | wc -c") });
+    for _ in 0..1_000 {
+        bench.input(&id, b"0123456789", false);
+    }
+    bench.input(&id, b"", true);
+    assert_eq!(bench.wait(&id).of(Stream::Stdout), b"10000\n");
+}
+
+fn input_that_nobody_reads_is_counted_and_bounded() {
+    let bench = start();
+    let id = bench.begin(RunCommandRequest { stdin: true, ..command("sleep 1000") });
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..20 {
+        bench.input(&id, &piece, false);
+    }
+    assert_soon("the guest counts", || {
+        bench.progress(&id).is_some_and(|progress| progress.input_received == 20 << 20)
+    });
+    let progress = bench.progress(&id).unwrap();
+    let waiting = progress.input_received - progress.input_taken;
+    assert!(waiting <= 4 << 20, "{waiting} bytes wait");
+    assert!(!progress.input_closed);
+    bench.kill(&id, libc::SIGKILL);
+    assert_eq!(bench.wait_for_end(&id), 137);
+}
+
+fn a_signal_reaches_a_command_that_was_started_just_now() {
+    let bench = start();
+    for _ in 0..20 {
+        let id = bench.begin(command("sleep 1000"));
+        bench.kill(&id, libc::SIGTERM);
+        assert_eq!(bench.wait_for_end(&id), 143);
+    }
 }
 
 fn a_server_that_comes_back_hears_of_everything() {

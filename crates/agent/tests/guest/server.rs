@@ -288,6 +288,10 @@ impl Bench {
         self.service.with(|heard| heard.progress.contains_key(id))
     }
 
+    pub(crate) fn progress(&self, id: &str) -> Option<CommandProgress> {
+        self.service.with(|heard| heard.progress.get(id).cloned())
+    }
+
     pub(crate) fn connections(&self) -> usize {
         self.service.with(|heard| heard.connections)
     }
