@@ -135,6 +135,24 @@ impl Commands<'_> {
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
+    /// Commands of a sandbox that ended before the newest `keep` of those that ended, oldest last; a few at a time.
+    pub async fn ended_before_newest(&self, sandbox_id: &str, keep: u32) -> Result<Vec<String>> {
+        let select = Statement::new(
+            "SELECT id FROM commands WHERE sandbox_id = $1 AND state <> 'running'
+             ORDER BY started_at DESC, id DESC LIMIT 1000 OFFSET $2",
+        );
+        let select = select.text("sandbox_id", sandbox_id).number(keep.into());
+        let rows = select.all(&mut *self.catalog.connection().await?).await?;
+        rows.into_iter().map(|row| Row(row).text("id")).collect()
+    }
+
+    /// Forgets a command that ended. One that runs, or is not there, is left as it is.
+    pub async fn forget(&self, id: &str) -> Result<()> {
+        let delete = Statement::new("DELETE FROM commands WHERE id = $1 AND state <> 'running'");
+        delete.text("id", id).run(&mut *self.catalog.connection().await?).await?;
+        Ok(())
+    }
+
     /// The commands of a sandbox that run, oldest first.
     pub async fn running(&self, sandbox_id: &str) -> Result<Vec<Command>> {
         let select =

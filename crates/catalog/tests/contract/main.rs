@@ -65,7 +65,8 @@ contract! {
     commands:
         a_command_runs_and_ends_once
         a_command_needs_its_sandbox
-        the_newest_commands_are_listed_first;
+        the_newest_commands_are_listed_first
+        old_commands_are_forgotten_and_running_ones_never;
     idempotency:
         the_first_request_wins_and_the_next_get_its_sandbox
         of_many_requests_at_once_one_is_the_first

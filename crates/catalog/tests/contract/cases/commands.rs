@@ -71,3 +71,29 @@ pub(crate) async fn the_newest_commands_are_listed_first(place: Place) {
     }
     assert_eq!(catalog.commands().list("sbx-3", 100).await.unwrap(), []);
 }
+
+pub(crate) async fn old_commands_are_forgotten_and_running_ones_never(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    insert(&catalog, plain("sbx-2")).await;
+    for n in 0..6 {
+        let id = format!("cmd-{n}");
+        let new = NewCommand { started_at: n, ..command(&id) };
+        catalog.commands().insert(&new).await.unwrap();
+        if n != 1 {
+            catalog.commands().finish(&id, END).await.unwrap();
+        }
+    }
+    let other = NewCommand { sandbox_id: "sbx-2".to_owned(), ..command("cmd-9") };
+    catalog.commands().insert(&other).await.unwrap();
+    catalog.commands().finish("cmd-9", END).await.unwrap();
+    let old = async |keep| catalog.commands().ended_before_newest("sbx-1", keep).await.unwrap();
+    assert_eq!(old(3).await, ["cmd-2", "cmd-0"]);
+    assert!(old(5).await.is_empty());
+    for id in ["cmd-0", "cmd-1", "cmd-none"] {
+        catalog.commands().forget(id).await.unwrap();
+    }
+    assert!(catalog.commands().get("cmd-0").await.unwrap().is_none());
+    assert!(catalog.commands().get("cmd-1").await.unwrap().is_some(), "it runs");
+    assert_eq!(old(0).await.len(), 4);
+}
