@@ -24,6 +24,8 @@ use crate::service::{Scope, Service, now};
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;
+/// How long somebody waits for a command to read its input.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// As many signals as there are.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 /// Commands have names of this kind, terminals of another.
@@ -105,6 +107,9 @@ impl Service {
         };
         let id = order.command_id.clone();
         let running = self.begin(&live, &id, &request.command, cwd, Asked::RunCommand(order)).await?;
+        if !request.stdin {
+            running.input.close();
+        }
         Ok(CommandHandle::of(&live, &running))
     }
 
@@ -183,8 +188,16 @@ impl Service {
         close: bool,
     ) -> Result<()> {
         let live = self.takes_orders(scope, sandbox, id).await?;
-        let order = CommandInput { command_id: id.to_owned(), data, close };
-        live.ask(Asked::CommandInput(order)).await.map(|_| ())
+        let order =
+            |data, close| Asked::CommandInput(CommandInput { command_id: id.to_owned(), data, close });
+        live.feed(id, &data, PATIENCE, |data| order(data, false)).await?;
+        if close {
+            live.ask(order(Vec::new(), true)).await?;
+            if let Some(running) = live.command(id) {
+                running.input.close();
+            }
+        }
+        Ok(())
     }
 
     /// The sandbox of a command that has not ended.
@@ -206,6 +219,7 @@ impl Service {
             let forget = ForgetCommandRequest { command_id: id.to_owned() };
             drop(live.ask(Asked::ForgetCommand(forget)).await);
             live.forget(id);
+            self.forget_old(live).await;
         }
     }
 

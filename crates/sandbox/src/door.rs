@@ -5,6 +5,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,10 +13,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::transport::server::{Connected, UdsConnectInfo};
+use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 use workspace_agent_protocol::GENERATION;
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
@@ -29,9 +30,9 @@ use crate::id;
 use crate::live::Live;
 
 /// How many connections a sandbox may have; a guest needs one, and another while the first is being lost.
-const CONNECTIONS: usize = 4;
+const CONNECTIONS: usize = 16;
 /// How long a guest may take to say who it is.
-const REGISTER: Duration = Duration::from_secs(10);
+const REGISTER: Duration = Duration::from_secs(5);
 /// A guest says something at least this often, or is taken for gone.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(95);
@@ -76,8 +77,12 @@ impl AgentService for Door {
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let live = self.live.upgrade().ok_or_else(|| Status::unavailable("the sandbox is gone"))?;
+        let known = request.extensions().get::<Known>().cloned();
         let mut said = request.into_inner();
         let registration = registration(&live, &mut said).await?;
+        if let Some(known) = known {
+            known.0.store(true, Ordering::Relaxed);
+        }
         let (orders, mut ordered) = mpsc::channel::<ServerMessage>(QUEUE);
         let (sender, receiver) = mpsc::channel(QUEUE);
         // The welcome is the first message of the line, whatever is ordered meanwhile.
@@ -90,7 +95,8 @@ impl AgentService for Door {
                 }
             }
         });
-        let line = live.connect(orders);
+        let counts_input = registration.capabilities.get("input").is_some_and(|how| how == "counted");
+        let line = live.connect(orders, counts_input);
         let listener = self.listener.clone();
         tokio::spawn(async move {
             listener.registered(&live, line, registration).await;
@@ -144,14 +150,14 @@ fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result
             };
             match connection {
                 Ok((stream, _)) => {
-                    if sender.send(Ok(Limited { stream, _permit: permit })).await.is_err() {
+                    if sender.send(Ok(Limited::new(stream, permit))).await.is_err() {
                         return;
                     }
                 }
                 // Out of descriptors, perhaps; whoever dials tries again.
                 Err(error) => {
                     tracing::warn!(%error, "a guest could not be let in");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    sleep(Duration::from_millis(100)).await;
                 }
             }
         }
@@ -159,17 +165,36 @@ fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result
     ReceiverStream::new(receiver)
 }
 
-/// A connection that counts.
+/// A connection that counts, and is closed when nobody says in time whose it is.
 struct Limited {
     stream: UnixStream,
     _permit: OwnedSemaphorePermit,
+    known: Known,
+    deadline: Pin<Box<Sleep>>,
+}
+
+/// Whether it is known whose a connection is.
+#[derive(Clone, Default)]
+struct Known(Arc<AtomicBool>);
+
+impl Limited {
+    fn new(stream: UnixStream, permit: OwnedSemaphorePermit) -> Self {
+        Self { stream, _permit: permit, known: Known::default(), deadline: Box::pin(sleep(REGISTER)) }
+    }
+
+    /// Whether it took too long. Wakes who reads when it does.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        !self.known.0.load(Ordering::Relaxed)
+            && self.deadline.as_mut().poll(cx).is_ready()
+            && !self.known.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Connected for Limited {
-    type ConnectInfo = UdsConnectInfo;
+    type ConnectInfo = Known;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Known {
+        self.known.clone()
     }
 }
 
@@ -179,6 +204,9 @@ impl AsyncRead for Limited {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.is_late(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }

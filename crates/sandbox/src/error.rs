@@ -30,6 +30,12 @@ pub enum SandboxError {
         /// Why it is in that state.
         reason: Option<String>,
     },
+    /// Its time is up; it is removed soon.
+    #[error("the time of sandbox `{id}` is over")]
+    Expired {
+        /// Its id.
+        id: String,
+    },
     /// Its guest agent is not connected just now.
     #[error("the guest agent of sandbox `{id}` is not connected; try again")]
     AgentAway {
@@ -110,6 +116,20 @@ pub enum SandboxError {
     CommandEnded {
         /// Its id.
         id: String,
+    },
+    /// The command takes no input.
+    #[error("command `{id}` takes no input, or none any more; start it with `stdin`")]
+    InputClosed {
+        /// Its id.
+        id: String,
+    },
+    /// The command does not read what it was given.
+    #[error("command `{id}` does not read its input; {written} bytes were passed on")]
+    InputFull {
+        /// Its id.
+        id: String,
+        /// How much of what was given is on its way.
+        written: usize,
     },
     /// There is no such terminal.
     #[error("there is no terminal `{id}` in this sandbox")]

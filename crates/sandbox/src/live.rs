@@ -2,7 +2,7 @@
 //! commands have come. All of it can be lost: the guest tells it anew when it connects.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use workspace_catalog::{Sandbox, State};
 
 use crate::config::Config;
 use crate::error::{Result, SandboxError};
+use crate::input::{Input, NoInput, PIECE};
 use crate::place::Place;
 
 /// How long an order may take to get into the line.
@@ -27,6 +28,8 @@ pub(crate) struct Live {
     pub(crate) id: String,
     /// None for one that was started for nobody yet.
     purpose: OnceLock<Purpose>,
+    /// When its time is up, in milliseconds since 1970.
+    expires_at: AtomicI64,
     /// When to look at its workspace again.
     pub(crate) disk_due: Mutex<Instant>,
     pub(crate) place: Place,
@@ -41,6 +44,8 @@ pub(crate) struct Live {
     /// What its guest counted last.
     usage: watch::Sender<Option<ResourceUsage>>,
     commands: Mutex<HashMap<String, Arc<Running>>>,
+    /// Commands that may end until old ones are looked for.
+    until_forgetting: AtomicU32,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -56,6 +61,8 @@ struct Purpose {
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) number: u64,
+    /// Whether the guest counts the input of commands.
+    pub(crate) counts_input: bool,
     pub(crate) sender: mpsc::Sender<ServerMessage>,
 }
 
@@ -66,6 +73,7 @@ pub(crate) struct Running {
     /// On which line it was ordered; zero for one that the guest told of.
     line: u64,
     progress: watch::Sender<Progress>,
+    pub(crate) input: Input,
 }
 
 /// How far a command has come.
@@ -90,7 +98,7 @@ pub struct End {
 
 impl Running {
     fn new(id: &str, line: u64) -> Self {
-        Self { id: id.to_owned(), line, progress: watch::Sender::default() }
+        Self { id: id.to_owned(), line, progress: watch::Sender::default(), input: Input::default() }
     }
 
     pub(crate) fn follow(&self) -> watch::Receiver<Progress> {
@@ -122,6 +130,7 @@ impl Live {
         Self {
             id: id.to_owned(),
             purpose: OnceLock::new(),
+            expires_at: AtomicI64::new(i64::MAX),
             disk_due: Mutex::new(Instant::now()),
             place,
             token_hash: token_hash.to_owned(),
@@ -131,6 +140,7 @@ impl Live {
             line: watch::Sender::default(),
             usage: watch::Sender::default(),
             commands: Mutex::default(),
+            until_forgetting: AtomicU32::default(),
             tasks: Mutex::default(),
         }
     }
@@ -147,6 +157,7 @@ impl Live {
     pub(crate) fn give(&self, sandbox: &Sandbox, config: &Config) {
         let (owner, envs) = (sandbox.owner.clone(), config.envs.clone());
         // Given twice, it stays with the first.
+        self.expires_at(sandbox.expires_at);
         drop(self.purpose.set(Purpose { owner, envs, disk: config.disk }));
     }
 
@@ -170,6 +181,22 @@ impl Live {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
+    /// Whether its time is up, though nobody has removed it yet.
+    pub(crate) fn has_expired(&self, now: i64) -> bool {
+        self.expires_at.load(Ordering::Relaxed) <= now
+    }
+
+    pub(crate) fn expires_at(&self, time: i64) {
+        self.expires_at.store(time, Ordering::Relaxed);
+    }
+
+    /// Counts a command that ended; whether it is time to look for old ones, which is so every `period` ends and the
+    /// first time.
+    pub(crate) fn is_forgetting_due(&self, period: u32) -> bool {
+        let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period));
+        self.until_forgetting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+    }
+
     pub(crate) fn is_disk_due(&self) -> bool {
         *self.disk_due.lock().unwrap_or_else(PoisonError::into_inner) <= Instant::now()
     }
@@ -191,9 +218,9 @@ impl Live {
     }
 
     /// A guest connected; the former line, if there is one, is no longer used.
-    pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>) -> u64 {
+    pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, counts_input: bool) -> u64 {
         let number = next_line();
-        self.line.send_replace(Some(Line { number, sender }));
+        self.line.send_replace(Some(Line { number, counts_input, sender }));
         number
     }
 
@@ -241,6 +268,30 @@ impl Live {
 
     pub(crate) fn counted(&self, usage: ResourceUsage) {
         self.usage.send_replace(Some(usage));
+    }
+
+    /// Gives a command something to read, piece by piece, as `order` says it. Waits while the command reads slower,
+    /// for each piece as long as patience lasts.
+    pub(crate) async fn feed(
+        &self,
+        id: &str,
+        data: &[u8],
+        patience: Duration,
+        order: impl Fn(Vec<u8>) -> Asked,
+    ) -> Result<()> {
+        let running = self.command(id).ok_or_else(|| SandboxError::CommandEnded { id: id.to_owned() })?;
+        for (n, piece) in data.chunks(PIECE).enumerate() {
+            let counts = self.line.borrow().as_ref().is_some_and(|line| line.counts_input);
+            if counts && let Err(reason) = running.input.reserve(piece.len() as u64, patience).await {
+                let (id, written) = (id.to_owned(), n * PIECE);
+                return Err(match reason {
+                    NoInput::Closed => SandboxError::InputClosed { id },
+                    NoInput::Full => SandboxError::InputFull { id, written },
+                });
+            }
+            self.ask(order(piece.to_vec())).await?;
+        }
+        Ok(())
     }
 
     /// Orders a new command. It is known before the guest can answer.

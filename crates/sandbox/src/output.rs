@@ -4,13 +4,13 @@ use std::fs::File;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use workspace_agent_protocol::output::{Frame, Item, Reader};
 
 pub use workspace_agent_protocol::output::Stream;
 
-use crate::error::{Doing as _, Result, SandboxError};
+use crate::error::{Result, SandboxError};
 use crate::live::{End, Progress};
 use crate::place::Place;
 
@@ -51,6 +51,10 @@ pub enum Piece {
 #[derive(Debug)]
 pub struct Output {
     reader: Option<Reader>,
+    /// A read that is under way; it has the reader.
+    reading: Option<JoinHandle<(Reader, std::io::Result<Vec<Piece>>)>>,
+    /// The last pieces, while it is being found out why the command could not be run.
+    found: Option<Vec<Piece>>,
     progress: watch::Receiver<Progress>,
     ended: bool,
 }
@@ -64,18 +68,29 @@ impl Output {
     ) -> Result<Self> {
         let (directory, id) = (place.output(), id.to_owned());
         let open = move || Reader::open(File::open(directory)?, &id, from);
-        let reader = blocking(open).await?.doing(|| "read what a command printed".to_owned())?;
-        Ok(Self { reader: Some(reader), progress, ended: false })
+        let reader = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
+        let reader = reader.map_err(broken)?;
+        Ok(Self { reader: Some(reader), reading: None, found: None, progress, ended: false })
     }
 
-    /// The next pieces, as many as are there; waits for the first. None after the end.
+    /// The next pieces, as many as are there; waits for the first. None after the end, and when the service is
+    /// closed before it. Who gives up waiting loses nothing.
     pub async fn next(&mut self) -> Result<Option<Vec<Piece>>> {
         while !self.ended {
             // Before reading: what is told while it reads wakes the next wait.
             let end = self.progress.borrow_and_update().end.clone();
-            let mut pieces = self.read().await?;
-            if let Some(Piece::End(end)) = pieces.last_mut() {
-                self.explain(end).await;
+            let mut pieces = match self.found.take() {
+                Some(pieces) => pieces,
+                None => self.read().await?,
+            };
+            if let Some(Piece::End(End { exit_code, .. })) = pieces.last() {
+                let exit_code = *exit_code;
+                self.found = Some(pieces);
+                let why = self.explanation(exit_code).await;
+                pieces = self.found.take().unwrap_or_default();
+                if let Some(Piece::End(end)) = pieces.last_mut() {
+                    end.failed = why;
+                }
                 self.ended = true;
             } else if let Some(end) = end.filter(|_| pieces.is_empty()) {
                 // Its files do not say so: the disk was full, or the guest died.
@@ -86,33 +101,44 @@ impl Output {
                 return Ok(Some(pieces));
             }
             if self.progress.changed().await.is_err() {
-                let failed = Some("the sandbox is gone".to_owned());
-                self.ended = true;
-                return Ok(Some(vec![Piece::End(End { failed, ..End::default() })]));
+                // Who removes a sandbox tells first how its commands ended. So the service was closed, and the
+                // command goes on.
+                return Ok(None);
             }
         }
         Ok(None)
     }
 
-    /// Why a command could not be run is not in its files; the guest tells it at the same time.
-    async fn explain(&mut self, end: &mut End) {
-        if matches!(end.exit_code, NOT_ENTERED | NOT_FOUND) {
-            let told = self.progress.wait_for(|progress| progress.end.is_some());
-            if let Ok(Ok(progress)) = timeout(EXPLANATION, told).await {
-                end.failed = progress.end.as_ref().and_then(|end| end.failed.clone());
-            }
-        }
+    /// Whether the end was told.
+    pub fn has_ended(&self) -> bool {
+        self.ended
     }
 
+    /// Why a command could not be run is not in its files; the guest tells it at the same time.
+    async fn explanation(&mut self, exit_code: i32) -> Option<String> {
+        if !matches!(exit_code, NOT_ENTERED | NOT_FOUND) {
+            return None;
+        }
+        let told = self.progress.wait_for(|progress| progress.end.is_some());
+        let progress = timeout(EXPLANATION, told).await.ok()?.ok()?;
+        progress.end.as_ref().and_then(|end| end.failed.clone())
+    }
+
+    /// Who gives up waiting for it loses nothing: the next call waits for the same.
     async fn read(&mut self) -> Result<Vec<Piece>> {
-        let Some(mut reader) = self.reader.take() else { return Ok(Vec::new()) };
-        let read = move || {
-            let pieces = read_batch(&mut reader);
-            (reader, pieces)
+        let reading = match (&mut self.reading, self.reader.take()) {
+            (Some(reading), _) => reading,
+            (none, Some(mut reader)) => none.insert(spawn_blocking(move || {
+                let pieces = read_batch(&mut reader);
+                (reader, pieces)
+            })),
+            (None, None) => return Ok(Vec::new()),
         };
-        let (reader, pieces) = blocking(read).await?;
+        let read = reading.await;
+        self.reading = None;
+        let (reader, pieces) = read.map_err(|error| broken(std::io::Error::other(error)))?;
         self.reader = Some(reader);
-        pieces.doing(|| "read what a command printed".to_owned())
+        pieces.map_err(broken)
     }
 }
 
@@ -145,9 +171,6 @@ fn of_frame(frame: Frame) -> Piece {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|error| SandboxError::Io {
-        action: "read what a command printed".to_owned(),
-        source: std::io::Error::other(error),
-    })
+fn broken(source: std::io::Error) -> SandboxError {
+    SandboxError::Io { action: "read what a command printed".to_owned(), source }
 }

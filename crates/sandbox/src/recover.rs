@@ -58,6 +58,10 @@ impl Service {
                     State::Running => "its processes ended while the server was away",
                     _ => return Ok(()),
                 };
+                if sandbox.state == State::Starting {
+                    // Nobody was answered, so the same request may make another.
+                    self.0.catalog.idempotency().release(&sandbox.id).await?;
+                }
                 self.mark(&sandbox.id, State::Error, reason).await?;
                 self.lose_commands(&sandbox.id, None, reason).await;
                 Ok(())

@@ -63,7 +63,10 @@ impl Service {
             }
             std::fs::create_dir_all(&kept)?;
             match std::fs::rename(&path, &to) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && to.exists() => Ok(Some(to)),
+                // Moved by whoever began to remove it, or never made.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    Ok(Some(to).filter(|to| to.exists()))
+                }
                 done => done.map(|()| Some(to)),
             }
         };

@@ -204,6 +204,9 @@ impl Service {
         if !matches!(sandbox.state, State::Starting | State::Running) {
             return Err(not_running(&sandbox));
         }
+        if sandbox.expires_at <= now() {
+            return Err(SandboxError::Expired { id: id.to_owned() });
+        }
         let limit = settings.lifetime.as_secs();
         let latest = sandbox.created_at + milliseconds(limit);
         let wanted = |sandbox: &Sandbox| sandbox.expires_at + milliseconds(seconds);
@@ -215,7 +218,11 @@ impl Service {
             let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest)?;
             Some(Change { expires_at: Some(expires_at), ..Change::default() })
         };
-        self.view(self.change(id, change, &[]).await?)
+        let sandbox = self.change(id, change, &[]).await?;
+        if let Some(live) = self.live(id) {
+            live.expires_at(sandbox.expires_at);
+        }
+        self.view(sandbox)
     }
 
     pub(crate) async fn find(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
@@ -281,6 +288,9 @@ impl Service {
     /// guest is there.
     pub(crate) async fn running(&self, scope: &Scope, id: &str) -> Result<Arc<Live>> {
         let live = self.live(id).filter(|live| scope.covers(live.owner()));
+        if live.as_ref().is_some_and(|live| live.has_expired(now())) {
+            return Err(SandboxError::Expired { id: id.to_owned() });
+        }
         if let Some(live) = live.as_ref().filter(|live| live.is_connected()) {
             return Ok(live.clone());
         }

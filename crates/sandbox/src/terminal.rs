@@ -1,6 +1,8 @@
 //! Terminals: commands with a screen.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, ResizePtyRequest};
@@ -9,9 +11,12 @@ use crate::command::{CommandHandle, environment};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::id;
+use crate::live::Live;
 use crate::service::{Scope, Service};
 
 const WORKSPACE: &str = "/workspace";
+/// How long somebody waits for a terminal to take what was typed; nothing is shown meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
 const SHELL: &str = "/bin/bash";
 /// Terminals have names of this kind, commands of another.
 pub(crate) const TERMINAL: &str = "pty";
@@ -94,8 +99,9 @@ impl Service {
 
     /// Types something.
     pub async fn type_in(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
-        let input = PtyInput { pty_id: id.to_owned(), data };
-        self.order_terminal(scope, sandbox, id, Asked::PtyInput(input)).await
+        let live = self.open_terminal_of(scope, sandbox, id).await?;
+        let order = |data| Asked::PtyInput(PtyInput { pty_id: id.to_owned(), data });
+        live.feed(id, &data, PATIENCE, order).await
     }
 
     /// Gives the screen another size.
@@ -115,10 +121,15 @@ impl Service {
     }
 
     async fn order_terminal(&self, scope: &Scope, sandbox: &str, id: &str, order: Asked) -> Result<()> {
+        self.open_terminal_of(scope, sandbox, id).await?.ask(order).await.map(|_| ())
+    }
+
+    /// The sandbox of a terminal that is open.
+    async fn open_terminal_of(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<Live>> {
         let live = self.live(sandbox).filter(|live| scope.covers(live.owner()));
         let open = live.filter(|live| live.command(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
-            Some(live) => live.ask(order).await.map(|_| ()),
+            Some(live) => Ok(live),
             None => {
                 self.terminal(scope, sandbox, id).await?;
                 self.running(scope, sandbox).await?;

@@ -41,6 +41,7 @@ impl Listener for Service {
         }
         self.lost_with_server(live, &told).await;
         for progress in request.commands {
+            live.told_of(&progress.command_id).input.received(progress.input_received);
             self.progressed(live, progress).await;
         }
         log(live, self.announce(live).await);
@@ -94,6 +95,7 @@ impl Service {
             timed_out: end.timed_out,
             failed: Some(end.failed).filter(|why| !why.is_empty()),
         });
+        live.told_of(&progress.command_id).input.told(progress.input_taken, progress.input_closed);
         self.advanced(live, &progress.command_id, progress.written, end).await;
     }
 

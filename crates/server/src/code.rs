@@ -65,6 +65,7 @@ codes! {
     STDIN_CLOSED = 4005, CONFLICT, "The command's input is closed.";
     OUTPUT_UNAVAILABLE = 4006, GONE, "The command's output is no longer kept.";
     COMMAND_LIMIT_EXCEEDED = 4007, TOO_MANY_REQUESTS, "The sandbox runs as many commands as allowed.";
+    STDIN_FULL = 4008, TOO_MANY_REQUESTS, "The command does not read its input; try again when it has.";
 
     PTY_NOT_FOUND = 4101, NOT_FOUND, "There is no such terminal in this sandbox.";
     PTY_LIMIT_EXCEEDED = 4102, TOO_MANY_REQUESTS, "The sandbox has as many terminals as allowed.";

@@ -17,6 +17,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::NotRunning { id, state, .. } => Self::new(code::SANDBOX_NOT_RUNNING, message)
                 .detail("sandboxId", id)
                 .detail("state", state.as_str()),
+            SandboxError::Expired { id } => Self::new(code::SANDBOX_EXPIRED, message).detail("sandboxId", id),
             SandboxError::AgentAway { id } => {
                 Self::new(code::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
             }
@@ -58,6 +59,12 @@ impl From<SandboxError> for ApiError {
             }
             SandboxError::CommandEnded { id } => {
                 Self::new(code::COMMAND_NOT_RUNNING, message).detail("commandId", id)
+            }
+            SandboxError::InputClosed { id } => {
+                Self::new(code::STDIN_CLOSED, message).detail("commandId", id)
+            }
+            SandboxError::InputFull { id, written } => {
+                Self::new(code::STDIN_FULL, message).detail("commandId", id).detail("written", written)
             }
             SandboxError::NoTerminal { id } => Self::new(code::PTY_NOT_FOUND, message).detail("ptyId", id),
             SandboxError::TooManyTerminals { limit } => {

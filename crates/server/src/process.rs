@@ -279,7 +279,8 @@ async fn result(command: &CommandHandle, most: u64) -> Result<CommandResult, Api
             }
         }
     }
-    Err(ApiError::internal("a command's output had no end"))
+    Err(ApiError::new(code::SHUTTING_DOWN, "the server is stopping; the command goes on")
+        .detail("commandId", command.id.clone()))
 }
 
 /// What it printed is not lost with the error.

@@ -6,7 +6,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size};
 
 use crate::app::App;
@@ -15,6 +15,8 @@ use crate::error::ApiError;
 
 /// A client that says nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(90);
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What clients say.
 #[derive(Debug, Deserialize)]
@@ -78,28 +80,40 @@ impl Session {
             Over::Stopping => (close_code::AWAY, "the server is stopping; connect again"),
         };
         let frame = CloseFrame { code: goodbye.0, reason: goodbye.1.into() };
-        // A client that is gone needs no goodbye.
-        drop(socket.send(Message::Close(Some(frame))).await);
+        // A client that is gone, or does not read, needs no goodbye.
+        drop(timeout(GOODBYE, socket.send(Message::Close(Some(frame)))).await);
     }
 
     async fn talk(&self, socket: &mut WebSocket, output: &mut Output) -> Over {
+        // Whatever is shown meanwhile: who is gone does not read it.
+        let mut gone = Instant::now() + SILENCE;
         loop {
             let sent = tokio::select! {
                 pieces = output.next() => match pieces {
-                    Ok(Some(pieces)) => self.tell(socket, pieces).await,
-                    Ok(None) => return Over::Closed,
+                    Ok(Some(pieces)) => tokio::select! {
+                        told = timeout_at(gone, self.tell(socket, pieces)) => match told {
+                            Ok(told) => told,
+                            Err(_) => return Over::Gone,
+                        },
+                        () = self.app.shutdown.begun() => return Over::Stopping,
+                    },
+                    Ok(None) if output.has_ended() => return Over::Closed,
+                    Ok(None) => return Over::Stopping,
                     Err(error) => {
                         let message = ApiError::from(error).message().to_owned();
                         drop(socket.send(Told::Error { message: &message }.message()).await);
                         return Over::Closed;
                     }
                 },
-                heard = timeout(SILENCE, socket.recv()) => match heard {
-                    Ok(Some(Ok(message))) => match self.hear(message).await {
-                        Ok(Some(answer)) => socket.send(answer).await,
-                        Ok(None) => Ok(()),
-                        Err(message) => socket.send(Told::Error { message: &message }.message()).await,
-                    },
+                heard = timeout_at(gone, socket.recv()) => match heard {
+                    Ok(Some(Ok(message))) => {
+                        gone = Instant::now() + SILENCE;
+                        match self.hear(message).await {
+                            Ok(Some(answer)) => socket.send(answer).await,
+                            Ok(None) => Ok(()),
+                            Err(message) => socket.send(Told::Error { message: &message }.message()).await,
+                        }
+                    }
                     Ok(Some(Err(_)) | None) | Err(_) => return Over::Gone,
                 },
                 () = self.app.shutdown.begun() => return Over::Stopping,

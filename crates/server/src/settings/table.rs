@@ -128,6 +128,8 @@ settings! {
     default_command_timeout: Milliseconds = is("60000");
     /// How much of a command's output is kept.
     output_keep: Size = is("16m");
+    /// Commands that ended and are remembered with their output, in each sandbox.
+    commands_kept: u32 = is("1000");
     /// Terminals of one sandbox.
     max_terminals: u32 = is("5");
     /// Seconds that a sandbox stays `running` without its guest agent.

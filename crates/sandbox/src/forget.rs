@@ -1,0 +1,46 @@
+//! Forgetting commands that ended long ago, so that a sandbox that runs many does not fill the disk.
+
+use std::fs::File;
+
+use crate::error::{Doing as _, Result, SandboxError};
+use crate::live::Live;
+use crate::place::Place;
+use crate::service::Service;
+use workspace_agent_protocol::output;
+
+/// Looked for whenever so large a part of what is remembered has ended since.
+const SHARE: u32 = 10;
+
+impl Service {
+    /// Forgets the oldest, now and then.
+    pub(crate) async fn forget_old(&self, live: &Live) {
+        let keep = self.0.settings.commands_kept;
+        if !live.is_forgetting_due(keep / SHARE) {
+            return;
+        }
+        if let Err(error) = self.forget_all_but(live, keep).await {
+            tracing::error!(sandbox = live.id, %error, "old commands could not be forgotten");
+        }
+    }
+
+    async fn forget_all_but(&self, live: &Live, keep: u32) -> Result<()> {
+        let commands = self.0.catalog.commands();
+        let old = commands.ended_before_newest(&live.id, keep).await?;
+        // Files first: what has no row would never be found again.
+        remove_output(live.place.clone(), old.clone()).await?;
+        for id in old {
+            commands.forget(&id).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn remove_output(place: Place, commands: Vec<String>) -> Result<()> {
+    let doing = || "remove what commands printed".to_owned();
+    let work = move || -> std::io::Result<()> {
+        commands.iter().try_for_each(|id| output::remove(File::open(place.output())?, id))
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| SandboxError::Io { action: doing(), source: std::io::Error::other(error) })?
+        .doing(doing)
+}
