@@ -6,6 +6,7 @@ mod errors;
 mod keys;
 mod limits;
 mod program;
+mod real;
 mod settings;
 mod support;
 mod system;

@@ -149,14 +149,26 @@ impl Call {
     }
 
     pub(crate) fn send(self) -> Answer {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Answer::parse(&self.exchange().unwrap())
+    }
+
+    /// The answer, if the server lives long enough to give one.
+    pub(crate) fn try_send(self) -> Option<Answer> {
+        self.exchange()
+            .ok()
+            .filter(|bytes| bytes.windows(4).any(|four| four == b"\r\n\r\n"))
+            .map(|bytes| Answer::parse(&bytes))
+    }
+
+    fn exchange(self) -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let length = format!("content-length: {}\r\n\r\n", self.body.len());
         let request = [self.head.as_bytes(), length.as_bytes(), &self.body].concat();
-        stream.write_all(&request).unwrap();
+        stream.write_all(&request)?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        Answer::parse(&answer)
+        stream.read_to_end(&mut answer)?;
+        Ok(answer)
     }
 }
 

@@ -1,0 +1,171 @@
+//! Who may do what, on every route that the description names.
+
+use serde_json::{Value, json};
+
+use super::house::House;
+
+/// A request of the description, with ids that are there.
+struct Route {
+    method: String,
+    path: String,
+    body: Option<Value>,
+}
+
+fn routes(house: &House, sandbox: &str, command: &str, pty: &str) -> Vec<Route> {
+    let description = house.get("/api/v1/openapi.json").json();
+    let mut routes = Vec::new();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let filled = path.replace("{id}", sandbox).replace("{command}", command).replace("{pty}", pty);
+            let body = operation.get("requestBody").map(|_| body(path));
+            routes.push(Route { method: method.to_uppercase(), path: filled, body });
+        }
+    }
+    assert!(routes.len() > 20, "the description has the API");
+    routes
+}
+
+/// A body that the route takes.
+fn body(path: &str) -> Value {
+    match path.rsplit('/').next().unwrap() {
+        "sandboxes" => json!({"template": "base"}),
+        "batch-delete" => json!({"ids": ["sbx-1"]}),
+        "extend" => json!({"seconds": 1}),
+        "run" => json!({"command": "touch /workspace/foreign"}),
+        "kill" => json!({"signal": 9}),
+        "stdin" => json!({"data": "x"}),
+        "pty" | "resize" => json!({"cols": 80, "rows": 24}),
+        "keys" => json!({"name": "a", "owner": "a", "role": "admin"}),
+        _ => json!({"labels": {}}),
+    }
+}
+
+fn is_open(path: &str) -> bool {
+    matches!(path, "/health" | "/ready" | "/api/v1/openapi.json" | "/api/docs")
+}
+
+struct Theirs {
+    sandbox: String,
+    command: String,
+    pty: String,
+}
+
+/// A sandbox of `alice` with a command and a terminal that run.
+fn theirs(house: &House, alice: &str) -> Theirs {
+    let post = |path: &str, body: Value| {
+        let answer = house.call_as(alice, "POST", path).json(&body.to_string()).send();
+        assert!(answer.status < 300, "{}", answer.body);
+        answer.json()
+    };
+    let id = |value: &Value| value.as_str().unwrap().to_owned();
+    let sandbox = id(&post("/api/v1/sandboxes", json!({"template": "base"}))["id"]);
+    let run = json!({"command": "sleep 1000", "background": true, "stdin": true});
+    let command = id(&post(&format!("/api/v1/sandboxes/{sandbox}/process/run"), run)["commandId"]);
+    let pty = id(&post(&format!("/api/v1/sandboxes/{sandbox}/pty"), json!({"cols": 80, "rows": 24}))["id"]);
+    Theirs { sandbox, command, pty }
+}
+
+#[test]
+fn a_foreign_sandbox_is_like_none_on_every_route() {
+    let house = House::new();
+    let (alice, mallory) = (house.key("alice", "user"), house.key("mallory", "user"));
+    let theirs = theirs(&house, &alice);
+    let missing = "sbx-00000000000000000000000000000000";
+    let real = routes(&house, &theirs.sandbox, &theirs.command, &theirs.pty);
+    let none = routes(&house, missing, &theirs.command, &theirs.pty);
+    let own = format!("/api/v1/sandboxes/{}", theirs.sandbox);
+    for (real, none) in real.iter().zip(&none).filter(|(real, _)| real.path.starts_with(&own)) {
+        let ask = |route: &Route| {
+            let mut call = house.call_as(&mallory, &route.method, &route.path);
+            if let Some(body) = &route.body {
+                call = call.json(&body.to_string());
+            }
+            call.send()
+        };
+        let (real, none) = (ask(real), ask(none));
+        assert_eq!(real.error(), "SANDBOX_NOT_FOUND");
+        let plain = |answer: &crate::support::Answer, id: &str| {
+            let mut error = answer.json()["error"].clone();
+            error["requestId"] = Value::Null;
+            error.to_string().replace(id, "ID")
+        };
+        assert_eq!(plain(&real, &theirs.sandbox), plain(&none, missing));
+    }
+    let batch = json!({"ids": [theirs.sandbox]}).to_string();
+    let batch = house.call_as(&mallory, "POST", "/api/v1/sandboxes/batch-delete").json(&batch).send().json();
+    assert_eq!(batch["succeeded"], json!([]));
+    let list = house.call_as(&mallory, "GET", "/api/v1/sandboxes").send().json();
+    assert_eq!(list["total"], 0);
+    // Nothing of it happened.
+    assert_eq!(house.command(&theirs.sandbox, &theirs.command)["state"], "running");
+    assert_eq!(house.command(&theirs.sandbox, &theirs.pty)["state"], "running");
+    assert_eq!(house.out(&theirs.sandbox, "ls"), "");
+    let own = house.call_as(&alice, "GET", "/api/v1/sandboxes").send().json();
+    assert_eq!(own["total"], 1);
+}
+
+#[test]
+fn commands_and_terminals_of_another_sandbox_are_none_of_this_one() {
+    let house = House::new();
+    let alice = house.key("alice", "user");
+    let (one, other) = (theirs(&house, &alice), theirs(&house, &alice));
+    for (method, path, name) in [
+        ("GET", format!("process/{}/output", other.command), "COMMAND_NOT_FOUND"),
+        ("POST", format!("process/{}/kill", other.command), "COMMAND_NOT_FOUND"),
+        ("POST", format!("process/{}/stdin", other.command), "COMMAND_NOT_FOUND"),
+        ("POST", format!("pty/{}/resize", other.pty), "PTY_NOT_FOUND"),
+        ("DELETE", format!("pty/{}", other.pty), "PTY_NOT_FOUND"),
+        ("GET", format!("pty/{}/ws", other.pty), "PTY_NOT_FOUND"),
+        ("GET", format!("pty/{}/ws", one.command), "PTY_NOT_FOUND"),
+        ("DELETE", format!("pty/{}", one.command), "PTY_NOT_FOUND"),
+    ] {
+        let call = house.call_as(&alice, method, &format!("/api/v1/sandboxes/{}/{path}", one.sandbox));
+        let call = if method == "POST" { call.json(&body(&path).to_string()) } else { call };
+        assert_eq!(call.send().error(), name, "{method} {path}");
+    }
+    assert_eq!(house.command(&other.sandbox, &other.command)["state"], "running");
+}
+
+#[test]
+fn who_may_only_look_changes_nothing_on_any_route() {
+    let house = House::new();
+    let (alice, looker) = (house.key("alice", "user"), house.key("alice", "read_only"));
+    let theirs = theirs(&house, &alice);
+    for route in routes(&house, &theirs.sandbox, &theirs.command, &theirs.pty) {
+        if is_open(&route.path) || route.path.ends_with("/output") || route.path.ends_with("/ws") {
+            continue;
+        }
+        let mut call = house.call_as(&looker, &route.method, &route.path);
+        if let Some(body) = &route.body {
+            call = call.json(&body.to_string());
+        }
+        let answer = call.send();
+        let admins = ["/api/v1/keys", "/api/v1/stats", "/metrics"].contains(&route.path.as_str());
+        let expected = if route.method != "GET" || admins { 403 } else { 200 };
+        assert_eq!(answer.status, expected, "{} {}: {}", route.method, route.path, answer.body);
+    }
+    let path = format!("/api/v1/sandboxes/{}/pty/{}/ws", theirs.sandbox, theirs.pty);
+    let socket = house.call_as(&looker, "GET", &path).header("upgrade", "websocket");
+    assert_eq!(socket.send().error(), "FORBIDDEN", "a terminal can be typed into");
+    assert_eq!(house.command(&theirs.sandbox, &theirs.command)["state"], "running");
+    assert_eq!(house.out(&theirs.sandbox, "ls"), "");
+}
+
+#[test]
+fn every_route_but_the_open_ones_needs_a_key_that_is_known() {
+    let house = House::new();
+    for route in routes(&house, "sbx-1", "cmd-1", "pty-1") {
+        for key in [None, Some("a-key-that-nobody-made")] {
+            let mut call = crate::support::Call::new(house.address(), &route.method, &route.path);
+            if let Some(key) = key {
+                call = call.key(key);
+            }
+            let answer = call.send();
+            if is_open(&route.path) {
+                assert_eq!(answer.status, 200, "{}", route.path);
+            } else {
+                assert_eq!(answer.error(), "UNAUTHORIZED", "{} {}", route.method, route.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Commands over HTTP: at once, as a stream, in the background.
+
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::house::{House, soon, within};
+use super::stream::{Event, Stream, assert_seamless, printed};
+
+fn run_path(id: &str) -> String {
+    format!("/api/v1/sandboxes/{id}/process/run")
+}
+
+#[test]
+fn a_result_has_what_is_promised() {
+    let house = House::new();
+    let id = house.create();
+    let result = house.run(&id, "echo out; echo err >&2; exit 3");
+    assert!(result["commandId"].as_str().unwrap().starts_with("cmd-"));
+    let fields: Vec<&str> = result.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["commandId", "exitCode", "stderr", "stdout", "truncated"]);
+    assert_eq!((&result["exitCode"], &result["truncated"]), (&json!(3), &json!(false)));
+    assert_eq!((&result["stdout"], &result["stderr"]), (&json!("out\n"), &json!("err\n")));
+    assert_eq!(house.run(&id, "kill -TERM $$")["exitCode"], 143);
+    assert_eq!(house.run(&id, "no-such-program")["exitCode"], 127);
+    assert_eq!(house.run_with(&id, &json!({"command": "pwd", "cwd": "/tmp"}))["stdout"], "/tmp\n");
+    let shown = house.command(&id, result["commandId"].as_str().unwrap());
+    assert_eq!((&shown["state"], &shown["exitCode"]), (&json!("exited"), &json!(3)));
+    assert_eq!((&shown["cwd"], &shown["timedOut"]), (&json!("/workspace"), &json!(false)));
+    for wrong in [json!({}), json!({"command": 1}), json!({"command": "a", "cmd": "b"}), json!([])] {
+        assert_eq!(house.post(&run_path(&id), &wrong).error(), "INVALID_REQUEST", "{wrong}");
+    }
+}
+
+#[test]
+fn more_than_is_wanted_is_cut_off_and_bytes_stay_bytes() {
+    let house = House::new();
+    let id = house.create();
+    let default = house.run(&id, "head -c 1048577 /dev/zero | tr '\\0' x");
+    assert_eq!((default["stdout"].as_str().unwrap().len(), &default["truncated"]), (1 << 20, &json!(true)));
+    let small = house.run_with(&id, &json!({"command": "echo 12345; echo 678 >&2", "maxOutputSize": 4}));
+    let size = small["stdout"].as_str().unwrap().len() + small["stderr"].as_str().unwrap().len();
+    assert_eq!((size, &small["truncated"]), (4, &json!(true)));
+    let nothing = house.run_with(&id, &json!({"command": "echo 1", "maxOutputSize": 0}));
+    assert_eq!((&nothing["stdout"], &nothing["truncated"]), (&json!(""), &json!(true)));
+    let large = house.post(&run_path(&id), &json!({"command": "true", "maxOutputSize": 67_108_865}));
+    assert_eq!(large.error(), "INVALID_REQUEST");
+    let binary = house.run(&id, "printf '\\377\\000a'; printf b >&2");
+    assert_eq!(binary["stdoutBase64"], "/wBh");
+    assert_eq!((&binary["stderr"], binary.get("stderrBase64")), (&json!("b"), None));
+    let events = Stream::run(&house, &id, json!({"command": "printf '\\377\\000a'"})).begun().rest();
+    assert_eq!((&events[0].data["dataBase64"], events[0].data.get("data")), (&json!("/wBh"), None));
+}
+
+#[test]
+fn a_command_out_of_time_is_ended_and_what_it_printed_told() {
+    let house = House::new();
+    let id = house.create();
+    let body = json!({"command": "echo before; (setsid sleep 1234 &); sleep 1234", "timeout": 300});
+    let answer = house.post(&run_path(&id), &body);
+    assert_eq!(answer.error(), "PROCESS_TIMEOUT");
+    let details = answer.json()["error"]["details"].clone();
+    assert_eq!(details["stdout"], "before\n");
+    let command = details["commandId"].as_str().unwrap();
+    soon("it is written down", || house.command(&id, command)["timedOut"] == true);
+    soon("nothing is left", || house.run(&id, "pgrep -f 'sleep 123[4]'")["exitCode"] == 1);
+    let events = Stream::run(&house, &id, json!({"command": "sleep 1000", "timeout": 100})).begun().rest();
+    assert_eq!(events.last().unwrap().data["timedOut"], true);
+}
+
+#[test]
+fn a_stream_tells_everything_in_order() {
+    let house = House::new();
+    let id = house.create();
+    let command = "echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three; exit 7";
+    let mut stream = Stream::run(&house, &id, json!({ "command": command })).begun();
+    let events = stream.rest();
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["stdout", "stderr", "stdout", "exit"]);
+    assert_eq!(printed(&events), b"one\ntwo\nthree\n");
+    assert_eq!(assert_seamless(&events, 0), 14);
+    let last = &events[3].data;
+    assert_eq!((&last["exitCode"], &last["type"]), (&json!(7), &json!("exit")));
+    for event in &events {
+        assert_eq!(event.data["type"], event.kind.as_str());
+        assert!(event.data["commandId"].as_str().unwrap().starts_with("cmd-"));
+        assert!(event.data["timestamp"].as_u64().unwrap() > 1_600_000_000_000);
+    }
+    // Again, from any byte.
+    let command = events[0].data["commandId"].as_str().unwrap();
+    for from in 0..=14 {
+        let path = from.to_string();
+        let again = Stream::output(&house, &id, command, Some(&path)).begun().rest();
+        assert_eq!(printed(&again), &b"one\ntwo\nthree\n"[from as usize..]);
+        assert_seamless(&again, from);
+    }
+    let path = format!("/api/v1/sandboxes/{id}/process/{command}/output");
+    assert_eq!(house.get(&format!("{path}?from=x")).error(), "INVALID_REQUEST");
+    assert_eq!(house.call("GET", &path).header("last-event-id", "x").send().error(), "INVALID_REQUEST");
+}
+
+#[test]
+fn a_program_that_is_not_there_or_a_directory_is_an_error_of_the_stream() {
+    let house = House::new();
+    let id = house.create();
+    let events = Stream::run(&house, &id, json!({"command": "true", "cwd": "/no/such"})).begun().rest();
+    assert_eq!(events.last().unwrap().kind, "error");
+    assert!(events.last().unwrap().data["message"].as_str().unwrap().contains("/no/such"));
+}
+
+#[test]
+fn a_command_in_the_background_is_fed_and_killed() {
+    let house = House::new();
+    let id = house.create();
+    let command = house.begin(&id, json!({"command": "cat; echo end", "stdin": true}));
+    let path = format!("/api/v1/sandboxes/{id}/process/{command}");
+    let stdin = |body: Value| house.post(&format!("{path}/stdin"), &body);
+    assert_eq!(stdin(json!({"data": "text \u{fc}\n"})).status, 204);
+    assert_eq!(stdin(json!({"dataBase64": "/wA="})).status, 204);
+    assert_eq!(stdin(json!({"data": "a", "dataBase64": "YQ=="})).error(), "INVALID_REQUEST");
+    assert_eq!(stdin(json!({"dataBase64": "%"})).error(), "INVALID_REQUEST");
+    assert_eq!(stdin(json!({"close": true})).status, 204);
+    let events = Stream::output(&house, &id, &command, None).begun().rest();
+    assert_eq!(printed(&events), b"text \xc3\xbc\n\xff\0end\n");
+    soon("it ended", || house.command(&id, &command)["state"] == "exited");
+    assert_eq!(stdin(json!({"data": "late"})).error(), "COMMAND_NOT_RUNNING");
+    assert_eq!(house.post(&format!("{path}/kill"), &json!({})).error(), "COMMAND_NOT_RUNNING");
+
+    let killed = |signal: Value, code: i64| {
+        let command = house.begin(&id, json!({"command": "sleep 1000"}));
+        let kill = format!("/api/v1/sandboxes/{id}/process/{command}/kill");
+        assert_eq!(house.post(&kill, &signal).status, 204);
+        soon("it ended", || house.command(&id, &command)["exitCode"] == code);
+        for wrong in [json!({"signal": 0}), json!({"signal": 65}), json!({"signal": "KILL"})] {
+            assert_eq!(house.post(&kill, &wrong).error(), "INVALID_REQUEST");
+        }
+    };
+    killed(json!({}), 143);
+    killed(json!({"signal": 9}), 137);
+    killed(json!({"signal": 2}), 130);
+}
+
+#[test]
+fn many_writes_to_a_command_all_arrive() {
+    let house = House::new();
+    let id = house.create();
+    let command = house.begin(&id, json!({"command": "cat | wc -c", "stdin": true}));
+    let path = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
+    let data = "x".repeat(1_000);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    assert_eq!(house.post(&path, &json!({ "data": data })).status, 204);
+                }
+            });
+        }
+    });
+    assert_eq!(house.post(&path, &json!({"close": true})).status, 204);
+    let events = Stream::output(&house, &id, &command, None).begun().rest();
+    assert_eq!(printed(&events), b"400000\n");
+}
+
+#[test]
+fn a_command_that_does_not_read_is_given_no_more_and_one_without_input_none() {
+    let house = House::new();
+    let id = house.create();
+    let stdin = |command: &str, body: &Value| {
+        house.post(&format!("/api/v1/sandboxes/{id}/process/{command}/stdin"), body)
+    };
+    let deaf = house.begin(&id, json!({"command": "sleep 1000"}));
+    assert_eq!(stdin(&deaf, &json!({"data": "x"})).error(), "STDIN_CLOSED");
+    let slow = house.begin(&id, json!({"command": "sleep 1000", "stdin": true}));
+    let piece = json!({"data": "x".repeat(256 << 10)});
+    let refused = std::iter::repeat_with(|| stdin(&slow, &piece)).take(9).find(|answer| answer.status != 204);
+    let refused = refused.expect("something is refused");
+    assert_eq!(refused.error(), "STDIN_FULL");
+    assert_eq!(refused.json()["error"]["details"]["written"], 0);
+    let reader =
+        house.begin(&id, json!({"command": "sleep 0.5; wc -c; exec <&-; sleep 1000", "stdin": true}));
+    for _ in 0..8 {
+        assert_eq!(
+            stdin(&reader, &json!({"data": "x".repeat(1 << 20)})).status,
+            204,
+            "it waits for the reader"
+        );
+    }
+    assert_eq!(stdin(&reader, &json!({"close": true})).status, 204);
+    assert_eq!(stdin(&reader, &json!({"data": "x"})).error(), "STDIN_CLOSED");
+    let mut output = Stream::output(&house, &id, &reader, None).begun();
+    assert_eq!(output.first().bytes(), b"8388608\n");
+}
+
+#[test]
+fn commands_that_ended_long_ago_are_forgotten_and_none_that_runs() {
+    let house = House::with(&[("COMMANDS_KEPT", "20")]);
+    let id = house.create();
+    let running = house.begin(&id, json!({"command": "echo here; sleep 1000"}));
+    let old = house.run(&id, "echo old")["commandId"].as_str().unwrap().to_owned();
+    for n in 0..60 {
+        house.out(&id, &format!("echo {n}"));
+    }
+    let count = || house.get(&format!("/api/v1/sandboxes/{id}/process?limit=1000")).json()["items"].clone();
+    soon("old ones are forgotten", || count().as_array().unwrap().len() <= 24);
+    assert!(count().as_array().unwrap().len() >= 21);
+    assert_eq!(house.command(&id, &running)["state"], "running");
+    let output = house.path().join("sandboxes").join(&id).join("output");
+    assert!(super::house::names(&output).len() <= 25);
+    let gone = house.get(&format!("/api/v1/sandboxes/{id}/process/{old}/output"));
+    assert_eq!(gone.error(), "COMMAND_NOT_FOUND");
+    let mut stream = Stream::output(&house, &id, &running, None).begun();
+    assert_eq!(stream.first().bytes(), b"here\n");
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_command_only_if_it_asked_for_that() {
+    let house = House::new();
+    let id = house.create();
+    for (kill, stream) in [(true, true), (true, false), (false, true), (false, false)] {
+        let body = json!({"command": "echo begun; sleep 4321", "killOnDisconnect": kill, "stream": stream});
+        let mut connection = Stream::run_as(&house, &id, &body);
+        let running = || {
+            let list = house.get(&format!("/api/v1/sandboxes/{id}/process?limit=1")).json();
+            list["items"][0].clone()
+        };
+        soon("it runs", || {
+            house.get(&format!("/api/v1/sandboxes/{id}/logs?tail=1")).json()["logs"] == "begun\n"
+        });
+        let command = running()["commandId"].as_str().unwrap().to_owned();
+        if stream {
+            connection = connection.begun();
+            assert_eq!(connection.first().bytes(), b"begun\n");
+        }
+        connection.socket().shutdown(Shutdown::Both).unwrap();
+        drop(connection);
+        if kill {
+            within(Duration::from_secs(5), "it is killed", || {
+                house.command(&id, &command)["exitCode"] == 137
+            });
+        } else {
+            std::thread::sleep(Duration::from_millis(500));
+            assert_eq!(house.command(&id, &command)["state"], "running");
+            house.post(&format!("/api/v1/sandboxes/{id}/process/{command}/kill"), &json!({"signal": 9}));
+            soon("it ended", || house.command(&id, &command)["state"] == "exited");
+        }
+    }
+}
+
+/// Numbers that are printed slowly enough that a connection can be cut in between.
+const COUNT: &str = "i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); sleep 0.005; done";
+
+fn counted() -> Vec<u8> {
+    (0..400).flat_map(|n| format!("line {n}\n").into_bytes()).collect()
+}
+
+#[test]
+fn a_stream_goes_on_where_it_was_cut_without_a_gap_or_a_repeat() {
+    let house = House::new();
+    let id = house.create();
+    let command = house.begin(&id, json!({ "command": COUNT }));
+    let (mut events, mut behind): (Vec<Event>, u64) = (Vec::new(), 0);
+    while !events.last().is_some_and(Event::is_last) {
+        let last = events.last().map(|event| event.id.clone());
+        let mut stream = Stream::output(&house, &id, &command, last.as_deref()).begun();
+        let some: Vec<Event> = std::iter::from_fn(|| stream.next()).take(7).collect();
+        behind = assert_seamless(&some, behind);
+        events.extend(some);
+    }
+    assert_eq!(printed(&events), counted());
+}
+
+#[test]
+fn a_stream_goes_on_after_the_server_was_killed() {
+    let mut house = House::new();
+    let id = house.create();
+    let mut stream = Stream::run(&house, &id, json!({ "command": COUNT })).begun();
+    let mut events: Vec<Event> = std::iter::from_fn(|| stream.next()).take(5).collect();
+    let command = events[0].data["commandId"].as_str().unwrap().to_owned();
+    for _ in 0..3 {
+        house.restart();
+        let last = events.last().unwrap().id.clone();
+        let mut stream = Stream::output(&house, &id, &command, Some(&last)).begun();
+        let some: Vec<Event> = std::iter::from_fn(|| stream.next()).take(20).collect();
+        assert_seamless(&some, last.parse().unwrap());
+        assert!(!some.is_empty());
+        events.extend(some);
+    }
+    let last = events.last().unwrap().id.clone();
+    if !events.last().unwrap().is_last() {
+        events.extend(Stream::output(&house, &id, &command, Some(&last)).begun().rest());
+    }
+    assert_eq!(printed(&events), counted());
+    let end = &events.last().unwrap().data;
+    assert_eq!((&end["type"], &end["exitCode"]), (&json!("exit"), &json!(0)));
+    soon("it is written down", || house.command(&id, &command)["state"] == "exited");
+}
+
+#[test]
+fn what_is_no_longer_kept_is_told_as_a_gap() {
+    let house = House::with(&[("OUTPUT_KEEP", "256k")]);
+    let id = house.create();
+    let result = house.run_with(&id, &json!({"command": "seq 1 500000", "maxOutputSize": 67_108_864}));
+    let command = result["commandId"].as_str().unwrap();
+    let whole: Vec<u8> = (1..=500_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+    let events = Stream::output(&house, &id, command, None).begun().rest();
+    assert_eq!(events[0].kind, "gap");
+    let (from, to) = (events[0].data["from"].as_u64().unwrap(), events[0].data["to"].as_u64().unwrap());
+    assert!(from == 0 && whole.len() as u64 - to >= 256 << 10, "{from} {to}");
+    assert_eq!(assert_seamless(&events[1..], to), whole.len() as u64);
+    assert_eq!(printed(&events), &whole[to as usize..]);
+}
+
+#[test]
+fn a_client_that_reads_slowly_slows_nobody_and_costs_no_memory() {
+    let house = House::with(&[("OUTPUT_KEEP", "64m")]);
+    let id = house.create();
+    let size: u64 = 48 << 20;
+    let print = format!("sleep 0.3; head -c {size} /dev/zero | tr '\\0' x");
+    let command = house.begin(&id, json!({ "command": print }));
+    // They ask for everything and read nothing.
+    let slow: Vec<Stream> = (0..8).map(|_| Stream::output(&house, &id, &command, None)).collect();
+    let before = house.resident();
+    let began = Instant::now();
+    let fast = Stream::output(&house, &id, &command, None).begun().rest();
+    let took = began.elapsed();
+    assert_eq!(assert_seamless(&fast, 0), size);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let grown = house.resident().saturating_sub(before);
+    // Without bounds there would be 8 × 48 MiB for those who do not read.
+    assert!(grown < 96 << 20, "grew by {} MiB", grown >> 20);
+    let neighbour = Instant::now();
+    house.run(&id, "true");
+    assert!(neighbour.elapsed() < Duration::from_secs(2));
+    // And who was slow still gets all of it.
+    let late = slow.into_iter().next().unwrap().begun().rest();
+    assert_eq!(assert_seamless(&late, 0), size);
+}

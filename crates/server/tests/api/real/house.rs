@@ -1,0 +1,284 @@
+//! A server that runs as a program, in a directory of its own, with sandboxes that end with it.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use workspace_host::Process;
+
+use crate::support::{Answer, Call, KEY};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory, and the server that runs in it unless it was killed.
+pub(crate) struct House {
+    directory: TempDir,
+    variables: Vec<(String, String)>,
+    running: Option<Running>,
+}
+
+struct Running {
+    child: Child,
+    address: SocketAddr,
+    /// Kept open: what is printed there is nobody's business any more, but must not fail.
+    _output: BufReader<ChildStdout>,
+}
+
+impl House {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With these variables set.
+    pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
+        let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut house = Self { directory: tempfile::tempdir().unwrap(), variables, running: None };
+        house.start();
+        house
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn start(&mut self) {
+        assert!(self.running.is_none(), "it runs already");
+        let log = File::options().append(true).create(true).open(self.path().join("log")).unwrap();
+        let mut command = Command::new(server_program());
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("DATA_DIR", self.path()).env("API_PORT", "0").env("API_KEY", KEY);
+        command.env("AGENT_PROGRAM", agent_program()).env("RATE_LIMIT", "off");
+        // What the machine cannot limit is not what these tests are about.
+        command.env("REQUIRE_ISOLATION", "best-effort");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut announced = String::new();
+        while !announced.lines().any(|line| line.starts_with("runtime")) {
+            let read = output.read_line(&mut announced).unwrap();
+            assert!(read > 0, "it did not start: {}", self.log());
+        }
+        let address = announced.lines().next().unwrap().rsplit('/').next().unwrap().parse().unwrap();
+        self.running = Some(Running { child, address, _output: output });
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("log")).unwrap_or_default()
+    }
+
+    fn running(&self) -> &Running {
+        self.running.as_ref().expect("the server runs")
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.running().address
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running().child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut running = self.running.take().expect("the server runs");
+        running.child.wait().unwrap()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.start();
+    }
+
+    /// A request by the admin.
+    pub(crate) fn call(&self, method: &str, path: &str) -> Call {
+        Call::new(self.address(), method, path).key(KEY)
+    }
+
+    /// A request by somebody else.
+    pub(crate) fn call_as(&self, key: &str, method: &str, path: &str) -> Call {
+        Call::new(self.address(), method, path).key(key)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.call("GET", path).send()
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.call("POST", path).json(&body.to_string()).send()
+    }
+
+    /// A key of that owner.
+    pub(crate) fn key(&self, owner: &str, role: &str) -> String {
+        self.limited_key(owner, role, &json!({}))
+    }
+
+    pub(crate) fn limited_key(&self, owner: &str, role: &str, limits: &Value) -> String {
+        let body = json!({ "name": "a test", "owner": owner, "role": role, "limits": limits });
+        let answer = self.post("/api/v1/keys", &body);
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        answer.json()["key"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes a sandbox of `base`; its id.
+    pub(crate) fn create(&self) -> String {
+        self.create_with(json!({}))
+    }
+
+    pub(crate) fn create_with(&self, mut body: Value) -> String {
+        body["template"] = "base".into();
+        let answer = self.post("/api/v1/sandboxes", &body);
+        assert_eq!(answer.status, 201, "{}\n{}", answer.body, self.log());
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn delete(&self, id: &str) {
+        let answer = self.call("DELETE", &format!("/api/v1/sandboxes/{id}")).send();
+        assert_eq!(answer.status, 204, "{}", answer.body);
+    }
+
+    pub(crate) fn sandbox(&self, id: &str) -> Value {
+        let answer = self.get(&format!("/api/v1/sandboxes/{id}"));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, id: &str, command: &str) -> Value {
+        self.run_with(id, &json!({ "command": command }))
+    }
+
+    pub(crate) fn run_with(&self, id: &str, body: &Value) -> Value {
+        let answer = self.post(&format!("/api/v1/sandboxes/{id}/process/run"), body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    }
+
+    /// What a command prints that succeeds.
+    pub(crate) fn out(&self, id: &str, command: &str) -> String {
+        let result = self.run(id, command);
+        assert_eq!(result["exitCode"], 0, "{result}");
+        result["stdout"].as_str().unwrap().to_owned()
+    }
+
+    /// Starts a command; its id.
+    pub(crate) fn begin(&self, id: &str, mut body: Value) -> String {
+        body["background"] = true.into();
+        let answer = self.post(&format!("/api/v1/sandboxes/{id}/process/run"), &body);
+        assert_eq!(answer.status, 202, "{}", answer.body);
+        answer.json()["commandId"].as_str().unwrap().to_owned()
+    }
+
+    /// A command as the list shows it.
+    pub(crate) fn command(&self, id: &str, command: &str) -> Value {
+        let list = self.get(&format!("/api/v1/sandboxes/{id}/process?limit=1000")).json();
+        let found = list["items"].as_array().unwrap().iter().find(|one| one["commandId"] == command);
+        found.unwrap_or_else(|| panic!("no {command} in {list}")).clone()
+    }
+
+    /// The memory that the server has now, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// The sandboxes that have a place.
+    pub(crate) fn places(&self) -> Vec<String> {
+        names(&self.path().join("sandboxes"))
+    }
+
+    pub(crate) fn workspaces(&self) -> Vec<String> {
+        names(&self.path().join("workspaces"))
+    }
+
+    /// The first process of a sandbox.
+    pub(crate) fn guest(&self, id: &str) -> Option<Process> {
+        Process::read(&self.path().join("sandboxes").join(id).join("process")).unwrap()
+    }
+}
+
+impl Drop for House {
+    /// Ends all that the test left, also when it failed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().filter(|line| !line.contains("\"answered\"")).collect();
+            eprintln!("the server's log:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
+        }
+        if let Some(mut running) = self.running.take() {
+            let _ = running.child.kill();
+            let _ = running.child.wait();
+        }
+        for id in self.places() {
+            if let Ok(Some(process)) = Process::read(&self.path().join("sandboxes").join(&id).join("process"))
+            {
+                process.kill();
+                wait_until_gone(&process);
+            }
+            let _ = workspace_host::cgroup::remove(&id);
+        }
+        if let Ok(Some(holder)) = Process::read(&self.path().join("holder")) {
+            holder.kill();
+        }
+    }
+}
+
+fn wait_until_gone(process: &Process) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while process.is_running() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+pub(crate) fn server_program() -> PathBuf {
+    let told = std::env::var_os("WORKSPACE_TEST_SERVER").map(PathBuf::from);
+    told.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_workspace-server")))
+}
+
+pub(crate) fn agent_program() -> PathBuf {
+    let told = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
+    let program = told.unwrap_or_else(|| server_program().with_file_name("workspace-agent"));
+    assert!(program.is_file(), "build {} first: cargo build -p workspace-agent", program.display());
+    program
+}
+
+/// Whether what takes long is wanted.
+pub(crate) fn full() -> bool {
+    std::env::var_os("WORKSPACE_TEST_FULL").is_some()
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn soon(what: &str, check: impl FnMut() -> bool) {
+    within(PATIENCE, what, check);
+}
+
+#[track_caller]
+pub(crate) fn within(limit: Duration, what: &str, mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !check() {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

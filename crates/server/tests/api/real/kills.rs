@@ -1,0 +1,210 @@
+//! The server is killed at any moment; the next one finds everything.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::house::{House, full, soon};
+use super::stream::{Stream, assert_seamless, printed};
+use crate::support::Call;
+
+/// Numbers that look like chance and are the same every time.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+fn all(house: &House) -> Vec<Value> {
+    house.get("/api/v1/sandboxes?limit=100").json()["items"].as_array().unwrap().clone()
+}
+
+fn id(sandbox: &Value) -> String {
+    sandbox["id"].as_str().unwrap().to_owned()
+}
+
+/// Rows, places, workspaces, processes and groups are those of the same sandboxes.
+fn assert_consistent(house: &House) {
+    soon("nothing is on its way", || {
+        all(house).iter().all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
+    });
+    let rows: BTreeSet<String> = all(house).iter().map(id).collect();
+    let known = |names: Vec<String>| names.into_iter().filter(|name| name != "kept").collect::<BTreeSet<_>>();
+    for names in [known(house.places()), known(house.workspaces())] {
+        let strange: Vec<_> = names.difference(&rows).collect();
+        assert!(strange.is_empty(), "without a row: {strange:?}");
+    }
+    for sandbox in all(house) {
+        let running = house.guest(&id(&sandbox)).is_some_and(|guest| guest.is_running());
+        assert_eq!(running, sandbox["state"] == "running", "{sandbox}");
+    }
+    let mine = processes(house);
+    let strange: Vec<_> = mine.iter().filter(|name| !rows.contains(*name)).collect();
+    assert!(strange.is_empty(), "processes without a row: {strange:?}");
+    if rustix::process::geteuid().is_root() {
+        let text = house.log();
+        let groups = workspace_host::cgroup::ids().unwrap();
+        // Other tests have theirs; those that this server named are its own.
+        let strange: Vec<_> =
+            groups.iter().filter(|one| text.contains(*one) && !rows.contains(*one)).collect();
+        assert!(strange.is_empty(), "groups without a row: {strange:?}");
+    }
+}
+
+/// The sandboxes of this house in which processes run, by the directories that are mounted into them.
+fn processes(house: &House) -> BTreeSet<String> {
+    let directory = house.path().join("workspaces");
+    let name = directory.file_name().and(house.path().file_name()).unwrap().to_string_lossy().into_owned();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mounts = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("mountinfo")).ok());
+    let mut found = BTreeSet::new();
+    for mounts in mounts {
+        for line in mounts.lines().filter(|line| line.contains(&name) && line.contains(" /workspace ")) {
+            let sandbox = line.split(['/', ' ']).find(|word| word.starts_with("sbx-"));
+            found.extend(sandbox.map(str::to_owned));
+        }
+    }
+    found
+}
+
+fn rounds() -> u64 {
+    if full() { 100 } else { 12 }
+}
+
+#[test]
+fn killed_while_sandboxes_are_made() {
+    let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
+    let mut chance = Chance(1);
+    let mut acknowledged: BTreeSet<String> = BTreeSet::new();
+    for round in 0..rounds() {
+        let made = Mutex::new(Vec::new());
+        let address = house.address();
+        std::thread::scope(|scope| {
+            for n in 0..3 {
+                let made = &made;
+                scope.spawn(move || {
+                    for attempt in 0..2 {
+                        let key = format!("{round}-{n}-{attempt}");
+                        let call = Call::new(address, "POST", "/api/v1/sandboxes").key(crate::support::KEY);
+                        let call = call.header("idempotency-key", &key).json(r#"{"template":"base"}"#);
+                        let Some(answer) = call.try_send() else { return };
+                        assert_eq!(answer.status, 201, "{}", answer.body);
+                        made.lock().unwrap().push(answer.json()["id"].as_str().unwrap().to_owned());
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(chance.below(80)));
+            house.signal(Signal::KILL);
+        });
+        house.wait();
+        house.start();
+        acknowledged.extend(made.into_inner().unwrap());
+        assert_consistent(&house);
+        // The same request again makes the sandbox that was not acknowledged, or finds it.
+        let key = format!("{round}-0-0");
+        let again = house.call("POST", "/api/v1/sandboxes").header("idempotency-key", &key);
+        let again = again.json(r#"{"template":"base"}"#).send();
+        assert_eq!((again.status, &again.json()["state"]), (201, &json!("running")), "{}", again.body);
+        acknowledged.insert(id(&again.json()));
+    }
+    for one in &acknowledged {
+        assert_eq!(house.out(one, "echo usable"), "usable\n");
+    }
+    for sandbox in all(&house) {
+        house.delete(&id(&sandbox));
+    }
+    assert!(house.places().is_empty() && house.workspaces().is_empty() && processes(&house).is_empty());
+}
+
+#[test]
+fn killed_while_sandboxes_are_deleted() {
+    let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
+    let mut chance = Chance(2);
+    for round in 0..rounds() {
+        let ids: Vec<String> = (0..3).map(|_| house.create()).collect();
+        let keep = round % 3 == 0;
+        let address = house.address();
+        let acknowledged = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let (ids, acknowledged) = (&ids, &acknowledged);
+            scope.spawn(move || {
+                for id in ids {
+                    let path = format!("/api/v1/sandboxes/{id}?keep_workspace={keep}");
+                    let Some(answer) =
+                        Call::new(address, "DELETE", &path).key(crate::support::KEY).try_send()
+                    else {
+                        return;
+                    };
+                    assert!(answer.status < 300, "{}", answer.body);
+                    acknowledged.lock().unwrap().push(id.clone());
+                }
+            });
+            std::thread::sleep(Duration::from_millis(chance.below(25)));
+            house.signal(Signal::KILL);
+        });
+        house.wait();
+        house.start();
+        assert_consistent(&house);
+        let rows: BTreeSet<String> = all(&house).iter().map(id).collect();
+        for gone in acknowledged.into_inner().unwrap() {
+            assert!(!rows.contains(&gone), "{gone} was deleted");
+            assert_eq!(house.path().join("workspaces/kept").join(&gone).exists(), keep);
+        }
+        for left in rows {
+            soon("the guest is back", || house.sandbox(&left)["agentConnected"] == true);
+            assert_eq!(house.out(&left, "echo usable"), "usable\n");
+            house.delete(&left);
+        }
+    }
+    assert!(house.places().is_empty() && processes(&house).is_empty());
+}
+
+#[test]
+fn killed_while_a_command_prints_again_and_again() {
+    let mut house = House::new();
+    let id = house.create();
+    let print = "i=0; while [ $i -lt 3000 ]; do echo number $i; i=$((i+1)); done; sleep 1; echo end";
+    let command = house.begin(&id, json!({ "command": print }));
+    let mut chance = Chance(3);
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(chance.below(100)));
+        house.restart();
+    }
+    let events = Stream::output(&house, &id, &command, None).begun().rest();
+    let expected: String = (0..3_000).map(|n| format!("number {n}\n")).chain(["end\n".to_owned()]).collect();
+    assert_seamless(&events, 0);
+    assert_eq!(String::from_utf8(printed(&events)).unwrap(), expected);
+    soon("its end is written down", || house.command(&id, &command)["exitCode"] == 0);
+    assert_consistent(&house);
+}
+
+#[test]
+fn what_died_while_the_server_was_away_is_an_error_with_a_reason() {
+    let mut house = House::new();
+    let (one, other) = (house.create(), house.create());
+    let command = house.begin(&one, json!({"command": "echo printed; sleep 1000"}));
+    soon("it prints", || house.get(&format!("/api/v1/sandboxes/{one}/logs")).json()["logs"] == "printed\n");
+    let guest = house.guest(&one).unwrap();
+    house.kill();
+    guest.kill();
+    soon("it is gone", || !guest.is_running());
+    house.start();
+    let sandbox = house.sandbox(&one);
+    assert_eq!(sandbox["state"], "error");
+    assert!(sandbox["stateReason"].as_str().unwrap().contains("away"), "{sandbox}");
+    assert_eq!(house.command(&one, &command)["state"], "failed");
+    let events = Stream::output(&house, &one, &command, None).begun().rest();
+    assert_eq!(printed(&events), b"printed\n");
+    assert_eq!(events.last().unwrap().kind, "error");
+    assert_consistent(&house);
+    soon("the other is as it was", || house.sandbox(&other)["agentConnected"] == true);
+    assert_eq!(house.out(&other, "echo usable"), "usable\n");
+    let kept = house.call("DELETE", &format!("/api/v1/sandboxes/{one}?keep_workspace=true")).send();
+    assert_eq!(kept.status, 200, "{}", kept.body);
+}

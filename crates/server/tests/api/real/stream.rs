@@ -1,0 +1,138 @@
+//! A client of event streams that reads as fast as it is told to.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+use super::house::House;
+use crate::support::KEY;
+
+/// A stream that is open.
+pub(crate) struct Stream {
+    reader: BufReader<TcpStream>,
+}
+
+/// An event of a stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) kind: String,
+    /// What to send as `Last-Event-ID`.
+    pub(crate) id: String,
+    pub(crate) data: Value,
+}
+
+impl Event {
+    /// What was printed.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self.data["dataBase64"].as_str() {
+            Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),
+            None => self.data["data"].as_str().unwrap_or_default().as_bytes().to_vec(),
+        }
+    }
+
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self.kind.as_str(), "exit" | "error")
+    }
+}
+
+impl Stream {
+    /// Runs a command.
+    pub(crate) fn run(house: &House, sandbox: &str, mut body: Value) -> Self {
+        body["stream"] = true.into();
+        Self::run_as(house, sandbox, &body)
+    }
+
+    /// Runs a command just as the body says.
+    pub(crate) fn run_as(house: &House, sandbox: &str, body: &Value) -> Self {
+        let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
+        Self::open(house.address(), "POST", &path, None, &body.to_string())
+    }
+
+    /// What a command printed, from the event after this one on.
+    pub(crate) fn output(house: &House, sandbox: &str, command: &str, last: Option<&str>) -> Self {
+        let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/output");
+        Self::open(house.address(), "GET", &path, last, "")
+    }
+
+    // HTTP/1.0, so that the body is what is sent, without the marks of chunks.
+    fn open(address: SocketAddr, method: &str, path: &str, last: Option<&str>, body: &str) -> Self {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let last = last.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nhost: test\r\nauthorization: Bearer {KEY}\r\n{last}\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        Self { reader: BufReader::new(socket) }
+    }
+
+    /// Reads the head of the answer.
+    pub(crate) fn begun(mut self) -> Self {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        assert!(line.contains(" 200 "), "{line}");
+        while line != "\r\n" {
+            line.clear();
+            self.reader.read_line(&mut line).unwrap();
+        }
+        self
+    }
+
+    /// The next event; none when the stream ended or broke.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        let mut event = Event { kind: String::new(), id: String::new(), data: Value::Null };
+        loop {
+            let mut line = String::new();
+            match self.reader.read_line(&mut line) {
+                Ok(read) if read > 0 => {}
+                _ => return None,
+            }
+            match line.trim_end_matches('\n').split_once(": ") {
+                Some(("event", kind)) => kind.clone_into(&mut event.kind),
+                Some(("id", id)) => id.clone_into(&mut event.id),
+                Some(("data", data)) => event.data = serde_json::from_str(data).unwrap(),
+                _ if line == "\n" && !event.kind.is_empty() => return Some(event),
+                _ => {}
+            }
+        }
+    }
+
+    /// All events until the last.
+    pub(crate) fn rest(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+
+    /// The first that was printed.
+    pub(crate) fn first(&mut self) -> Event {
+        self.next().expect("the stream has an event")
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+}
+
+/// What was printed to stdout and stderr, together.
+pub(crate) fn printed(events: &[Event]) -> Vec<u8> {
+    events.iter().flat_map(Event::bytes).collect()
+}
+
+/// Each event begins where the one before it ended, from `from` on; where the last one ended.
+#[track_caller]
+pub(crate) fn assert_seamless(events: &[Event], from: u64) -> u64 {
+    let mut behind = from;
+    for event in events {
+        if let Some(offset) = event.data["offset"].as_u64() {
+            assert_eq!(offset, behind, "a gap or a repeat before {event:?}");
+            behind += event.bytes().len() as u64;
+        }
+        assert_eq!(event.id, behind.to_string());
+    }
+    behind
+}

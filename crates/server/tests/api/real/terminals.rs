@@ -1,0 +1,269 @@
+//! Terminals over WebSocket.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tungstenite::client::IntoClientRequest as _;
+use tungstenite::protocol::CloseFrame;
+use tungstenite::{Message, WebSocket};
+
+use super::house::{House, soon};
+use crate::support::KEY;
+
+/// A connection to a terminal.
+struct Terminal {
+    socket: WebSocket<TcpStream>,
+    /// All that was shown.
+    shown: Vec<u8>,
+}
+
+/// What the server said last.
+#[derive(Debug, Default)]
+struct Said {
+    message: Value,
+    close: Option<CloseFrame>,
+    binary: bool,
+}
+
+fn open(house: &House, sandbox: &str, body: &Value) -> String {
+    let answer = house.post(&format!("/api/v1/sandboxes/{sandbox}/pty"), body);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let (id, url) = (answer.json()["id"].clone(), answer.json()["websocketUrl"].clone());
+    let id = id.as_str().unwrap().to_owned();
+    assert_eq!(url, format!("ws://test/api/v1/sandboxes/{sandbox}/pty/{id}/ws"));
+    id
+}
+
+impl Terminal {
+    fn connect(house: &House, sandbox: &str, pty: &str, query: &str) -> Self {
+        let stream = TcpStream::connect(house.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let url = format!("ws://{}/api/v1/sandboxes/{sandbox}/pty/{pty}/ws{query}", house.address());
+        let mut request = url.into_client_request().unwrap();
+        request.headers_mut().insert("authorization", format!("Bearer {KEY}").parse().unwrap());
+        let (socket, _) = tungstenite::client(request, stream).unwrap();
+        Self { socket, shown: Vec::new() }
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.socket.send(Message::text(message.to_string())).unwrap();
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.say(&json!({"type": "input", "data": BASE64_STANDARD.encode(text)}));
+    }
+
+    /// The next message; what is shown is gathered.
+    fn hear(&mut self) -> Said {
+        let message = self.socket.read();
+        match message
+            .unwrap_or_else(|error| panic!("{error}; shown: {:?}", String::from_utf8_lossy(&self.shown)))
+        {
+            Message::Text(text) => {
+                let message: Value = serde_json::from_str(&text).unwrap();
+                if message["type"] == "output" {
+                    self.shown.extend(BASE64_STANDARD.decode(message["data"].as_str().unwrap()).unwrap());
+                }
+                Said { message, ..Said::default() }
+            }
+            Message::Binary(data) => {
+                self.shown.extend(data);
+                Said { binary: true, ..Said::default() }
+            }
+            Message::Close(close) => Said { close, ..Said::default() },
+            _ => Said::default(),
+        }
+    }
+
+    fn hear_until(&mut self, kind: &str) -> Value {
+        loop {
+            let said = self.hear();
+            assert!(said.close.is_none(), "closed before {kind}: {said:?}");
+            if said.message["type"] == kind {
+                return said.message;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn shows(&mut self, text: &str) {
+        while !String::from_utf8_lossy(&self.shown).contains(text) {
+            let said = self.hear();
+            let shown = String::from_utf8_lossy(&self.shown);
+            assert!(said.close.is_none(), "closed before {text:?} in {shown:?}");
+        }
+    }
+
+    fn close_code(&mut self) -> u16 {
+        loop {
+            if let Some(close) = self.hear().close {
+                return close.code.into();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_terminal_is_typed_into_resized_and_left() {
+    let house = House::new();
+    let id = house.create();
+    let body = json!({"cols": 80, "rows": 24, "shell": "/bin/sh", "cwd": "/tmp", "envs": {"A": "1"}});
+    let pty = open(&house, &id, &body);
+    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    terminal.type_in("stty size; pwd; echo $A$TERM; tty\n");
+    terminal.shows("24 80\r\n/tmp\r\n1xterm-256color\r\n/dev/pts/");
+    terminal.say(&json!({"type": "ping"}));
+    terminal.hear_until("pong");
+    terminal.say(&json!({"type": "resize", "cols": 100, "rows": 30}));
+    terminal.type_in("stty size\n");
+    terminal.shows("30 100");
+    let resize = format!("/api/v1/sandboxes/{id}/pty/{pty}/resize");
+    assert_eq!(house.post(&resize, &json!({"cols": 55, "rows": 11})).status, 204);
+    terminal.type_in("stty size\n");
+    terminal.shows("11 55");
+    terminal.socket.send(Message::binary(b"echo binary in\n".to_vec())).unwrap();
+    terminal.shows("\nbinary in");
+    // Ctrl-C goes to what runs inside.
+    terminal.type_in("sleep 1000\n");
+    terminal.shows("sleep 1000");
+    terminal.type_in("\u{3}");
+    terminal.type_in("exit 7\n");
+    assert_eq!(terminal.hear_until("exit")["exitCode"], 7);
+    assert_eq!(terminal.close_code(), 1000);
+    soon("it is closed", || house.post(&resize, &json!({"cols": 5, "rows": 5})).error() == "PTY_CLOSED");
+    // What it showed last can still be seen.
+    let mut again = Terminal::connect(&house, &id, &pty, "");
+    assert_eq!(again.hear_until("exit")["exitCode"], 7);
+    assert!(String::from_utf8_lossy(&again.shown).contains("\nbinary in"));
+}
+
+#[test]
+fn bytes_can_be_had_as_bytes() {
+    let house = House::new();
+    let id = house.create();
+    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&house, &id, &pty, "?binary=true");
+    terminal.type_in("stty raw -echo; printf '\\377\\376\\000end'\n");
+    let mut binary = false;
+    while !terminal.shown.ends_with(b"\xff\xfe\0end")
+        && !terminal.shown.windows(6).any(|w| w == b"\xff\xfe\0end")
+    {
+        binary |= terminal.hear().binary;
+    }
+    assert!(binary);
+}
+
+#[test]
+fn wrong_messages_are_answered_and_change_nothing() {
+    let house = House::new();
+    let id = house.create();
+    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    for wrong in [
+        "not json",
+        "{}",
+        "[]",
+        r#"{"type":"dance"}"#,
+        r#"{"type":"input"}"#,
+        r#"{"type":"input","data":"%%%"}"#,
+        r#"{"type":"resize","cols":0,"rows":5}"#,
+        r#"{"type":"resize","cols":-1,"rows":5}"#,
+        r#"{"type":"resize","cols":70000,"rows":5}"#,
+    ] {
+        terminal.socket.send(Message::text(wrong)).unwrap();
+        let error = terminal.hear_until("error");
+        assert!(!error["message"].as_str().unwrap().is_empty(), "{wrong}");
+    }
+    terminal.type_in("stty size\n");
+    terminal.shows("24 80");
+    for wrong in [json!({"cols": 80}), json!({"cols": 0, "rows": 1}), json!({"cols": 1001, "rows": 1})] {
+        let answer = house.post(&format!("/api/v1/sandboxes/{id}/pty"), &wrong);
+        assert_eq!(answer.error(), "INVALID_REQUEST", "{wrong}");
+    }
+    let plain = house.get(&format!("/api/v1/sandboxes/{id}/pty/{pty}/ws"));
+    assert_eq!(plain.error(), "INVALID_REQUEST", "it is a WebSocket");
+    // A message that is too large ends the connection, not the terminal.
+    let large = vec![b'x'; 2 << 20];
+    let _ = terminal.socket.send(Message::binary(large));
+    soon("another connection works", || {
+        let mut again = Terminal::connect(&house, &id, &pty, "");
+        again.type_in("echo still $((1+1))\n");
+        again.shows("still 2");
+        true
+    });
+}
+
+#[test]
+fn a_sandbox_has_five_terminals_and_room_again_when_one_is_closed() {
+    let house = House::new();
+    let id = house.create();
+    let size = json!({"cols": 80, "rows": 24, "shell": "/bin/sh"});
+    let ptys: Vec<String> = (0..5).map(|_| open(&house, &id, &size)).collect();
+    let path = format!("/api/v1/sandboxes/{id}/pty");
+    let refused = house.post(&path, &size);
+    assert_eq!(refused.error(), "PTY_LIMIT_EXCEEDED");
+    assert_eq!(refused.json()["error"]["details"]["limit"], 5);
+    assert_eq!(house.call("DELETE", &format!("{path}/{}", ptys[0])).send().status, 204);
+    soon("there is room", || house.post(&path, &size).status == 201);
+    assert_eq!(
+        house.call("DELETE", &format!("{path}/{}", ptys[0])).send().status,
+        204,
+        "closed stays closed"
+    );
+    assert_eq!(house.call("DELETE", &format!("{path}/pty-none")).send().error(), "PTY_NOT_FOUND");
+}
+
+#[test]
+fn who_comes_back_sees_what_was_shown_also_after_the_server_was_killed() {
+    let mut house = House::new();
+    let id = house.create();
+    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    terminal.type_in("X=kept; echo first $((40+2))\n");
+    terminal.shows("first 42");
+    drop(terminal);
+    let mut again = Terminal::connect(&house, &id, &pty, "");
+    again.shows("first 42");
+    let both = Terminal::connect(&house, &id, &pty, "");
+    house.restart();
+    drop((again, both));
+    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
+    let mut after = Terminal::connect(&house, &id, &pty, "");
+    after.shows("first 42");
+    after.type_in("echo $X$((1+1))\n");
+    after.shows("kept2");
+    // From any byte on: nothing that was seen is shown again.
+    let seen = after.shown.len();
+    let mut rest = Terminal::connect(&house, &id, &pty, &format!("?from={seen}"));
+    rest.type_in("echo more$((1+2))\n");
+    rest.shows("more3");
+    assert!(!String::from_utf8_lossy(&rest.shown).contains("first 42"));
+}
+
+#[test]
+fn clients_are_told_when_the_server_stops_and_terminals_go_on() {
+    let mut house = House::new();
+    let id = house.create();
+    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    terminal.type_in("echo here $((2*3))\n");
+    terminal.shows("here 6");
+    // One that floods, and whose client does not read.
+    let flood = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut deaf = Terminal::connect(&house, &id, &flood, "");
+    deaf.type_in("yes 0123456789012345678901234567890123456789\n");
+    std::thread::sleep(Duration::from_millis(500));
+    let began = std::time::Instant::now();
+    house.signal(Signal::TERM);
+    assert_eq!(terminal.close_code(), 1001);
+    assert!(house.wait().success());
+    assert!(began.elapsed() < Duration::from_secs(10), "nobody waits for who does not read");
+    house.start();
+    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
+    let mut after = Terminal::connect(&house, &id, &pty, "");
+    after.shows("here 6");
+}
