@@ -2,10 +2,13 @@
 
 mod access;
 mod commands;
+mod exhaustion;
 mod house;
 mod kills;
 mod ordinary;
+mod postgres;
 mod sandboxes;
+mod stop;
 mod stream;
 mod terminals;
 mod words;

@@ -1,0 +1,72 @@
+//! The server with its catalog in PostgreSQL.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+
+use super::house::{House, soon};
+
+/// A PostgreSQL of its own; it ends when its input does.
+struct Postgres {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Postgres {
+    fn start() -> Option<Self> {
+        let programs = programs()?;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../catalog/tests/contract/postgres.sh");
+        let directory = tempfile::tempdir().unwrap().keep();
+        let mut command = Command::new("sh");
+        command.arg(script).arg(&directory).arg(programs);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Some(Self { child, directory })
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://postgres@localhost/postgres?host={}", self.directory.display())
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn programs() -> Option<PathBuf> {
+    let kept = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let kept = kept.map(|version| version.path().join("bin"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    kept.chain(std::env::split_paths(&path)).find(|directory| directory.join("initdb").exists())
+}
+
+#[test]
+fn sandboxes_are_kept_in_postgresql_across_a_kill() {
+    let Some(postgres) = Postgres::start() else {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "PostgreSQL is missing");
+        eprintln!("not tested: there is no PostgreSQL here");
+        return;
+    };
+    let mut house = House::with(&[("DATABASE_URL", &postgres.url())]);
+    let (id, other) = (house.create_with(json!({"name": "kept", "labels": {"a": "b"}})), house.create());
+    assert_eq!(house.out(&id, "echo $((6*7)) | tee file"), "42\n");
+    let command = house.begin(&id, json!({"command": "sleep 1; echo late"}));
+    house.restart();
+    assert!(!house.path().join("catalog.db").exists());
+    soon("its guest is back", || house.sandbox(&id)["agentConnected"] == true);
+    assert_eq!((&house.sandbox(&id)["name"], house.out(&id, "cat file").as_str()), (&json!("kept"), "42\n"));
+    soon("its command ended", || house.command(&id, &command)["exitCode"] == 0);
+    assert_eq!(house.get("/api/v1/sandboxes?labels=a=b&name_prefix=ke&state=running").json()["total"], 1);
+    house.delete(&id);
+    house.delete(&other);
+    house.restart();
+    assert_eq!(house.get("/api/v1/sandboxes").json()["total"], 0);
+    assert!(house.places().is_empty() && house.workspaces().is_empty());
+}

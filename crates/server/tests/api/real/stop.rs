@@ -1,0 +1,102 @@
+//! Being told to stop while something is under way; numbers and log lines.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::house::{House, soon};
+use super::stream::{Stream, printed};
+
+#[test]
+fn a_stream_that_ends_in_time_is_not_cut() {
+    let mut house = House::new();
+    let id = house.create();
+    let mut stream = Stream::run(&house, &id, json!({"command": "echo one; sleep 1; echo two"})).begun();
+    assert_eq!(stream.first().bytes(), b"one\n");
+    house.signal(Signal::TERM);
+    let rest = stream.rest();
+    assert_eq!(printed(&rest), b"two\n");
+    assert_eq!(rest.last().unwrap().kind, "exit");
+    assert!(house.wait().success());
+}
+
+#[test]
+fn a_stream_that_does_not_end_in_time_is_cut_and_can_be_taken_up() {
+    let mut house = House::with(&[("SHUTDOWN_TIMEOUT", "1")]);
+    let id = house.create();
+    let mut stream = Stream::run(&house, &id, json!({"command": "echo one; sleep 6; echo two"})).begun();
+    let first = stream.first();
+    let began = Instant::now();
+    house.signal(Signal::TERM);
+    let rest = stream.rest();
+    assert!(rest.is_empty(), "a command that goes on did not end: {rest:?}");
+    assert!(house.wait().success());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    house.start();
+    let command = first.data["commandId"].as_str().unwrap();
+    let rest = Stream::output(&house, &id, command, Some(&first.id)).begun().rest();
+    assert_eq!(printed(&rest), b"two\n");
+    assert_eq!(rest.last().unwrap().kind, "exit");
+}
+
+#[test]
+fn sandboxes_that_are_being_made_are_made() {
+    let mut house = House::new();
+    let address = house.address();
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let make = || {
+            let call =
+                crate::support::Call::new(address, "POST", "/api/v1/sandboxes").key(crate::support::KEY);
+            call.json(r#"{"template":"base"}"#).try_send()
+        };
+        let makers: Vec<_> = (0..4).map(|_| scope.spawn(make)).collect();
+        std::thread::sleep(Duration::from_millis(15));
+        house.signal(Signal::TERM);
+        makers.into_iter().filter_map(|maker| maker.join().unwrap()).collect()
+    });
+    assert!(house.wait().success());
+    house.start();
+    for answer in answers {
+        if answer.status == 503 {
+            assert_eq!(answer.error(), "SHUTTING_DOWN");
+            continue;
+        }
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        let id = answer.json()["id"].as_str().unwrap().to_owned();
+        soon("its guest is back", || house.sandbox(&id)["agentConnected"] == true);
+        assert_eq!(house.out(&id, "echo usable"), "usable\n");
+    }
+    let list = house.get("/api/v1/sandboxes").json();
+    let states = list["items"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap());
+    assert!(states.into_iter().all(|state| state == "running"), "{list}");
+}
+
+#[test]
+fn numbers_have_the_names_that_are_promised_and_log_lines_are_json() {
+    let house = House::new();
+    let id = house.create();
+    house.run(&id, "true");
+    let has = |line: &str| house.get("/metrics").body.lines().any(|one| one.starts_with(line));
+    soon("sandboxes are counted", || has("sandbox_total{state=\"running\"} 1"));
+    for line in [
+        "# TYPE sandbox_total gauge",
+        "# TYPE sandbox_create_duration_seconds histogram",
+        "sandbox_create_duration_seconds_bucket{le=\"+Inf\"} 1",
+        "sandbox_create_duration_seconds_count{} 1",
+        "# TYPE api_request_duration_seconds histogram",
+        "api_request_duration_seconds_bucket{endpoint=\"POST /api/v1/sandboxes\",le=",
+        "# TYPE api_request_total counter",
+        "api_request_total{endpoint=\"POST /api/v1/sandboxes/{id}/process/run\",status=\"200\"} 1",
+    ] {
+        assert!(has(line), "no {line} in\n{}", house.get("/metrics").body);
+    }
+    for line in house.log().lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string());
+    }
+    let audit = std::fs::read_to_string(house.path().join("audit.log")).unwrap();
+    for event in ["sandbox.created", "command.run"] {
+        assert!(audit.lines().any(|line| line.contains(event) && line.contains(&id)), "{event} in {audit}");
+    }
+}
