@@ -79,10 +79,15 @@ impl Output {
         while !self.ended {
             // Before reading: what is told while it reads wakes the next wait.
             let end = self.progress.borrow_and_update().end.clone();
+            let stale = self.reading.is_some();
             let mut pieces = match self.found.take() {
                 Some(pieces) => pieces,
                 None => self.read().await?,
             };
+            if stale && pieces.is_empty() {
+                // Begun before what was told last: it says nothing about now.
+                continue;
+            }
             if let Some(Piece::End(End { exit_code, .. })) = pieces.last() {
                 let exit_code = *exit_code;
                 self.found = Some(pieces);
