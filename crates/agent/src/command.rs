@@ -76,9 +76,13 @@ impl Task {
     fn of_terminal(request: CreatePtyRequest) -> Self {
         let mut environment = request.envs;
         environment.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
+        let mut words = vec![shell(request.shell)];
+        if !request.command.is_empty() {
+            words.extend(["-c".to_owned(), request.command]);
+        }
         Self {
             id: request.pty_id,
-            words: vec![shell(request.shell)],
+            words,
             directory: request.cwd,
             environment,
             timeout: None,

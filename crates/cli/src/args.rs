@@ -8,13 +8,19 @@ use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 mod episode;
 mod exchange;
 mod history;
+mod process;
 mod reference;
+mod sandbox;
+mod server;
 mod space;
 mod trees;
 
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
+pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
+pub(crate) use sandbox::{Making, SandboxCommand};
+pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, Mount, Umount};
 
@@ -27,23 +33,28 @@ Exit status:
   1  failed; stderr says why and what to do
   2  the command line makes no sense
   3  done with reservations: left out files that changed or could not be read, or found damage
+  run, exec and shell end as what they ran did; 124 if its time was up, 125 if they failed themselves
 
 Environment:
-  WORKSPACE_STORE  the store, as with --store
-  XDG_DATA_HOME    the default store is elevo-workspace/store in there, or in ~/.local/share
+  WORKSPACE_STORE    the store, as with --store
+  WORKSPACE_SERVER   the server, as with --server
+  WORKSPACE_API_KEY  the key for it, as with --api-key
+  XDG_DATA_HOME      the default store is elevo-workspace/store in there, or in ~/.local/share; the key of a local
+                     server is in workspace-server
 
 Examples:
   workspace snapshot project -m \"first version\" --ref main
   workspace log --ref main
   workspace diff main~1 main --stat
   workspace diff main project --patch
-  workspace checkout main copy";
+  workspace checkout main copy
+  workspace run -- echo hello";
 
-/// Snapshot, fork, diff, restore and check out file trees.
+/// Snapshot, fork, diff, restore and check out file trees, and run programs in sandboxes.
 ///
 /// A snapshot records a whole directory: its tree, named by its hash, and who made it, when and why. Snapshots
 /// share all content they have in common. They are kept in a store: one directory, no server, which any number
-/// of processes may use at once.
+/// of processes may use at once. Sandboxes are on a server, which is this machine's unless another is named.
 #[derive(Debug, Parser)]
 #[command(name = "workspace", version, after_help = EXIT_CODES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
@@ -92,6 +103,22 @@ pub(crate) enum Command {
     /// An episode is one step: the snapshot it led to, the step before it, what was done, and what that was worth.
     #[command(subcommand, after_help = episode::EXAMPLES)]
     Episode(EpisodeCommand),
+    Run(Run),
+    Exec(Exec),
+    Shell(ShellArgs),
+    Ps(Ps),
+    Logs(Logs),
+    Cp(Cp),
+    /// Make, look at and end sandboxes
+    #[command(subcommand, after_help = sandbox::EXAMPLES)]
+    Sandbox(SandboxCommand),
+    /// What sandboxes can be made from
+    #[command(subcommand, after_help = server::TEMPLATE_EXAMPLES)]
+    Template(TemplateCommand),
+    /// The keys of a server, for its admins
+    #[command(subcommand, after_help = server::KEY_EXAMPLES)]
+    Key(KeyCommand),
+    Status(Status),
     Completions(Completions),
     #[command(hide = true)]
     Generate(Generate),

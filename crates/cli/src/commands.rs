@@ -3,22 +3,33 @@
 mod cat;
 mod checkout;
 mod completions;
+mod cp;
 mod diff;
 mod episode;
+mod exec;
 mod export;
 mod gc;
 mod generate;
 mod import;
 mod import_git;
+mod key;
 mod log;
+mod logs;
 mod ls;
 mod mount;
+mod ps;
 mod record;
 mod refs;
 mod report;
 mod rm;
+mod run;
+mod sandbox;
+mod shell;
 mod show;
 mod snapshot;
+mod status;
+mod table;
+mod template;
 mod verify;
 
 use crate::args::{Args, Command};
@@ -52,6 +63,16 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Import(args) => import::run(context, args),
         Command::ImportGit(args) => import_git::run(context, &args),
         Command::Episode(args) => episode::run(context, args),
+        Command::Run(args) => run::run(context, &args),
+        Command::Exec(args) => exec::run(context, &args),
+        Command::Shell(args) => shell::run(context, &args),
+        Command::Ps(args) => ps::run(context, &args),
+        Command::Logs(args) => logs::run(context, &args),
+        Command::Cp(args) => cp::run(context, &args),
+        Command::Sandbox(args) => sandbox::run(context, args),
+        Command::Template(args) => template::run(context, &args),
+        Command::Key(args) => key::run(context, &args),
+        Command::Status(args) => status::run(context, &args),
         Command::Completions(args) => completions::run(context, &args),
         Command::Generate(args) => generate::run(&args),
         Command::ServeView(args) => mount::serve(args),

@@ -19,6 +19,11 @@ const USAGE: u8 = 2;
 /// Status 3: done, with something to know about.
 const RESERVATIONS: u8 = 3;
 
+/// Status 125 of `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
+const NOT_RUN: u8 = 125;
+/// Added to the number of the signal that ended it.
+const BY_SIGNAL: u8 = 128;
+
 /// How a command that worked ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -26,6 +31,8 @@ pub(crate) enum Outcome {
     Done,
     /// Done, but part of what was asked for is missing or damaged; stderr or the data says what.
     WithReservations,
+    /// What ran in a sandbox ended with this status.
+    Exit(u8),
 }
 
 impl Outcome {
@@ -43,6 +50,10 @@ pub(crate) enum Kind {
     Usage,
     /// Whoever read the output has gone away, which is how `| head` works: success.
     OutputClosed,
+    /// What was to run in a sandbox did not, or nobody knows how it ended.
+    NotRun,
+    /// A signal asked for the end.
+    Asked(u8),
 }
 
 /// An error of a command: what happened, then what to do about it.
@@ -62,6 +73,20 @@ impl CommandError {
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { kind: Kind::Usage, ..Self::failed(message) }
+    }
+
+    /// The end that a signal asked for.
+    pub(crate) fn asked(signal: i32) -> Self {
+        let signal = u8::try_from(signal).unwrap_or_default();
+        Self { kind: Kind::Asked(signal), ..Self::failed("interrupted") }
+    }
+
+    /// Of a command whose status is that of what it runs: one of its own tells the two apart.
+    pub(crate) fn not_run(self) -> Self {
+        match self.kind {
+            Kind::Failed => Self { kind: Kind::NotRun, ..self },
+            _ => self,
+        }
     }
 
     /// Adds what to do.
@@ -251,6 +276,7 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
     ExitCode::from(match result {
         Ok(Outcome::Done) => DONE,
         Ok(Outcome::WithReservations) => RESERVATIONS,
+        Ok(Outcome::Exit(status)) => status,
         Err(error) => match error.kind {
             Kind::OutputClosed => DONE,
             Kind::Failed => {
@@ -261,6 +287,11 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
                 error.print();
                 USAGE
             }
+            Kind::NotRun => {
+                error.print();
+                NOT_RUN
+            }
+            Kind::Asked(signal) => BY_SIGNAL.saturating_add(signal),
         },
     })
 }

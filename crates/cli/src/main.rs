@@ -1,7 +1,7 @@
-//! The command `workspace`: the state engine from a shell.
+//! The command `workspace`: the state engine and the server's sandboxes from a shell.
 //!
-//! `args` is what was typed, `commands` has a module per command, each of which calls the library and
-//! prints through [`output::Output`]. Data goes to stdout, everything else to stderr.
+//! `args` is what was typed, `commands` has a module per command, each of which calls the library or, through
+//! `remote`, a server, and prints through [`output::Output`]. Data goes to stdout, everything else to stderr.
 
 mod args;
 mod commands;
@@ -12,6 +12,7 @@ mod limits;
 mod names;
 mod output;
 mod progress;
+mod remote;
 mod text;
 mod time;
 mod user;

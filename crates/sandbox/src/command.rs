@@ -250,7 +250,7 @@ pub(crate) fn environment(
     live.envs().into_iter().chain(own).collect()
 }
 
-fn check_command(command: &str) -> Result<()> {
+pub(crate) fn check_command(command: &str) -> Result<()> {
     if command.is_empty() || command.len() > COMMAND_MAX || command.contains('\0') {
         let message = format!("1 to {COMMAND_MAX} bytes without a NUL are allowed");
         return Err(SandboxError::Invalid { field: "command", message });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, ResizePtyRequest};
 
-use crate::command::{CommandHandle, environment};
+use crate::command::{CommandHandle, check_command, environment};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::id;
@@ -18,6 +18,8 @@ const WORKSPACE: &str = "/workspace";
 /// How long somebody waits for a terminal to take what was typed; nothing is shown meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 const SHELL: &str = "/bin/bash";
+/// What runs a line, in a terminal as without one.
+const LINE_SHELL: &str = "/bin/sh";
 /// Terminals have names of this kind, commands of another.
 pub(crate) const TERMINAL: &str = "pty";
 
@@ -49,6 +51,8 @@ pub struct TerminalRequest {
     pub size: Size,
     /// What runs in it. Where it is not there, `/bin/sh` does.
     pub shell: Option<String>,
+    /// A line for `/bin/sh`, or for the shell that was asked for. Without it the shell asks.
+    pub command: Option<String>,
     /// In which directory.
     pub cwd: Option<String>,
     /// Beside the sandbox's own variables.
@@ -65,11 +69,14 @@ impl Service {
     ) -> Result<CommandHandle> {
         let live = self.running(scope, sandbox).await?;
         let (cols, rows) = request.size.check()?;
-        let (shell, cwd) = (request.shell.as_deref().unwrap_or(SHELL), request.cwd.as_deref());
+        let usual = if request.command.is_some() { LINE_SHELL } else { SHELL };
+        let (shell, cwd) = (request.shell.as_deref().unwrap_or(usual), request.cwd.as_deref());
         let cwd = cwd.unwrap_or(WORKSPACE);
         check_cwd(cwd)?;
         check_envs(&request.envs)?;
         check_shell(shell)?;
+        request.command.as_deref().map(check_command).transpose()?;
+        let shown = request.command.clone().unwrap_or_else(|| shell.to_owned());
         let order = CreatePtyRequest {
             pty_id: id::new(TERMINAL),
             cols,
@@ -77,6 +84,7 @@ impl Service {
             shell: shell.to_owned(),
             cwd: cwd.to_owned(),
             envs: environment(&live, request.envs),
+            command: request.command.unwrap_or_default(),
         };
         let _counting = live.terminals.lock().await;
         let limit = self.0.settings.terminals;
@@ -84,7 +92,7 @@ impl Service {
             return Err(SandboxError::TooManyTerminals { limit });
         }
         let id = order.pty_id.clone();
-        self.begin(&live, &id, shell, cwd, Asked::CreatePty(order)).await?;
+        self.begin(&live, &id, &shown, cwd, Asked::CreatePty(order)).await?;
         self.terminal(scope, sandbox, &id).await
     }
 

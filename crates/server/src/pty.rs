@@ -41,6 +41,8 @@ struct Open {
     rows: u16,
     /// What runs in it; `/bin/bash` if none is given, `/bin/sh` where that is not there.
     shell: Option<String>,
+    /// A line for `/bin/sh`, or for `shell` if that is given; without it the shell asks for lines.
+    command: Option<String>,
     /// In which directory; `/workspace` if none is given.
     cwd: Option<String>,
     /// Beside the sandbox's own variables.
@@ -111,7 +113,13 @@ async fn open(
     Json(order): Json<Open>,
 ) -> Result<(StatusCode, Json<PtySession>), ApiError> {
     let size = Size { cols: order.cols, rows: order.rows };
-    let wanted = TerminalRequest { size, shell: order.shell, cwd: order.cwd, envs: order.envs };
+    let wanted = TerminalRequest {
+        size,
+        shell: order.shell,
+        command: order.command,
+        cwd: order.cwd,
+        envs: order.envs,
+    };
     let terminal = app.sandboxes.open_terminal(&scope(&caller), &id, wanted).await?;
     record(&app, &caller, &request, "pty.created", &id, &terminal.id);
     let scheme = if app.settings.tls_cert.is_some() { "wss" } else { "ws" };

@@ -54,7 +54,7 @@ pub(crate) struct Record {
     pub(crate) labels: Vec<(String, String)>,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),

@@ -39,7 +39,7 @@ async fn everything_goes_on_without_the_server(home: &Home) {
     let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
     let handle = service.run(&alice(), &id, request(line)).await.unwrap();
     let size = Size { cols: 80, rows: 24 };
-    let wanted = TerminalRequest { size, shell: None, cwd: None, envs: [].into() };
+    let wanted = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
     let terminal = service.open_terminal(&alice(), &id, wanted).await.unwrap();
     service.type_in(&alice(), &id, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
     handle.output(0).await.unwrap().next().await.unwrap();

@@ -7,11 +7,21 @@ use crate::home::{Home, alice, create, soon};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials![a_terminal_is_typed_into_resized_and_closed, there_are_five_terminals_at_most]
+    trials![
+        a_terminal_is_typed_into_resized_and_closed,
+        a_terminal_runs_a_line,
+        there_are_five_terminals_at_most
+    ]
 }
 
 fn wanted() -> TerminalRequest {
-    TerminalRequest { size: Size { cols: 80, rows: 24 }, shell: None, cwd: None, envs: [].into() }
+    TerminalRequest {
+        size: Size { cols: 80, rows: 24 },
+        shell: None,
+        command: None,
+        cwd: None,
+        envs: [].into(),
+    }
 }
 
 /// Reads until the screen showed `text`.
@@ -28,6 +38,21 @@ async fn shows(handle: &CommandHandle, text: &str) -> String {
         }
     }
     screen
+}
+
+async fn a_terminal_runs_a_line(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let line = Some("test -t 0 && test -t 1 && echo \"a 'terminal'\"; exit 5".to_owned());
+    let order = TerminalRequest { command: line.clone(), ..wanted() };
+    let mut terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
+    assert_eq!(terminal.wait().await.exit_code, 5);
+    assert_eq!(shows(&terminal, "terminal").await, "a 'terminal'\r\n");
+    let listed = service.commands(&alice(), &view.sandbox.id, 1).await.unwrap();
+    assert_eq!(listed[0].command, line.unwrap());
+    let order = TerminalRequest { command: Some(String::new()), ..wanted() };
+    let refused = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Invalid { field: "command", .. }), "{refused}");
 }
 
 async fn a_terminal_is_typed_into_resized_and_closed(home: &Home) {

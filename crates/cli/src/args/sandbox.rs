@@ -1,0 +1,170 @@
+//! Sandboxes.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::history::label;
+use super::server::{Server, duration};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  id=$(workspace sandbox create --name work)
+  workspace exec work -- make test
+  workspace sandbox extend work 30m
+  workspace sandbox rm work";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    Ls(SandboxList),
+    Create(SandboxCreate),
+    /// Show everything about a sandbox
+    #[command(
+        after_help = "Examples:\n  workspace sandbox get work\n  workspace --json sandbox get sbx-0199a"
+    )]
+    Get(SandboxOne),
+    Rm(SandboxRm),
+    /// Let a sandbox live longer, by an hour at most
+    #[command(after_help = "Examples:\n  workspace sandbox extend work 30m")]
+    Extend {
+        /// The sandbox
+        #[arg(value_name = "ID")]
+        sandbox: String,
+        /// How much longer
+        #[arg(value_name = "DURATION", value_parser = duration)]
+        by: Duration,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Set and remove labels of a sandbox
+    #[command(
+        after_help = "Examples:\n  workspace sandbox label work step=2\n  workspace sandbox label work step-"
+    )]
+    Label {
+        /// The sandbox
+        #[arg(value_name = "ID")]
+        sandbox: String,
+        /// K=V sets a label, K- removes it; none shows them
+        #[arg(value_name = "LABEL")]
+        labels: Vec<String>,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Show what a sandbox uses
+    #[command(
+        after_help = "Examples:\n  workspace sandbox stats work\n  workspace --json sandbox stats work"
+    )]
+    Stats(SandboxOne),
+}
+
+/// List sandboxes, newest first
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace sandbox ls
+  workspace sandbox ls --state running --label run=42
+  workspace --json sandbox ls | jq -r .id")]
+pub(crate) struct SandboxList {
+    /// Only those in this state: starting, running, stopping, stopped or error
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<String>,
+    /// Only those with this label; may be repeated
+    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Make a sandbox and print its id
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace sandbox create
+  workspace sandbox create --name work --timeout 4h --memory 4g --label run=42")]
+pub(crate) struct SandboxCreate {
+    #[command(flatten)]
+    pub(crate) making: Making,
+    /// How long it lives [default: as the server says, an hour]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What a new sandbox is like.
+#[derive(Debug, Args)]
+pub(crate) struct Making {
+    /// What it is made from; see `workspace template ls`
+    #[arg(long, value_name = "TEMPLATE", default_value = "base")]
+    pub(crate) template: String,
+    /// What to call it; the name works wherever its id does
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// A variable for all that runs in it; may be repeated
+    #[arg(long = "env", value_name = "K=V", value_parser = label)]
+    pub(crate) envs: Vec<(String, String)>,
+    /// Processors, such as 0.5 or 2
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<String>,
+    /// Memory, such as 512m or 2g
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// What its workspace may hold, such as 10g
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<String>,
+    /// What it may reach
+    #[arg(long, value_enum, default_value_t = Network::None)]
+    pub(crate) network: Network,
+    /// A label; may be repeated
+    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+}
+
+/// What a sandbox may reach.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Network {
+    /// Nothing
+    None,
+    /// What the server's machine can reach, but not that machine
+    Egress,
+}
+
+impl Network {
+    /// The API's word for it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+/// One sandbox.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxOne {
+    /// The sandbox
+    #[arg(value_name = "ID")]
+    pub(crate) sandbox: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// End sandboxes and all that runs in them
+///
+/// Their workspaces go too, unless they are to be kept: then the place of each on the server is printed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace sandbox rm work
+  workspace sandbox rm --keep-workspace work
+  workspace sandbox rm $(workspace ps -q)")]
+pub(crate) struct SandboxRm {
+    /// The sandboxes
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) sandboxes: Vec<String>,
+    /// Keep their workspaces
+    #[arg(long)]
+    pub(crate) keep_workspace: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}

@@ -1,0 +1,143 @@
+//! The server itself: where it is, its keys, its templates.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Which server, and who asks.
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", help_heading = "Server")]
+    pub(crate) server: Option<String>,
+    /// The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]
+    #[arg(long, value_name = "KEY", help_heading = "Server")]
+    pub(crate) api_key: Option<String>,
+}
+
+/// Say whether a server works, and what it found on its machine
+///
+/// The exit status is 1 when it is there but cannot do its work.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace status
+  workspace status --server https://workspace.example.com
+  workspace --json status | jq .ready")]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+pub(super) const TEMPLATE_EXAMPLES: &str = "\
+Examples:
+  workspace template ls
+  workspace run --template base -- uname -a";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// List the templates, those that are there and those that could be
+    #[command(after_help = "Examples:\n  workspace template ls\n  workspace --json template ls")]
+    Ls {
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+pub(super) const KEY_EXAMPLES: &str = "\
+Examples:
+  key=$(workspace key create ci --owner ci)
+  workspace key ls
+  workspace key rm key-0199a";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// List the keys, the revoked ones too
+    #[command(after_help = "Examples:\n  workspace key ls\n  workspace --json key ls")]
+    Ls {
+        #[command(flatten)]
+        server: Server,
+    },
+    Create(KeyCreate),
+    /// Revoke keys, at once
+    #[command(after_help = "Examples:\n  workspace key rm key-0199a")]
+    Rm {
+        /// The keys
+        #[arg(value_name = "KEY_ID", required = true)]
+        keys: Vec<String>,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// Make a key and print it; it is never shown again
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace key create ci --owner ci
+  workspace key create dashboard --owner ci --role read-only")]
+pub(crate) struct KeyCreate {
+    /// What to call it
+    pub(crate) name: String,
+    /// Whose sandboxes it is for [default: NAME]
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// What its holder may do
+    #[arg(long, value_enum, default_value_t = Role::User)]
+    pub(crate) role: Role,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What the holder of a key may do.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Role {
+    /// Everything
+    Admin,
+    /// Everything with what is their own
+    User,
+    /// Look at what is their own
+    ReadOnly,
+}
+
+impl Role {
+    /// The API's word for it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::User => "user",
+            Self::ReadOnly => "read_only",
+        }
+    }
+}
+
+/// A duration as it was typed: `90`, `90s`, `5m`, `2h` or `1d`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "expected a duration such as `90s`, `5m`, `2h` or `1d`".to_owned();
+    let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let amount: u64 = number.parse().map_err(|_| wrong())?;
+    let unit = match &text[number.len()..] {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let seconds = amount.checked_mul(unit).filter(|seconds| (1..=u64::from(u32::MAX)).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read() {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7_200), ("1d", 86_400)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "0", "s", "-1", "1.5h", "1y", "99999999999999999999d", "9999999d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `workspace cp`
+
+use std::path::{Path, PathBuf};
+
+use crate::args::Cp;
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result};
+use crate::remote::copy::{self, Inside};
+use crate::remote::{Client, Place, block_on, find};
+
+pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
+    let (to, from) = args.paths.split_last().ok_or_else(|| CommandError::usage("nothing to copy"))?;
+    let client = Client::new(Place::new(&args.server)?);
+    let sides: Vec<Option<(&str, &str)>> = from.iter().map(|path| remote(path)).collect();
+    let skipped = match (remote(to), sides.iter().flatten().count()) {
+        (Some((sandbox, path)), 0) => block_on(put(context, &client, from, (sandbox, path)))?,
+        (None, count) if count == from.len() => block_on(get(context, &client, &sides, Path::new(to)))?,
+        _ => {
+            return Err(CommandError::usage("one side is in a sandbox, the other is not")
+                .hint("a path in a sandbox is ID:PATH; a local path with a colon is written ./a:b"));
+        }
+    };
+    copy::warn_of_skipped(&skipped);
+    Ok(Outcome::with_reservations_if(!skipped.is_empty()))
+}
+
+/// Takes `ID:PATH` apart. What has a slash before its colon is a local path.
+fn remote(path: &str) -> Option<(&str, &str)> {
+    path.split_once(':')
+        .filter(|(sandbox, _)| !sandbox.is_empty() && !sandbox.contains('/') && !sandbox.starts_with('.'))
+}
+
+async fn put(
+    context: &Context,
+    client: &Client,
+    from: &[String],
+    (sandbox, to): (&str, &str),
+) -> Result<Vec<PathBuf>> {
+    let sandbox = find(client, sandbox).await?;
+    let target = Inside::new(to)?;
+    let into = copy::is_directory(client, &sandbox, &target.path()).await?;
+    if !into && (from.len() > 1 || to.ends_with('/')) {
+        return Err(CommandError::failed(format!("{} is not a directory in the sandbox", target.path()))
+            .hint(format!("`workspace exec {sandbox} -- mkdir -p {}` makes it", target.path())));
+    }
+    let sources = from.iter().map(|path| {
+        let path = PathBuf::from(path);
+        let place = if into { target.with(&local_name(&path)?) } else { Inside::new(to)? };
+        Ok((path, place))
+    });
+    copy::put(client, &sandbox, sources.collect::<Result<_>>()?, &context.progress).await
+}
+
+/// The name of a file, also where the path ends in `.` or `..`.
+fn local_name(path: &Path) -> Result<String> {
+    let whole = if path.file_name().is_some() { Ok(path.to_owned()) } else { path.canonicalize() };
+    let whole = whole.map_err(|error| {
+        CommandError::failed(format!("{}: {error}", path.display())).hint(crate::error::io_hint(&error))
+    })?;
+    let name = whole.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    name.ok_or_else(|| {
+        CommandError::usage(format!("{} has no name to be copied under", path.display()))
+            .hint("give a file or directory")
+    })
+}
+
+async fn get(
+    context: &Context,
+    client: &Client,
+    from: &[Option<(&str, &str)>],
+    to: &Path,
+) -> Result<Vec<PathBuf>> {
+    let into = to.is_dir();
+    if !into && (from.len() > 1 || to.as_os_str().as_encoded_bytes().ends_with(b"/")) {
+        return Err(
+            CommandError::failed(format!("{} is not a directory", to.display())).hint("make it first")
+        );
+    }
+    let mut skipped = Vec::new();
+    for (sandbox, path) in from.iter().flatten() {
+        let sandbox = find(client, sandbox).await?;
+        let source = Inside::new(path)?;
+        let target = if into { to.join(source.name()) } else { to.to_owned() };
+        skipped.extend(copy::get(client, &sandbox, &source, target, &context.progress).await?);
+    }
+    Ok(skipped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_side_is_in_a_sandbox() {
+        assert_eq!(remote("work:a"), Some(("work", "a")));
+        assert_eq!(remote("work:"), Some(("work", "")));
+        assert_eq!(remote("work:/a:b"), Some(("work", "/a:b")));
+        for local in ["a", "./a:b", "/a:b", "a/b:c", ":a"] {
+            assert_eq!(remote(local), None, "{local}");
+        }
+    }
+}

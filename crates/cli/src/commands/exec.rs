@@ -1,0 +1,108 @@
+//! `workspace exec`
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::args::Exec;
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result};
+use crate::remote::follow::End;
+use crate::remote::process::{self, Asked, Order, Over};
+use crate::remote::{Client, Place, Signals, block_on, find, quote, terminal};
+use crate::text;
+
+/// What a command whose time was up ends with, as with `timeout`.
+const TIMED_OUT: u8 = 124;
+/// What ends by a signal ends with this and its number.
+const BY_SIGNAL: i32 = 128;
+
+pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
+    if !args.detach {
+        refuse_json(context, "the output of a program")?;
+    }
+    let client = Client::new(Place::new(&args.server)?);
+    block_on(exec(context, &client, args)).map_err(CommandError::not_run)
+}
+
+async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
+    let sandbox = find(client, &args.sandbox).await?;
+    let (line, cwd, envs) =
+        (quote(args.words.iter().map(String::as_str)), args.cwd.clone(), pairs(&args.envs));
+    if args.terminal {
+        return in_terminal(client, &sandbox, &terminal::Wanted { line: Some(line), cwd, envs, shell: None })
+            .await;
+    }
+    // From the start: an interruption between start and attendance would leave the command alone.
+    let mut signals = if args.detach { None } else { Some(Signals::new()?) };
+    let order = Order { line, cwd, envs, timeout: milliseconds(args.timeout), stdin: args.interactive };
+    let command = process::start(client, &sandbox, &order).await?;
+    let Some(signals) = &mut signals else { return started(context, &command) };
+    let names = (sandbox.as_str(), command.as_str());
+    match process::attend(client, names, args.interactive, (signals, Asked::PassOn), &mut context.output)
+        .await?
+    {
+        Over::Ended(end) => outcome(&end),
+        Over::Asked(signal) => Err(CommandError::asked(signal)),
+    }
+}
+
+fn started(context: &mut Context, command: &str) -> Result<Outcome> {
+    if context.output.json() {
+        context.output.record(&json!({ "commandId": command }))?;
+    } else {
+        context.output.line(command)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Connects this terminal with one in the sandbox.
+pub(super) async fn in_terminal(
+    client: &Client,
+    sandbox: &str,
+    wanted: &terminal::Wanted,
+) -> Result<Outcome> {
+    match terminal::run(client, sandbox, wanted).await? {
+        Ok(code) => Ok(Outcome::Exit(status(code))),
+        Err(signal) => Err(CommandError::asked(signal)),
+    }
+}
+
+/// The end of what ran, as that of this program.
+pub(super) fn outcome(end: &End) -> Result<Outcome> {
+    if let Some(why) = &end.failed {
+        text::print_stderr(&format!("error: {why}"));
+    }
+    if end.timed_out {
+        text::print_stderr("error: its time was up, and it was ended\nhint: `--timeout` gives it more");
+        return Ok(Outcome::Exit(TIMED_OUT));
+    }
+    Ok(Outcome::Exit(status(end.exit_code)))
+}
+
+/// Statuses have eight bits. A code that is none counts as killed.
+fn status(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(u8::try_from(BY_SIGNAL + 9).unwrap_or(u8::MAX))
+}
+
+/// Zero for no limit.
+pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Pairs as an object; of equal names the last counts.
+pub(super) fn pairs(pairs: &[(String, String)]) -> Value {
+    pairs
+        .iter()
+        .map(|(name, value)| (name.clone(), Value::from(value.clone())))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// For commands whose output is somebody else's.
+pub(super) fn refuse_json(context: &Context, what: &str) -> Result<()> {
+    if context.output.json() {
+        return Err(CommandError::usage(format!("{what} is not JSON")).hint("leave `--json` away"));
+    }
+    Ok(())
+}

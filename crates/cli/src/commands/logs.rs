@@ -1,0 +1,129 @@
+//! `workspace logs`
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::time::Duration;
+
+use hyper::Method;
+use tokio::time::timeout;
+use workspace_state::Timestamp;
+
+use crate::args::Logs;
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result};
+use crate::remote::follow::{Did, Follower, To};
+use crate::remote::{Client, Place, block_on, check_id, find, process};
+use crate::time;
+
+/// What is kept comes at once; after such a silence the rest is not printed yet.
+const QUIET: Duration = Duration::from_millis(500);
+const NANOSECONDS: i64 = 1_000_000;
+
+pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
+    super::exec::refuse_json(context, "what commands printed")?;
+    let client = Client::new(Place::new(&args.server)?);
+    block_on(async {
+        let sandbox = find(&client, &args.sandbox).await?;
+        match &args.command {
+            Some(command) => one(context, &client, (&sandbox, check_id("command", command)?), args).await,
+            None => all(context, &client, &sandbox, args).await,
+        }
+    })
+}
+
+async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs) -> Result<Outcome> {
+    let mut path = format!("/api/v1/sandboxes/{sandbox}/logs?tail={}", args.tail.unwrap_or(100));
+    if let Some(since) = args.since {
+        path.push_str(&format!("&since={}", time::rfc3339(since)));
+    }
+    let answer = client.call(Method::GET, &path, None).await?;
+    let text = answer["logs"].as_str().unwrap_or_default();
+    context.output.bytes(text.as_bytes())?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        context.output.bytes(b"\n")?;
+    }
+    Ok(Outcome::Done)
+}
+
+async fn one(
+    context: &mut Context,
+    client: &Client,
+    (sandbox, command): (&str, &str),
+    args: &Logs,
+) -> Result<Outcome> {
+    let mut follower = Follower::new(client, sandbox, command);
+    let mut held = args.tail.map(|lines| Tail::new(lines.into()));
+    loop {
+        let waits = held.is_some() || !args.follow;
+        let did = if waits {
+            match timeout(QUIET, follower.next()).await {
+                Ok(did) => did?,
+                Err(_) => {
+                    release(context, &mut held)?;
+                    if args.follow {
+                        continue;
+                    }
+                    return Ok(Outcome::Done);
+                }
+            }
+        } else {
+            follower.next().await?
+        };
+        match did {
+            Did::Printed { to, data, time } if is_wanted(time, args.since) => match &mut held {
+                Some(tail) => tail.push(to, &data),
+                None => print(context, to, &data)?,
+            },
+            Did::Printed { .. } => {}
+            Did::Gap { from, to } => process::warn_of_gap(from, to),
+            Did::Ended(_) => {
+                release(context, &mut held)?;
+                return Ok(Outcome::Done);
+            }
+        }
+    }
+}
+
+fn is_wanted(time: i64, since: Option<Timestamp>) -> bool {
+    since.is_none_or(|since| time.saturating_mul(NANOSECONDS) >= since.0)
+}
+
+fn release(context: &mut Context, held: &mut Option<Tail>) -> Result<()> {
+    for (to, data) in held.take().map(|tail| tail.lines).into_iter().flatten() {
+        print(context, to, &data)?;
+    }
+    Ok(())
+}
+
+fn print(context: &mut Context, to: To, data: &[u8]) -> Result<()> {
+    if to == To::Stdout {
+        context.output.bytes(data)?;
+        return context.output.finish();
+    }
+    let written = std::io::stderr().write_all(data);
+    written.map_err(|error| CommandError::output(&error))
+}
+
+/// The last lines.
+struct Tail {
+    most: usize,
+    lines: VecDeque<(To, Vec<u8>)>,
+}
+
+impl Tail {
+    fn new(most: usize) -> Self {
+        Self { most, lines: VecDeque::new() }
+    }
+
+    fn push(&mut self, to: To, data: &[u8]) {
+        for piece in data.split_inclusive(|byte| *byte == b'\n') {
+            match self.lines.back_mut() {
+                Some((last, line)) if *last == to && !line.ends_with(b"\n") => line.extend_from_slice(piece),
+                _ => self.lines.push_back((to, piece.to_vec())),
+            }
+            if self.lines.len() > self.most {
+                self.lines.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Requests to a server, one at a time.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+use super::stream::Stream;
+use super::{Failure, Place, Problem};
+use crate::error::{CommandError, Result};
+use crate::text;
+
+/// A server may ask for patience; longer than this nobody has it.
+const RETRY_MAX: Duration = Duration::from_secs(70);
+/// A wait that is worth a word.
+const NOTICEABLE: Duration = Duration::from_secs(2);
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// A server.
+pub(crate) struct Client {
+    pub(crate) place: Place,
+    /// A connection that waits for the next request.
+    idle: RefCell<Option<Sender>>,
+}
+
+impl Client {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, idle: RefCell::default() }
+    }
+
+    /// Asks, and takes the answer as JSON; `null` where there is none to take.
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let answer = self.ask(method, path, body).await;
+        answer.map_err(|failure| failure.explain(&self.place))
+    }
+
+    /// The same, for who wants to know what went wrong. Waits when the server says that it has heard enough for now.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        loop {
+            let failure = match self.ask_once(&method, path, body).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let Some(wait) = wanted_wait(&failure).filter(|wait| *wait <= RETRY_MAX) else {
+                return Err(failure);
+            };
+            if wait >= NOTICEABLE {
+                text::print_stderr(&format!("note: the key's rate is used up; waiting {} s", wait.as_secs()));
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn ask_once(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let (response, sender) = self.send(method, path, body, None).await?;
+        let response = checked(response).await?;
+        let bytes = collected(response).await?;
+        *self.idle.borrow_mut() = Some(sender);
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Failure::Lost(format!("an answer is not JSON: {error}")))
+    }
+
+    /// Asks whatever the status of the answer, which comes with it.
+    pub(crate) async fn look(&self, path: &str) -> Result<(u16, Value), Failure> {
+        let (response, _) = self.send(&Method::GET, path, None, None).await?;
+        let status = response.status();
+        let bytes = collected(response).await?;
+        match serde_json::from_slice(&bytes) {
+            Ok(value) => Ok((status.as_u16(), value)),
+            Err(_) => Err(Failure::Answered(Box::new(Problem::new(status, None, &bytes)))),
+        }
+    }
+
+    /// Asks for a stream, on a connection of its own.
+    pub(crate) async fn open(
+        &self,
+        path: &str,
+        header: Option<(HeaderName, String)>,
+    ) -> Result<Incoming, Failure> {
+        let (response, sender) = self.send(&Method::GET, path, None, header).await?;
+        let body = checked(response).await?.into_body();
+        // Without a sender the connection would be closed.
+        tokio::spawn(async move {
+            let mut sender = sender;
+            drop(sender.ready().await);
+        });
+        Ok(body)
+    }
+
+    async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        header: Option<(HeaderName, String)>,
+    ) -> Result<(Response<Incoming>, Sender), Failure> {
+        let request = self.request(method, path, body, header.as_ref())?;
+        let idle = self.idle.borrow_mut().take();
+        if let Some(mut sender) = idle
+            && sender.ready().await.is_ok()
+        {
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, sender)),
+                // The server closed the connection meanwhile, and has seen nothing of the request.
+                Err(mut failed) => match failed.take_message() {
+                    Some(request) => return self.send_anew(request).await,
+                    None => return Err(Failure::Lost(failed.into_error().to_string())),
+                },
+            }
+        }
+        let request = self.request(method, path, body, header.as_ref())?;
+        self.send_anew(request).await
+    }
+
+    async fn send_anew(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Sender), Failure> {
+        let stream = Stream::connect(&self.place).await?;
+        let lost = |error: hyper::Error| Failure::Lost(error.to_string());
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        tokio::spawn(async move {
+            // Whoever waits for an answer is told how it ended.
+            drop(connection.await);
+        });
+        let response = sender.send_request(request).await.map_err(lost)?;
+        Ok((response, sender))
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        header: Option<&(HeaderName, String)>,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.place.prefix))
+            .header(HOST, self.place.authority());
+        if let Some(key) = &self.place.key {
+            request = request.header(AUTHORIZATION, format!("Bearer {key}"));
+        }
+        if let Some((name, value)) = header {
+            request = request.header(name, value.as_str());
+        }
+        let bytes = match body {
+            Some(body) => {
+                request = request.header(CONTENT_TYPE, "application/json");
+                Bytes::from(body.to_string())
+            }
+            None => Bytes::new(),
+        };
+        request.body(Full::new(bytes)).map_err(|error| Failure::Unreachable(format!("bad request: {error}")))
+    }
+
+    /// What a failure means here.
+    pub(crate) fn explain(&self, failure: Failure) -> CommandError {
+        failure.explain(&self.place)
+    }
+}
+
+/// How long the server wants to hear nothing of this key.
+fn wanted_wait(failure: &Failure) -> Option<Duration> {
+    match failure {
+        Failure::Answered(problem) if problem.name == "RATE_LIMITED" => problem.retry_after,
+        _ => None,
+    }
+}
+
+async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let status = response.status();
+    let body = collected(response).await?;
+    Err(Failure::Answered(Box::new(Problem::new(status, retry_after.map(Duration::from_secs), &body))))
+}
+
+async fn collected(response: Response<Incoming>) -> Result<Bytes, Failure> {
+    let body = response.into_body().collect().await.map_err(|error| Failure::Lost(error.to_string()))?;
+    Ok(body.to_bytes())
+}

@@ -1,0 +1,153 @@
+//! What a command prints, without a gap or a repeat, whatever happens to the connection.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::header::HeaderName;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::events::{Event, Parser};
+use super::patience::Patience;
+use super::{Client, Failure};
+use crate::error::{CommandError, Result};
+
+/// The server says something every 15 seconds; one that says nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// Something that a command did.
+pub(crate) enum Did {
+    /// It printed.
+    Printed { to: To, data: Vec<u8>, time: i64 },
+    /// These bytes were printed too fast to be kept.
+    Gap { from: u64, to: u64 },
+    /// It ended. Nothing follows.
+    Ended(End),
+}
+
+/// Where a command printed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    Stdout,
+    Stderr,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub(crate) exit_code: i32,
+    pub(crate) timed_out: bool,
+    /// Why it could not be run.
+    pub(crate) failed: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields {
+    #[serde(rename = "type")]
+    kind: String,
+    data: Option<String>,
+    data_base64: Option<String>,
+    from: Option<u64>,
+    to: Option<u64>,
+    exit_code: Option<i32>,
+    #[serde(default)]
+    timed_out: bool,
+    message: Option<String>,
+    #[serde(default)]
+    timestamp: i64,
+}
+
+/// Follows a command.
+pub(crate) struct Follower<'a> {
+    client: &'a Client,
+    path: String,
+    /// The id of the last event that was given out.
+    last: Option<String>,
+    stream: Option<(Incoming, Parser)>,
+    patience: Patience,
+}
+
+impl<'a> Follower<'a> {
+    pub(crate) fn new(client: &'a Client, sandbox: &str, command: &str) -> Self {
+        let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/output");
+        Self { client, path, last: None, stream: None, patience: Patience::default() }
+    }
+
+    /// What it does next. Nothing is lost when this is given up and asked again.
+    pub(crate) async fn next(&mut self) -> Result<Did> {
+        loop {
+            let Some((body, parser)) = &mut self.stream else {
+                self.connect().await?;
+                continue;
+            };
+            if let Some(event) = parser.next() {
+                return self.take(event);
+            }
+            match timeout(SILENCE, body.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        parser.push(&bytes);
+                        self.patience.restore();
+                    }
+                }
+                // Half an event that came is forgotten with its connection; all of it comes again.
+                Ok(Some(Err(_)) | None) | Err(_) => {
+                    self.lost(Failure::Lost("the connection broke".to_owned()))?;
+                }
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> Result<()> {
+        self.patience.wait().await;
+        let header = self.last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
+        match self.client.open(&self.path, header).await {
+            Ok(body) => self.stream = Some((body, Parser::default())),
+            Err(failure) => self.lost(failure)?,
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, failure: Failure) -> Result<()> {
+        self.stream = None;
+        if failure.may_pass() && self.patience.lose() { Ok(()) } else { Err(self.client.explain(failure)) }
+    }
+
+    fn take(&mut self, event: Event) -> Result<Did> {
+        let did = read(&event.data).ok_or_else(|| {
+            CommandError::failed("the server sent an event that is not understood")
+                .hint("it may be newer than this command")
+        })?;
+        if event.id.is_some() {
+            self.last = event.id;
+        }
+        Ok(did)
+    }
+}
+
+fn read(data: &[u8]) -> Option<Did> {
+    let fields: Fields = serde_json::from_slice(data).ok()?;
+    let end = |failed| {
+        Did::Ended(End { exit_code: fields.exit_code.unwrap_or(-1), timed_out: fields.timed_out, failed })
+    };
+    let printed = |to| {
+        let data = match (fields.data.clone(), &fields.data_base64) {
+            (Some(text), _) => text.into_bytes(),
+            (None, Some(base64)) => BASE64_STANDARD.decode(base64).ok()?,
+            (None, None) => return None,
+        };
+        Some(Did::Printed { to, data, time: fields.timestamp })
+    };
+    match fields.kind.as_str() {
+        "stdout" => printed(To::Stdout),
+        "stderr" => printed(To::Stderr),
+        "gap" => Some(Did::Gap { from: fields.from?, to: fields.to? }),
+        "exit" => Some(end(None)),
+        "error" => Some(end(Some(fields.message.clone().unwrap_or_default()))),
+        _ => None,
+    }
+}

@@ -1,0 +1,86 @@
+//! What a command is given to read.
+
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hyper::Method;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::Client;
+use super::patience::Patience;
+use crate::error::{CommandError, Result};
+
+/// How much goes at once: in base64 less than a request may have.
+pub(super) const PIECE: usize = 1 << 20;
+const READ: usize = 64 << 10;
+const WAITING: usize = 16;
+
+/// Stdin, read by a thread that ends with the program.
+pub(super) fn stdin() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; READ];
+        loop {
+            match std::io::stdin().read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) if sender.blocking_send(buffer[..count].to_vec()).is_err() => return,
+                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return,
+                _ => {}
+            }
+        }
+    });
+    receiver
+}
+
+/// The input of a command.
+pub(super) struct Input<'a> {
+    client: &'a Client,
+    path: String,
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn new(client: &'a Client, sandbox: &str, command: &str) -> Self {
+        Self { client, path: format!("/api/v1/sandboxes/{sandbox}/process/{command}/stdin") }
+    }
+
+    /// Gives all that comes, then closes the input.
+    pub(super) async fn pass(&self, mut from: mpsc::Receiver<Vec<u8>>) -> Result<()> {
+        while let Some(mut piece) = from.recv().await {
+            while piece.len() + READ <= PIECE
+                && let Ok(more) = from.try_recv()
+            {
+                piece.extend_from_slice(&more);
+            }
+            if !self.give(&piece, false).await? {
+                return Ok(());
+            }
+        }
+        self.give(&[], true).await.map(|_| ())
+    }
+
+    /// Gives a piece. Whether the command takes more.
+    pub(super) async fn give(&self, data: &[u8], close: bool) -> Result<bool> {
+        let body = json!({ "dataBase64": BASE64_STANDARD.encode(data), "close": close });
+        let mut patience = Patience::default();
+        loop {
+            patience.wait().await;
+            let failure = match self.client.ask(Method::POST, &self.path, Some(&body)).await {
+                Ok(_) => return Ok(true),
+                Err(failure) => failure,
+            };
+            if failure.is("COMMAND_NOT_RUNNING") || failure.is("STDIN_CLOSED") {
+                return Ok(false);
+            }
+            // Whether a request without an answer was done cannot be known, and twice would be wrong.
+            if let super::Failure::Lost(why) = failure {
+                return Err(CommandError::failed(format!("lost the server while it was given input: {why}"))
+                    .hint("part of the input may be missing; the command runs on: see `workspace ps`"));
+            }
+            if !failure.may_pass() || !patience.lose() {
+                return Err(self.client.explain(failure));
+            }
+        }
+    }
+}

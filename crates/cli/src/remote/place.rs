@@ -1,0 +1,132 @@
+//! Where the server is, and who asks.
+
+use std::env;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use hyper::Uri;
+
+use crate::args::Server;
+use crate::error::{CommandError, Result};
+
+const DEFAULT: &str = "http://127.0.0.1:8080";
+
+/// A server, and the key for it.
+pub(crate) struct Place {
+    /// As it is shown.
+    pub(crate) url: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) tls: bool,
+    /// What comes before the paths of the API.
+    pub(crate) prefix: String,
+    pub(crate) key: Option<String>,
+    /// Where a key was looked for in vain.
+    pub(crate) missing_key: Option<PathBuf>,
+}
+
+impl Place {
+    /// What the options and the surroundings say.
+    pub(crate) fn new(server: &Server) -> Result<Self> {
+        let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
+        let mut place = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
+        place.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
+        // The key of this machine's server goes to this machine alone.
+        if place.key.is_none() && place.is_local() {
+            place.take_local_key()?;
+        }
+        Ok(place)
+    }
+
+    fn parse(url: &str) -> Result<Self> {
+        let wrong = || {
+            CommandError::usage(format!("`{url}` is not the URL of a server"))
+                .hint("for instance http://127.0.0.1:8080 or https://workspace.example.com")
+        };
+        let uri: Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
+        let authority = authority.ok_or_else(wrong)?;
+        if uri.query().is_some() || authority.host().is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            url: url.trim_end_matches('/').to_owned(),
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            tls,
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+            key: None,
+            missing_key: None,
+        })
+    }
+
+    /// Whether it is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        let address: Option<IpAddr> = self.host.parse().ok();
+        address.map_or(self.host == "localhost", |address| address.is_loopback())
+    }
+
+    /// What the header `Host` says.
+    pub(crate) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    fn take_local_key(&mut self) -> Result<()> {
+        let Some(path) = local_data().map(|data| data.join("api-key")) else { return Ok(()) };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => self.key = Some(text.trim().to_owned()).filter(|key| !key.is_empty()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.missing_key = Some(path),
+            Err(error) => return Err(unreadable(&path, &error)),
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::failed(format!("cannot read the key in {}: {error}", path.display()))
+        .hint("the server may be another user's; give a key with --api-key or WORKSPACE_API_KEY")
+}
+
+/// Where a server on this machine keeps its data: as its own setting says, or in the user's data directory.
+fn local_data() -> Option<PathBuf> {
+    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let user =
+        || absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+    variable("DATA_DIR").map(PathBuf::from).or_else(|| user().map(|data| data.join("workspace-server")))
+}
+
+/// A variable; an empty one counts as not set.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let place = Place::parse("http://127.0.0.1:8080/").unwrap();
+        assert_eq!(
+            (place.authority().as_str(), place.tls, place.is_local()),
+            ("127.0.0.1:8080", false, true)
+        );
+        let place = Place::parse("https://[::1]/below/").unwrap();
+        assert_eq!((place.authority().as_str(), place.prefix.as_str()), ("[::1]:443", "/below"));
+        assert!(place.tls && place.is_local());
+        assert!(!Place::parse("http://example.com").unwrap().is_local());
+        assert!(!Place::parse("http://127.0.0.1.example.com").unwrap().is_local());
+        for url in ["", "127.0.0.1:8080", "ftp://host", "http://", "http://user@host", "http://host/?x"] {
+            assert!(Place::parse(url).is_err(), "{url}");
+        }
+    }
+}

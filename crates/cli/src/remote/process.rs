@@ -1,0 +1,152 @@
+//! A command, run and attended to until it ends.
+
+use std::io::Write as _;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::follow::{Did, End, Follower, To};
+use super::input::{self, Input};
+use super::{Client, Signals};
+use crate::error::{CommandError, Kind, Result};
+use crate::output::Output;
+use crate::text;
+
+const SIGINT: i32 = 2;
+const SIGKILL: i32 = 9;
+const SIGPIPE: i32 = 13;
+
+/// What to run.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// A line for `/bin/sh`.
+    pub(crate) line: String,
+    pub(crate) cwd: Option<String>,
+    pub(crate) envs: Value,
+    /// Milliseconds; 0 for as long as the sandbox lives.
+    pub(crate) timeout: u64,
+    /// Whether it reads what this program reads.
+    pub(crate) stdin: bool,
+}
+
+/// Starts a command. Its id.
+pub(crate) async fn start(client: &Client, sandbox: &str, order: &Order) -> Result<String> {
+    let mut body = json!({
+        "command": order.line,
+        "envs": order.envs,
+        "timeout": order.timeout,
+        "stdin": order.stdin,
+        // Its output is asked for by its id, as after a lost connection: nothing depends on the first one.
+        "background": true,
+    });
+    if body["envs"].is_null() {
+        body["envs"] = json!({});
+    }
+    if let Some(cwd) = &order.cwd {
+        body["cwd"] = json!(cwd);
+    }
+    let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
+    let answer = client.call(Method::POST, &path, Some(&body)).await?;
+    let id = answer["commandId"].as_str().map(str::to_owned);
+    id.ok_or_else(|| {
+        CommandError::failed("the server did not name the command").hint("it may be newer than this")
+    })
+}
+
+/// Sends a signal to a command. One that has ended needs none.
+pub(crate) async fn kill(client: &Client, sandbox: &str, command: &str, signal: i32) -> Result<()> {
+    let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/kill");
+    match client.ask(Method::POST, &path, Some(&json!({ "signal": signal }))).await {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.is("COMMAND_NOT_RUNNING") => Ok(()),
+        Err(failure) => Err(client.explain(failure)),
+    }
+}
+
+/// What to do when this program is asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Pass it on, and end when the command does.
+    PassOn,
+    /// End; the caller ends the command.
+    End,
+}
+
+/// How attending ended.
+pub(crate) enum Over {
+    /// The command ended.
+    Ended(End),
+    /// This program was asked to end, by that signal.
+    Asked(i32),
+}
+
+/// Shows what a command prints and gives it what it reads, until it ends.
+pub(crate) async fn attend(
+    client: &Client,
+    (sandbox, command): (&str, &str),
+    with_stdin: bool,
+    (signals, asked): (&mut Signals, Asked),
+    output: &mut Output,
+) -> Result<Over> {
+    let mut follower = Follower::new(client, sandbox, command);
+    let to = Input::new(client, sandbox, command);
+    let passing = async {
+        if with_stdin {
+            to.pass(input::stdin()).await?;
+        }
+        Ok::<(), CommandError>(())
+    };
+    tokio::pin!(passing);
+    let (mut passed, mut interrupted) = (!with_stdin, false);
+    loop {
+        tokio::select! {
+            did = follower.next() => match show(did?, output) {
+                Ok(Some(end)) => return Ok(Over::Ended(end)),
+                Ok(None) => {}
+                Err(error) => {
+                    if error.kind == Kind::OutputClosed {
+                        // What it would have got, had it written to that pipe itself.
+                        kill(client, sandbox, command, SIGPIPE).await?;
+                    }
+                    return Err(error);
+                }
+            },
+            signal = signals.next() => {
+                if asked == Asked::End {
+                    return Ok(Over::Asked(signal));
+                }
+                let again = signal == SIGINT && std::mem::replace(&mut interrupted, true);
+                kill(client, sandbox, command, if again { SIGKILL } else { signal }).await?;
+            }
+            done = &mut passing, if !passed => {
+                done?;
+                passed = true;
+            }
+        }
+    }
+}
+
+/// Shows what a command did; how it ended, if it did.
+fn show(did: Did, output: &mut Output) -> Result<Option<End>> {
+    match did {
+        Did::Printed { to: To::Stdout, data, .. } => {
+            output.bytes(&data)?;
+            output.finish()?;
+        }
+        Did::Printed { to: To::Stderr, data, .. } => {
+            // A stderr that cannot be written leaves nobody to tell.
+            let _ = std::io::stderr().write_all(&data);
+        }
+        Did::Gap { from, to } => warn_of_gap(from, to),
+        Did::Ended(end) => return Ok(Some(end)),
+    }
+    Ok(None)
+}
+
+/// Says that output is missing.
+pub(crate) fn warn_of_gap(from: u64, to: u64) {
+    let missing = text::shown_bytes(to - from);
+    text::print_stderr(&format!(
+        "warning: {missing} are missing here: the command printed faster than they were taken, and the server keeps OUTPUT_KEEP"
+    ));
+}

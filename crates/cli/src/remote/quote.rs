@@ -1,0 +1,133 @@
+//! Words for a shell.
+
+/// What is no name of a program to a shell unless it is quoted. The rest of them are no plain words anyway.
+const RESERVED: [&str; 18] = [
+    "case",
+    "coproc",
+    "do",
+    "done",
+    "elif",
+    "else",
+    "esac",
+    "fi",
+    "for",
+    "function",
+    "if",
+    "in",
+    "select",
+    "then",
+    "time",
+    "until",
+    "while",
+    "namespace",
+];
+
+/// A line of which `/bin/sh` makes exactly these words again.
+///
+/// Everything but plain words stands in single quotes, in which no character but the quote itself has a meaning.
+pub(crate) fn quote<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<String> = words.into_iter().map(word).collect();
+    words.join(" ")
+}
+
+fn word(word: &str) -> String {
+    // ASCII alone: what else counts as a letter depends on the shell. An assignment is no program's name.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) && !RESERVED.contains(&word) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// What `/bin/sh` makes of it, every word with a NUL behind it.
+    fn taken(words: &[&str]) -> Vec<u8> {
+        let line = format!("printf '%s\\0' {}", quote(words.iter().copied()));
+        Command::new("/bin/sh").args(["-c", &line]).output().unwrap().stdout
+    }
+
+    fn given(words: &[&str]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.bytes().chain([0])).collect()
+    }
+
+    #[test]
+    fn a_shell_takes_every_character_as_it_is() {
+        for number in 1..0x180_u32 {
+            let Some(character) = char::from_u32(number) else { continue };
+            let words = [character.to_string(), format!("a{character}b"), format!("{character}{character}'")];
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            assert_eq!(taken(&words), given(&words), "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn a_shell_takes_odd_words_as_they_are() {
+        let words = [
+            "",
+            " ",
+            "''",
+            "a'b'c",
+            "-n",
+            "--",
+            "~",
+            "~root",
+            "*",
+            "?",
+            "[a-z]",
+            "{a,b}",
+            "$HOME",
+            "${x}",
+            "$(id)",
+            "`id`",
+            "a=b",
+            "\\",
+            "\\n",
+            "\n",
+            "\r\n",
+            "\t",
+            "!",
+            "!!",
+            "#",
+            "# x",
+            "&",
+            "&&",
+            "|",
+            ";",
+            "<",
+            ">",
+            "(",
+            ")",
+            "\"",
+            "if",
+            "漢字",
+            "é",
+            "👩‍👩‍👧",
+            "\u{1b}[0m",
+            "\u{7f}",
+            "x\ny z",
+            "'",
+            "'''",
+            "\\'",
+        ];
+        assert_eq!(taken(&words), given(&words));
+        for word in words {
+            assert_eq!(taken(&[word]), given(&[word]), "{word:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_word_is_a_program_whatever_it_looks_like() {
+        for word in ["a=b", "if", "for", "{", "nonexistent program", "#"] {
+            let status = Command::new("/bin/sh")
+                .args(["-c", &quote([word])])
+                .stderr(std::process::Stdio::null())
+                .status();
+            assert_eq!(status.unwrap().code(), Some(127), "{word}");
+        }
+    }
+}

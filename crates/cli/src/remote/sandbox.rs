@@ -1,0 +1,74 @@
+//! Sandboxes by name.
+
+use hyper::Method;
+use serde_json::Value;
+
+use super::Client;
+use crate::error::{CommandError, Result};
+
+const PREFIX: &str = "sbx-";
+const DIGITS: usize = 32;
+/// Fewer digits of an id name none.
+const SHORTEST: usize = 4;
+const PAGE: usize = 100;
+
+/// All sandboxes that the server shows, narrowed by a query such as `&state=running`.
+pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for page in 1.. {
+        let path = format!("/api/v1/sandboxes?page={page}&limit={PAGE}{narrowed}");
+        let mut answer = client.call(Method::GET, &path, None).await?;
+        let Some(Value::Array(items)) = answer.get_mut("items").map(Value::take) else { break };
+        let last = items.len() < PAGE;
+        all.extend(items);
+        if last {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// The id of the sandbox that was meant: by its id, by the start of it, or by its name.
+pub(crate) async fn find(client: &Client, given: &str) -> Result<String> {
+    if is_whole(given) {
+        return Ok(given.to_owned());
+    }
+    let all = list(client, "").await?;
+    let ids =
+        all.iter().filter(|sandbox| is_meant(sandbox, given)).filter_map(|sandbox| sandbox["id"].as_str());
+    let ids: Vec<&str> = ids.collect();
+    match ids.as_slice() {
+        [id] => Ok((*id).to_owned()),
+        [] => Err(CommandError::failed(format!("there is no sandbox `{given}`"))
+            .hint("`workspace ps` lists your sandboxes")),
+        several => Err(CommandError::failed(format!("`{given}` may be any of {} sandboxes", several.len()))
+            .hint(format!("give more of the id: {}", several.join(", ")))),
+    }
+}
+
+fn is_whole(given: &str) -> bool {
+    given.strip_prefix(PREFIX).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+}
+
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
+}
+
+fn is_meant(sandbox: &Value, given: &str) -> bool {
+    let digits = given.strip_prefix(PREFIX).unwrap_or(given);
+    let begins = || {
+        let own = sandbox["id"].as_str().and_then(|id| id.strip_prefix(PREFIX));
+        digits.len() >= SHORTEST && own.is_some_and(|own| own.starts_with(digits))
+    };
+    sandbox["name"].as_str() == Some(given) || begins()
+}
+
+/// An id as it may stand in a path.
+pub(crate) fn check_id<'a>(what: &str, id: &'a str) -> Result<&'a str> {
+    let fits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if fits {
+        return Ok(id);
+    }
+    Err(CommandError::failed(format!("`{id}` is not the id of a {what}"))
+        .hint("ids have letters, digits and hyphens"))
+}

@@ -1,0 +1,33 @@
+//! What runs in a sandbox while files are copied: `tar`, with somebody beside it who does not let it run ahead.
+//!
+//! The server keeps a few MiB of what a command prints and drops the oldest, and the guest keeps in memory what a command
+//! has not read. So either side goes on only when the other has taken what it was given.
+
+use super::quote;
+
+/// How much goes out before an answer is waited for.
+pub(super) const OUT: u64 = 64 * BLOCK;
+/// How much goes in for each answer.
+pub(super) const IN: u64 = 16 * BLOCK;
+const BLOCK: u64 = 64 << 10;
+
+/// Prints an archive of `name` in `directory`. After every [`OUT`] bytes it reads a line.
+///
+/// `dd` says on stderr how many whole blocks it copied: fewer than it was told means that there were no more.
+pub(super) fn pack(directory: &str, name: &str) -> String {
+    let tar = quote(["tar", "-cf", "-", "-C", directory, "--", name]);
+    format!(
+        "exec 3<&0 4>&1; code=$({{ {{ {tar} </dev/null; echo $? >&5; }} | \
+         while said=$(LC_ALL=C dd bs={BLOCK} count=64 iflag=fullblock 2>&1 >&4); \
+         case $said in 64+0*) :;; *) false;; esac; do read -r go <&3 || break; done; }} 5>&1); exit \"$code\""
+    )
+}
+
+/// Reads an archive and unpacks it in `directory`. For every [`IN`] bytes it prints a dot.
+pub(super) fn unpack(directory: &str) -> String {
+    let tar = quote(["tar", "-xof", "-", "-C", directory]);
+    format!(
+        "exec 3>&1; {{ while said=$(LC_ALL=C dd bs={BLOCK} count=16 iflag=fullblock 2>&1 >&4); \
+         case $said in 16+0*) printf . >&3;; *) false;; esac; do :; done; }} 4>&1 | {tar}"
+    )
+}

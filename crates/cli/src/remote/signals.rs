@@ -1,0 +1,38 @@
+//! Signals to this program.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::error::{CommandError, Result};
+
+/// What asks this program to end.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From now on these signals end nothing by themselves.
+    pub(crate) fn new() -> Result<Self> {
+        let take = |kind| signal(kind).map_err(|error| failed(&error));
+        Ok(Self {
+            interrupt: take(SignalKind::interrupt())?,
+            terminate: take(SignalKind::terminate())?,
+            hangup: take(SignalKind::hangup())?,
+        })
+    }
+
+    /// The number of the next one.
+    pub(crate) async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
+            _ = self.hangup.recv() => SignalKind::hangup().as_raw_value(),
+        }
+    }
+}
+
+pub(super) fn failed(error: &std::io::Error) -> CommandError {
+    CommandError::failed(format!("cannot take signals: {error}"))
+        .hint("the system may have run out of open files")
+}

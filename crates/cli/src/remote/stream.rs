@@ -1,0 +1,78 @@
+//! A connection to the server, with TLS or without.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+
+use super::{Failure, Place, tls};
+
+/// A server that does not even take the connection for so long is not there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to the server.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    pub(super) async fn connect(place: &Place) -> Result<Self, Failure> {
+        match timeout(PATIENCE, Self::dial(place)).await {
+            Ok(stream) => stream.map_err(Failure::Unreachable),
+            Err(_) => Err(Failure::Unreachable("no answer".to_owned())),
+        }
+    }
+
+    async fn dial(place: &Place) -> Result<Self, String> {
+        let stream = TcpStream::connect((place.host.as_str(), place.port)).await;
+        let stream = stream.map_err(|error| error.to_string())?;
+        // Keys that are pressed are small and must not wait for each other.
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        if !place.tls {
+            return Ok(Self::Plain(stream));
+        }
+        Ok(Self::Tls(Box::new(tls::connect(&place.host, stream).await?)))
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(context),
+        }
+    }
+}

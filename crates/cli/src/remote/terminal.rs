@@ -1,0 +1,276 @@
+//! This terminal, connected with one in a sandbox.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::Method;
+use hyper::header::AUTHORIZATION;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, interval_at, timeout};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::http::StatusCode;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use super::patience::Patience;
+use super::screen::{self, Raw};
+use super::signals::failed;
+use super::stream::Stream;
+use super::{Client, Failure, Problem, Signals, input};
+use crate::error::{CommandError, Result};
+
+/// The server forgets who says nothing for 90 seconds.
+const PING: Duration = Duration::from_secs(30);
+/// A server that does not answer a ping for so long is gone.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// What to open.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// The program, if not the usual shell.
+    pub(crate) shell: Option<String>,
+    /// A line for the shell, if it is not to ask.
+    pub(crate) line: Option<String>,
+    pub(crate) cwd: Option<String>,
+    pub(crate) envs: Value,
+}
+
+/// Opens a terminal and stays until what runs in it ends. Its exit code, or the signal that asked this program to end.
+pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<Result<i32, i32>> {
+    // Before anything is opened inside: without a terminal here there is nothing to connect.
+    let raw = Raw::enter()?;
+    let path = open(client, sandbox, wanted).await?;
+    let mut session = Session {
+        client,
+        path,
+        received: 0,
+        keys: Some(input::stdin()),
+        unsent: None,
+        resized: signal(SignalKind::window_change()).map_err(|error| failed(&error))?,
+        signals: Signals::new()?,
+        patience: Patience::default(),
+    };
+    let over = session.run().await;
+    if !matches!(over, Ok(Ok(_))) {
+        // Nobody would find it again. The server may be gone, too.
+        drop(client.ask(Method::DELETE, &session.path, None).await);
+    }
+    drop(raw);
+    over
+}
+
+async fn open(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<String> {
+    let (cols, rows) = screen::size();
+    let mut body = json!({ "cols": cols, "rows": rows, "envs": environment(&wanted.envs) });
+    for (field, value) in [("shell", &wanted.shell), ("command", &wanted.line), ("cwd", &wanted.cwd)] {
+        if let Some(value) = value {
+            body[field] = json!(value);
+        }
+    }
+    let path = format!("/api/v1/sandboxes/{sandbox}/pty");
+    let answer = client.call(Method::POST, &path, Some(&body)).await?;
+    match answer["id"].as_str() {
+        Some(id) => Ok(format!("{path}/{id}")),
+        None => {
+            Err(CommandError::failed("the server did not name the terminal")
+                .hint("it may be newer than this"))
+        }
+    }
+}
+
+/// What this terminal can show is known here alone.
+fn environment(envs: &Value) -> Value {
+    let mut envs = if envs.is_object() { envs.clone() } else { json!({}) };
+    if envs.get("TERM").is_none()
+        && let Ok(term) = std::env::var("TERM")
+    {
+        envs["TERM"] = json!(term);
+    }
+    envs
+}
+
+type Socket = WebSocketStream<Stream>;
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Told {
+    #[serde(rename_all = "camelCase")]
+    Exit {
+        exit_code: i32,
+    },
+    Error {
+        message: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// Why one connection is over.
+enum Over {
+    /// What ran in the terminal ended.
+    Exit(i32),
+    /// This program was asked to end.
+    Asked(i32),
+    /// The connection broke.
+    Lost,
+}
+
+struct Session<'a> {
+    client: &'a Client,
+    path: String,
+    /// How much of the output was shown, to go on from there.
+    received: u64,
+    keys: Option<mpsc::Receiver<Vec<u8>>>,
+    /// Keys that a connection broke under.
+    unsent: Option<Vec<u8>>,
+    resized: Signal,
+    signals: Signals,
+    patience: Patience,
+}
+
+impl Session<'_> {
+    async fn run(&mut self) -> Result<Result<i32, i32>> {
+        loop {
+            let Some(mut socket) = self.connect().await? else { continue };
+            match self.talk(&mut socket).await {
+                Over::Exit(code) => return Ok(Ok(code)),
+                Over::Asked(signal) => return Ok(Err(signal)),
+                Over::Lost => {
+                    self.patience.lose();
+                }
+            }
+        }
+    }
+
+    /// A connection, or none yet.
+    async fn connect(&mut self) -> Result<Option<Socket>> {
+        self.patience.wait().await;
+        let failure = match timeout(SILENCE, self.dial()).await {
+            Ok(Ok(socket)) => return Ok(Some(socket)),
+            Ok(Err(failure)) => failure,
+            Err(_) => Failure::Unreachable("no answer".to_owned()),
+        };
+        if failure.may_pass() && self.patience.lose() { Ok(None) } else { Err(self.client.explain(failure)) }
+    }
+
+    async fn dial(&self) -> Result<Socket, Failure> {
+        let place = &self.client.place;
+        let stream = Stream::connect(place).await?;
+        let scheme = if place.tls { "wss" } else { "ws" };
+        let (authority, prefix) = (place.authority(), &place.prefix);
+        let url =
+            format!("{scheme}://{authority}{prefix}{}/ws?binary=true&from={}", self.path, self.received);
+        let bad = |error: String| Failure::Unreachable(format!("bad request: {error}"));
+        let mut request = url.into_client_request().map_err(|error| bad(error.to_string()))?;
+        if let Some(key) = &place.key {
+            let value = format!("Bearer {key}").parse().map_err(|_| bad("the key".to_owned()))?;
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        match client_async(request, stream).await {
+            Ok((socket, _)) => Ok(socket),
+            Err(tungstenite::Error::Http(response)) => {
+                Err(refused(response.status(), response.body().as_deref()))
+            }
+            Err(error) => Err(Failure::Lost(error.to_string())),
+        }
+    }
+
+    async fn talk(&mut self, socket: &mut Socket) -> Over {
+        // It may have changed while nobody could be told.
+        if self.send_size(socket).await.is_err() || self.send_unsent(socket).await.is_err() {
+            return Over::Lost;
+        }
+        let (mut pings, mut heard) = (every(PING), Instant::now());
+        loop {
+            let sent = tokio::select! {
+                message = socket.next() => {
+                    heard = Instant::now();
+                    match message {
+                        Some(Ok(message)) => match self.hear(message) {
+                            Some(over) => return over,
+                            None => Ok(()),
+                        },
+                        Some(Err(_)) | None => return Over::Lost,
+                    }
+                }
+                keys = next_keys(&mut self.keys) => match keys {
+                    Some(keys) => {
+                        self.unsent = Some(keys);
+                        self.send_unsent(socket).await
+                    }
+                    None => {
+                        self.keys = None;
+                        Ok(())
+                    }
+                },
+                _ = self.resized.recv() => self.send_size(socket).await,
+                signal = self.signals.next() => return Over::Asked(signal),
+                _ = pings.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return Over::Lost;
+                    }
+                    socket.send(Message::text(r#"{"type":"ping"}"#)).await
+                }
+            };
+            if sent.is_err() {
+                return Over::Lost;
+            }
+        }
+    }
+
+    async fn send_unsent(&mut self, socket: &mut Socket) -> Result<(), tungstenite::Error> {
+        if let Some(keys) = &self.unsent {
+            socket.send(Message::binary(keys.clone())).await?;
+        }
+        self.unsent = None;
+        Ok(())
+    }
+
+    async fn send_size(&self, socket: &mut Socket) -> Result<(), tungstenite::Error> {
+        let (cols, rows) = screen::size();
+        let resize = json!({ "type": "resize", "cols": cols, "rows": rows });
+        socket.send(Message::text(resize.to_string())).await
+    }
+
+    fn hear(&mut self, message: Message) -> Option<Over> {
+        self.patience.restore();
+        match message {
+            Message::Binary(data) => {
+                self.received += data.len() as u64;
+                let mut out = std::io::stdout();
+                // A terminal that is gone tells so by a signal.
+                let _ = out.write_all(&data).and_then(|()| out.flush());
+                None
+            }
+            Message::Text(text) => match serde_json::from_str(&text) {
+                Ok(Told::Exit { exit_code }) => Some(Over::Exit(exit_code)),
+                Ok(Told::Error { message }) => {
+                    let _ = write!(std::io::stderr(), "\r\nerror: {}\r\n", crate::text::shown_text(&message));
+                    None
+                }
+                Ok(Told::Other) | Err(_) => None,
+            },
+            Message::Close(_) => Some(Over::Lost),
+            _ => None,
+        }
+    }
+}
+
+async fn next_keys(keys: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match keys {
+        Some(keys) => keys.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn every(period: Duration) -> Interval {
+    interval_at(Instant::now() + period, period)
+}
+
+fn refused(status: StatusCode, body: Option<&[u8]>) -> Failure {
+    Failure::Answered(Box::new(Problem::new(status, None, body.unwrap_or_default())))
+}

@@ -1,0 +1,50 @@
+//! TLS, with the certificates that this machine trusts.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Where distributions keep what they trust.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Makes TLS of a connection.
+pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?.with_root_certificates(roots()?);
+    let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
+    connector.connect(name, stream).await.map_err(|error| error.to_string())
+}
+
+/// `SSL_CERT_FILE`, or else the machine's.
+fn roots() -> Result<RootCertStore, String> {
+    let chosen = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let usual = || BUNDLES.iter().map(PathBuf::from).find(|path| path.exists());
+    let Some(path) = chosen.or_else(usual) else {
+        return Err("this machine has no certificates that it trusts; SSL_CERT_FILE can name a file of them"
+            .to_owned());
+    };
+    read(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn read(path: &Path) -> Result<RootCertStore, rustls::pki_types::pem::Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path)? {
+        // Bundles have some that nobody can use any more.
+        roots.add_parsable_certificates([certificate?]);
+    }
+    Ok(roots)
+}
