@@ -10,6 +10,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         a_terminal_is_typed_into_resized_and_closed,
         a_terminal_runs_a_line,
+        who_stops_waiting_for_output_loses_none,
         there_are_five_terminals_at_most
     ]
 }
@@ -38,6 +39,30 @@ async fn shows(handle: &CommandHandle, text: &str) -> String {
         }
     }
     screen
+}
+
+async fn who_stops_waiting_for_output_loses_none(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let line = Some("i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; done".to_owned());
+    let order = TerminalRequest { command: line, ..wanted() };
+    let terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
+    let (mut output, mut screen) = (terminal.output(0).await.unwrap(), String::new());
+    loop {
+        // As who waits for something else at the same time, and gets that first.
+        let pieces = tokio::select! {
+            biased;
+            pieces = output.next() => pieces.unwrap(),
+            () = tokio::task::yield_now() => continue,
+        };
+        let Some(pieces) = pieces else { break };
+        for piece in pieces {
+            if let Piece::Data { data, .. } = piece {
+                screen.push_str(&String::from_utf8_lossy(&data));
+            }
+        }
+    }
+    assert_eq!(screen, (1..=300).map(|i| format!("{i}\r\n")).collect::<String>());
 }
 
 async fn a_terminal_runs_a_line(home: &Home) {
