@@ -25,7 +25,7 @@ mod tls;
 pub(crate) use client::Client;
 pub(crate) use place::Place;
 pub(crate) use problem::{Failure, Problem};
-pub(crate) use quote::quote;
+pub(crate) use quote::{program, quote};
 pub(crate) use sandbox::{check_id, find, list};
 pub(crate) use signals::Signals;
 

@@ -36,12 +36,12 @@ async fn put(
     from: &[String],
     (sandbox, to): (&str, &str),
 ) -> Result<Vec<PathBuf>> {
-    let sandbox = find(client, sandbox).await?;
+    let (named, sandbox) = (sandbox, find(client, sandbox).await?);
     let target = Inside::new(to)?;
     let into = copy::is_directory(client, &sandbox, &target.path()).await?;
     if !into && (from.len() > 1 || to.ends_with('/')) {
         return Err(CommandError::failed(format!("{} is not a directory in the sandbox", target.path()))
-            .hint(format!("`workspace exec {sandbox} -- mkdir -p {}` makes it", target.path())));
+            .hint(format!("`workspace exec {named} -- mkdir -p {}` makes it", target.path())));
     }
     let sources = from.iter().map(|path| {
         let path = PathBuf::from(path);

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::follow::End;
 use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, Signals, block_on, find, quote, terminal};
+use crate::remote::{Client, Place, Signals, block_on, find, program, terminal};
 use crate::text;
 
 /// What a command whose time was up ends with, as with `timeout`.
@@ -27,8 +27,7 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
     let sandbox = find(client, &args.sandbox).await?;
-    let (line, cwd, envs) =
-        (quote(args.words.iter().map(String::as_str)), args.cwd.clone(), pairs(&args.envs));
+    let (line, cwd, envs) = (program(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
         return in_terminal(client, &sandbox, &terminal::Wanted { line: Some(line), cwd, envs, shell: None })
             .await;

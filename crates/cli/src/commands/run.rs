@@ -9,7 +9,7 @@ use crate::args::{Making, Run};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, Signals, block_on, quote, terminal};
+use crate::remote::{Client, Place, Signals, block_on, program, terminal};
 use crate::text;
 
 /// A sandbox outlives its command by this, so that the command's own end comes first.
@@ -57,7 +57,7 @@ async fn inside(
     args: &Run,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    let line = quote(args.words.iter().map(String::as_str));
+    let line = program(&args.words);
     if args.terminal {
         let wanted = terminal::Wanted { line: Some(line), ..terminal::Wanted::default() };
         return super::exec::in_terminal(client, id, &wanted).await;

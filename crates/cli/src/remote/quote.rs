@@ -1,5 +1,10 @@
 //! Words for a shell.
 
+/// A line that makes a shell become this program, which then gets all that was meant for it: signals, and the end.
+pub(crate) fn program(words: &[String]) -> String {
+    format!("exec {}", quote(words.iter().map(String::as_str)))
+}
+
 /// What is no name of a program to a shell unless it is quoted. The rest of them are no plain words anyway.
 const RESERVED: [&str; 18] = [
     "case",

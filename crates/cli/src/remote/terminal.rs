@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use hyper::Method;
 use hyper::header::AUTHORIZATION;
 use serde::Deserialize;
@@ -159,6 +159,9 @@ impl Session<'_> {
 
     async fn dial(&self) -> Result<Socket, Failure> {
         let place = &self.client.place;
+        if self.received > 0 {
+            self.check_agent().await?;
+        }
         let stream = Stream::connect(place).await?;
         let scheme = if place.tls { "wss" } else { "ws" };
         let (authority, prefix) = (place.authority(), &place.prefix);
@@ -179,6 +182,17 @@ impl Session<'_> {
         }
     }
 
+    /// A server that was just started may not have its guests back. Keys would be lost, and nobody would know.
+    async fn check_agent(&self) -> Result<(), Failure> {
+        let (cols, rows) = screen::size();
+        let size = json!({ "cols": cols, "rows": rows });
+        match self.client.ask(Method::POST, &format!("{}/resize", self.path), Some(&size)).await {
+            Err(failure) if failure.may_pass() => Err(failure),
+            // A terminal that is closed still tells how it ended.
+            _ => Ok(()),
+        }
+    }
+
     async fn talk(&mut self, socket: &mut Socket) -> Over {
         // It may have changed while nobody could be told.
         if self.send_size(socket).await.is_err() || self.send_unsent(socket).await.is_err() {
@@ -189,18 +203,19 @@ impl Session<'_> {
             let sent = tokio::select! {
                 message = socket.next() => {
                     heard = Instant::now();
-                    match message {
-                        Some(Ok(message)) => match self.hear(message) {
-                            Some(over) => return over,
-                            None => Ok(()),
-                        },
-                        Some(Err(_)) | None => return Over::Lost,
+                    match self.heard(message) {
+                        Some(over) => return over,
+                        None => Ok(()),
                     }
                 }
                 keys = next_keys(&mut self.keys) => match keys {
                     Some(keys) => {
                         self.unsent = Some(keys);
-                        self.send_unsent(socket).await
+                        // Into a connection that is known to be broken they would go without an error.
+                        match socket.next().now_or_never().map(|message| self.heard(message)) {
+                            Some(Some(over)) => return over,
+                            _ => self.send_unsent(socket).await,
+                        }
                     }
                     None => {
                         self.keys = None;
@@ -234,6 +249,13 @@ impl Session<'_> {
         let (cols, rows) = screen::size();
         let resize = json!({ "type": "resize", "cols": cols, "rows": rows });
         socket.send(Message::text(resize.to_string())).await
+    }
+
+    fn heard(&mut self, message: Option<Result<Message, tungstenite::Error>>) -> Option<Over> {
+        match message {
+            Some(Ok(message)) => self.hear(message),
+            Some(Err(_)) | None => Some(Over::Lost),
+        }
     }
 
     fn hear(&mut self, message: Message) -> Option<Over> {

@@ -1,8 +1,10 @@
-//! The command from outside: a real process, a real store, real directories.
+//! The command from outside: a real process, a real store, real directories, a real server with real sandboxes.
 //!
 //! What people read is kept in `snapshots/`, with ids, times and places replaced; `INSTA_UPDATE=always cargo test -p
 //! workspace-cli` writes them anew.
 
+mod commands;
+mod copies;
 mod diffs;
 mod directories;
 mod episodes;
@@ -13,6 +15,9 @@ mod history;
 mod json;
 mod pipes;
 mod redact;
+mod sandboxes;
+mod server;
+mod shells;
 mod space;
 mod support;
 mod tar;

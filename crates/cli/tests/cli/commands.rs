@@ -1,0 +1,204 @@
+//! Commands in sandboxes: `run`, `exec`, `logs` and `ps`.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::server::{Server, signal, soon};
+
+/// Bytes of every kind, always the same.
+pub(crate) fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// Reads lines until one is that.
+fn read_until(child: &mut Child, wanted: &str) -> BufReader<std::process::ChildStdout> {
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while line.trim_end() != wanted {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "`{wanted}` never came");
+    }
+    lines
+}
+
+#[test]
+fn a_program_runs_in_a_sandbox_of_its_own() {
+    let Some(server) = Server::start() else { return };
+    let words = [
+        "run",
+        "--env",
+        "WORD=a b",
+        "--label",
+        "k=v",
+        "--",
+        "sh",
+        "-c",
+        "echo \"$WORD\"; echo no >&2; exit 7",
+    ];
+    let ran = server.run(&words);
+    assert_eq!((ran.status, ran.stdout.as_str(), ran.stderr.as_str()), (7, "a b\n", "no\n"));
+    assert_eq!(server.ok(&["ps"]), "", "the sandbox is gone");
+    let ran = server.run(&["run", "--keep", "--name", "kept", "--", "true"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let kept = server.json(&["ps"]);
+    assert_eq!(kept[0]["name"], "kept");
+    assert!(ran.stderr.contains(kept[0]["id"].as_str().unwrap()), "{}", ran.stderr);
+}
+
+#[test]
+fn every_argument_arrives_as_it_was_given() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let every: String = (1..0x250).filter_map(char::from_u32).collect();
+    let words = [
+        "", " ", "a'b", "\"", "$HOME", "$(id)", "`id`", "*", "-n", "--", "\\", "\n", "\t\r", "!", "漢字",
+        &every,
+    ];
+    let given: Vec<u8> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
+    for start in [&["exec", "work", "--"][..], &["run", "--"]] {
+        let output = server.workspace(&[start, &["printf", "%s\\0"], &words].concat()).output().unwrap();
+        assert_eq!(output.stdout, given, "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(server.run(&["exec", "work", "--", "if"]).status, 127, "a name, no word of the shell's");
+}
+
+#[test]
+fn bytes_go_in_and_come_out_as_they_are() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let bytes = noise(3_000_000);
+    let mut cat = server.workspace(&["exec", "-i", "work", "--", "cat"]);
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut to, given) = (cat.stdin.take().unwrap(), bytes.clone());
+    let writing = std::thread::spawn(move || to.write_all(&given).unwrap());
+    let output = cat.wait_with_output().unwrap();
+    writing.join().unwrap();
+    assert!(output.status.success() && output.stdout == bytes, "{} bytes", output.stdout.len());
+    let ran = server.run(&["exec", "work", "--", "cat"]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, ""), "without -i there is nothing to read");
+}
+
+#[test]
+fn what_did_not_run_has_a_status_of_its_own() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let status = |words: &[&str]| server.run(words).status;
+    assert_eq!(status(&["exec", "--timeout", "1s", "work", "--", "sleep", "60"]), 124);
+    assert_eq!(status(&["run", "--timeout", "1s", "--", "sleep", "60"]), 124);
+    assert_eq!(status(&["exec", "nobody", "--", "true"]), 125);
+    assert_eq!(status(&["run", "--template", "nowhere", "--", "true"]), 125);
+    assert_eq!(status(&["exec", "--cwd", "/nowhere", "work", "--", "true"]), 126);
+    assert_eq!(status(&["exec", "work", "--", "no-such-program"]), 127);
+    assert_eq!(status(&["exec", "work", "--", "sh", "-c", "kill -TERM $$"]), 143);
+    assert_eq!(status(&["exec", "work"]), 2);
+    assert_eq!(status(&["exec", "-t", "work", "--", "true"]), 2, "there is no terminal here");
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_sandbox() {
+    let Some(server) = Server::start() else { return };
+    for (number, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut run = server.workspace(&["run", "--", "sh", "-c", "echo ready; sleep 100"]);
+        let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+        let _rest = read_until(&mut run, "ready");
+        signal(&run, number);
+        assert_eq!(run.wait().unwrap().code(), Some(status));
+        assert_eq!(server.ok(&["ps"]), "");
+    }
+}
+
+#[test]
+fn an_interruption_is_passed_on_and_the_second_one_kills() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let exec = |line: &str| {
+        let mut exec = server.workspace(&["exec", "work", "--", "sh", "-c", line]);
+        exec.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut polite = exec("trap 'echo heard; exit 3' INT; echo ready; while :; do sleep 0.05; done");
+    let mut rest = read_until(&mut polite, "ready");
+    signal(&polite, Signal::INT);
+    let mut text = String::new();
+    rest.read_to_string(&mut text).unwrap();
+    assert_eq!((polite.wait().unwrap().code(), text.as_str()), (Some(3), "heard\n"));
+    let mut deaf = exec("trap 'echo heard' INT; echo ready; while :; do sleep 0.05; done");
+    let mut rest = read_until(&mut deaf, "ready");
+    signal(&deaf, Signal::INT);
+    rest.read_line(&mut text).unwrap();
+    signal(&deaf, Signal::INT);
+    assert_eq!(deaf.wait().unwrap().code(), Some(137));
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_command() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let mut exec = server.workspace(&["exec", "work", "--", "yes"]);
+    let mut exec = exec.stdout(Stdio::piped()).spawn().unwrap();
+    drop(read_until(&mut exec, "y"));
+    assert_eq!(exec.wait().unwrap().code(), Some(0));
+    soon("it ended", || server.json(&["ps", "work"])[0]["state"] != "running");
+}
+
+#[test]
+fn output_goes_on_over_the_death_of_the_server() {
+    let Some(mut server) = Server::start() else { return };
+    server.sandbox("work");
+    let line = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); printf '%05d \\377\\000 %s\\n' $i \"$(head -c 200 /dev/zero | tr '\\0' x)\"; \
+                echo e$i >&2; sleep 0.005; done; exit 4";
+    let exec = server
+        .workspace(&["exec", "work", "--", "sh", "-c", line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let exec = exec.unwrap();
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(600));
+        server.kill();
+        std::thread::sleep(Duration::from_millis(300));
+        server.begin();
+    }
+    let output = exec.wait_with_output().unwrap();
+    let row =
+        |i: u32| [format!("{i:05} ").as_bytes(), b"\xff\0 ", "x".repeat(200).as_bytes(), b"\n"].concat();
+    let rows: Vec<u8> = (1..=400).flat_map(row).collect();
+    assert!(output.stdout == rows, "{} bytes instead of {}", output.stdout.len(), rows.len());
+    let errors: String = (1..=400).map(|i| format!("e{i}\n")).collect();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), errors);
+    assert_eq!(output.status.code(), Some(4));
+}
+
+#[test]
+fn a_detached_command_is_found_again() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let line = "for i in 1 2 3; do echo line $i; done; echo wrong >&2; while [ ! -e go ]; do sleep 0.05; done; echo end";
+    let command = server.ok(&["exec", "-d", "work", "--", "sh", "-c", line]);
+    let command = command.trim_end();
+    assert_eq!(server.ok(&["ps", "-q", "work"]).trim_end(), command);
+    soon("it printed", || server.run(&["logs", "work", command]).stderr == "wrong\n");
+    assert_eq!(
+        server.ok(&["logs", "work", command]),
+        "line 1\nline 2\nline 3\n",
+        "it runs on, this does not wait"
+    );
+    let mut follow = server.workspace(&["logs", "-f", "work", command]);
+    let follow = follow.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    server.ok(&["exec", "work", "--", "touch", "go"]);
+    let output = follow.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "line 1\nline 2\nline 3\nend\n");
+    assert_eq!(server.ok(&["logs", "work", command, "--tail", "1"]), "end\n");
+    assert_eq!(server.ok(&["logs", "work", command, "--since", "2100-01-01"]), "");
+    assert!(server.ok(&["logs", "work"]).contains("line 2\n"));
+    assert_eq!(server.run(&["logs", "-f", "work"]).status, 2);
+}

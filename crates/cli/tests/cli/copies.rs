@@ -1,0 +1,107 @@
+//! `workspace cp`.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Command;
+
+use crate::commands::noise;
+use crate::server::Server;
+
+fn same(a: &std::path::Path, b: &std::path::Path) {
+    let output = Command::new("diff").args(["-r", "--no-dereference"]).args([a, b]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn directories_go_in_and_come_out_as_they_are() {
+    let Some(server) = Server::start() else { return };
+    let place = &server.place;
+    server.sandbox("work");
+    // More than a server keeps of what a command prints.
+    place.write("project/large", noise(20_000_000));
+    place.write("project/below/it's $ö \\ \"dd\"", b"\0\xff\n");
+    place.write("project/empty", "");
+    place.chmod("project/empty", 0o751);
+    fs::create_dir(place.path("project/nothing")).unwrap();
+    symlink("below/none", place.path("project/link")).unwrap();
+    server.ok(&["cp", "project", "work:"]);
+    server.ok(&["cp", "work:project", "copy"]);
+    same(&place.path("project"), &place.path("copy"));
+    assert_eq!(fs::metadata(place.path("copy/empty")).unwrap().permissions().mode() & 0o777, 0o751);
+    assert_eq!(fs::read_link(place.path("copy/link")).unwrap(), std::path::Path::new("below/none"));
+    // Once more: into what is there.
+    fs::create_dir(place.path("into")).unwrap();
+    server.ok(&["cp", "work:/workspace/project", "work:project/empty", "into"]);
+    server.ok(&["cp", "work:project", "into"]);
+    same(&place.path("project"), &place.path("into/project"));
+    assert!(place.path("into/empty").exists());
+}
+
+#[test]
+fn a_file_gets_the_name_that_it_is_given() {
+    let Some(server) = Server::start() else { return };
+    let place = &server.place;
+    server.sandbox("work");
+    place.write("a", "1");
+    place.write("x:y", "2");
+    server.ok(&["cp", "a", "work:b"]);
+    server.ok(&["cp", "a", "./x:y", "work:/tmp"]);
+    assert_eq!(server.ok(&["exec", "work", "--", "sh", "-c", "cat b /tmp/a /tmp/x:y"]), "112");
+    server.ok(&["cp", "work:/tmp/x:y", "c"]);
+    assert_eq!(place.read("c"), "2");
+    server.ok(&["cp", "work:/tmp/x:y", "."]);
+    assert_eq!(place.read("x:y"), "2");
+}
+
+#[test]
+fn what_cannot_be_copied_is_said() {
+    let Some(server) = Server::start() else { return };
+    let place = &server.place;
+    server.sandbox("work");
+    place.write("a", "1");
+    insta::assert_snapshot!(server.transcript(&[
+        &["cp", "a", "b"],
+        &["cp", "work:a", "work:b"],
+        &["cp", "a", "work:../b"],
+        &["cp", "work:/", "b"],
+        &["cp", "none", "work:"],
+        &["cp", "work:none", "b"],
+        &["cp", "a", "work:none/"],
+        &["cp", "a", "work:/none/b"],
+        &["cp", "work:none", "none/"],
+        &["cp", "a", "nobody:"],
+    ]));
+    assert!(!place.path("b").exists());
+    let _socket = std::os::unix::net::UnixListener::bind(place.path("socket")).unwrap();
+    let ran = server.run(&["cp", "a", "socket", "work:"]);
+    assert_eq!(ran.status, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("socket"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_sandbox_cannot_write_outside_of_what_is_copied() {
+    let Some(server) = Server::start() else { return };
+    let place = &server.place;
+    server.sandbox("work");
+    // Somebody inside has a `tar` of his own, which says what he likes.
+    let hostile = "mkdir -p bin d; ln -s ../.. d/out; cd d; tar -cf ../first out; rm out; mkdir out; echo x > out/escaped; \
+                   tar -cf ../second out/escaped; cd ..; tar -Af first second; \
+                   tar --transform 's,^,d/,' -cf evil --files-from /dev/null; mv first evil; echo ready";
+    assert!(server.ok(&["exec", "work", "--", "sh", "-c", hostile]).contains("ready"));
+    let bin = "printf '#!/bin/sh\\ncat /workspace/evil\\n' > bin/tar; chmod +x bin/tar";
+    server.ok(&["exec", "work", "--", "sh", "-c", bin]);
+    server.ok(&["sandbox", "rm", "work"]);
+    let id =
+        server.ok(&["sandbox", "create", "--name", "evil", "--env", "PATH=/workspace/bin:/usr/bin:/bin"]);
+    assert!(server.ok(&["exec", id.trim_end(), "--", "sh", "-c", hostile]).contains("ready"));
+    server.ok(&["exec", "evil", "--", "sh", "-c", bin]);
+    fs::create_dir_all(place.path("far/inside")).unwrap();
+    let mut copy = server.workspace(&["cp", "evil:d", "."]);
+    let output = copy.current_dir(place.path("far/inside")).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("leads out"), "{stderr}");
+    for path in ["escaped", "far/escaped", "far/inside/escaped"] {
+        assert!(!place.path(path).exists(), "{path}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Sandboxes, templates, keys and the server itself.
+
+use serde_json::Value;
+
+use crate::server::Server;
+use crate::support::Ran;
+
+fn fields(record: &Value) -> String {
+    record.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_sandbox_is_made_labelled_extended_and_ended() {
+    let Some(server) = Server::start() else { return };
+    let words =
+        ["sandbox", "create", "--name", "work", "--label", "a=1", "--memory", "300m", "--timeout", "2h"];
+    let id = server.ok(&words).trim_end().to_owned();
+    let sandbox = server.json(&["sandbox", "get", "work"]).remove(0);
+    assert_eq!(
+        (&sandbox["id"], &sandbox["resources"]["memory"]),
+        (&Value::from(id.as_str()), &Value::from(300 << 20))
+    );
+    assert_eq!(server.ok(&["sandbox", "label", "work", "b=2", "a-"]), "b=2\n");
+    assert_eq!(server.ok(&["sandbox", "label", "work"]), "b=2\n");
+    assert_eq!(server.json(&["sandbox", "ls", "--label", "b=2"]).len(), 1);
+    assert_eq!(server.json(&["sandbox", "ls", "--label", "b=3"]).len(), 0);
+    assert_eq!(server.json(&["sandbox", "ls", "--state", "running"]).len(), 1);
+    let later = server.json(&["sandbox", "extend", "work", "30m"]).remove(0);
+    assert!(later["expiresAt"].as_str() > sandbox["expiresAt"].as_str(), "{later}");
+    let short = &id[..id.len() - 6];
+    assert_eq!(
+        server.json(&["sandbox", "stats", short])[0]["sandboxId"],
+        id.as_str(),
+        "the start of an id is enough"
+    );
+    assert!(server.ok(&["sandbox", "get", &id]).contains("connected"));
+    let kept = server.ok(&["sandbox", "rm", "--keep-workspace", "work"]);
+    assert!(std::path::Path::new(kept.trim_end()).is_dir(), "{kept}");
+    assert_eq!(server.ok(&["sandbox", "ls"]), "");
+}
+
+#[test]
+fn the_records_have_stable_fields() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    server.ok(&["exec", "work", "--", "true"]);
+    let commands: [&[&str]; 7] = [
+        &["ps"],
+        &["ps", "work"],
+        &["sandbox", "get", "work"],
+        &["sandbox", "stats", "work"],
+        &["template", "ls"],
+        &["key", "ls"],
+        &["status"],
+    ];
+    let shown = commands.map(|words| format!("{}: {}\n", words.join(" "), fields(&server.json(words)[0])));
+    insta::assert_snapshot!(shown.concat());
+    for words in
+        [&["run", "--", "true"][..], &["exec", "work", "--", "true"], &["logs", "work"], &["shell", "work"]]
+    {
+        assert_eq!(server.run(&[&["--json"], words].concat()).status, 2, "{words:?}");
+    }
+}
+
+#[test]
+fn a_key_opens_the_server_until_it_is_revoked() {
+    let server = Server::without_sandboxes(&[]);
+    let made = server.json(&["key", "create", "ci", "--role", "read-only"]).remove(0);
+    let with = |words: &[&str]| {
+        let mut command = server.workspace(words);
+        Ran::of(&command.env("WORKSPACE_API_KEY", made["key"].as_str().unwrap()).output().unwrap())
+    };
+    assert_eq!(with(&["ps"]).status, 0);
+    let refused = with(&["run", "--", "true"]);
+    assert_eq!(refused.status, 125);
+    assert!(refused.stderr.contains("workspace key create"), "{}", refused.stderr);
+    server.ok(&["key", "rm", made["id"].as_str().unwrap()]);
+    assert_eq!(with(&["ps"]).status, 1);
+    assert!(server.ok(&["key", "ls"]).contains("read_only"));
+}
+
+#[test]
+fn what_is_wrong_with_a_server_is_said() {
+    let server = Server::without_sandboxes(&[]);
+    let nowhere = "http://127.0.0.1:9";
+    let shown = server.transcript(&[
+        &["ps", "--server", nowhere],
+        &["ps", "--server", "127.0.0.1:8080"],
+        &["ps", "--api-key", "wrong"],
+        &["run", "--server", nowhere, "--", "true"],
+        &["exec", "work", "--", "true"],
+        &["sandbox", "get", "sbx-00000000000000000000000000000000"],
+        &["sandbox", "label", "work", "nonsense"],
+        &["sandbox", "extend", "work", "soon"],
+        &["run", "--template", "none", "--", "true"],
+        &["key", "rm", "key-1"],
+        &["key", "rm", "../x"],
+    ]);
+    insta::assert_snapshot!(shown);
+    let mut keyless = server.workspace(&["ps"]);
+    let ran = Ran::of(&keyless.env_remove("DATA_DIR").output().unwrap());
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("home/.local/share/workspace-server/api-key"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_server_says_whether_it_works() {
+    let server = Server::without_sandboxes(&[]);
+    let status = server.json(&["status"]).remove(0);
+    assert_eq!((&status["ready"], &status["url"]), (&Value::from(true), &Value::from(server.url())));
+    let text = server.ok(&["status"]);
+    assert!(text.contains("ready       yes\n") && text.contains("catalog"), "{text}");
+}
