@@ -1,13 +1,16 @@
 # Each target is a script of `scripts/`; this file is the list of what can be done.
 
 .DEFAULT_GOAL := help
-.PHONY: help up agent test test-full check generate bench fuzz clean
+.PHONY: help up tour agent test test-full check generate bench fuzz clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: ## Build the release and take the guided tour of the engine
+up: ## Build the release and start the server, with sandboxes
 	@scripts/up.sh
+
+tour: ## Build the command and take a guided tour of the state engine
+	@scripts/tour.sh
 
 agent: ## Build the guest agent, linked statically
 	@scripts/agent.sh

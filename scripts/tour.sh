@@ -4,8 +4,12 @@
 
 . "$(dirname "$0")/lib.sh"
 
-WORKSPACE=${WORKSPACE:-$(target_directory)/release/workspace}
-[ -x "$WORKSPACE" ] || die "$WORKSPACE is not built" "make up"
+if [ -z "${WORKSPACE:-}" ]; then
+    scripts/deps.sh build
+    step "building the release" cargo build --release $locked -p workspace-cli
+    WORKSPACE=$(target_directory)/release/workspace
+fi
+[ -x "$WORKSPACE" ] || die "$WORKSPACE is not built" "make tour"
 
 tour=$(mktemp -d "${TMPDIR:-/tmp}/workspace-tour.XXXXXX")
 mounted=

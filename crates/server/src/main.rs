@@ -22,6 +22,9 @@ usage: workspace-server [--config FILE] [--print-config]
 
 Every setting is also an environment variable; docs/settings.md lists them.";
 
+/// Where `workspace` looks for a server.
+const USUAL_ADDRESS: &str = "http://127.0.0.1:8080";
+
 enum Task {
     Help,
     Version,
@@ -95,7 +98,7 @@ fn serve(config: Option<&Path>) -> Outcome {
     runtime.block_on(async {
         let started = start(settings, |_| parts()).await?;
         stop_on_signals(&started.app.shutdown)?;
-        announce(&started);
+        announce(&started).await;
         let Started { server, lock, .. } = started;
         server.run().await;
         drop(lock);
@@ -116,25 +119,60 @@ fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
 }
 
 /// Says where everything is. Nobody may be there to read it; that stops nothing.
-fn announce(started: &Started) {
-    let _ = std::io::stdout().write_all(announcement(started).as_bytes());
+async fn announce(started: &Started) {
+    let text = announcement(started, &runtime(started).await);
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn announcement(started: &Started) -> String {
+/// What runs sandboxes, why, and what it cannot do here.
+async fn runtime(started: &Started) -> String {
+    let runtime = started.app.sandboxes.runtime();
+    let name = runtime.name();
+    match runtime.lacks().await {
+        Ok(lacks) if lacks.is_empty() => format!("{name}, as RUNTIME says; nothing is missing here"),
+        Ok(lacks) => format!("{name}, as RUNTIME says; {}", lacks.join("; ")),
+        Err(error) => format!("{name}, as RUNTIME says, but it cannot be used: {error}"),
+    }
+}
+
+fn announcement(started: &Started, runtime: &str) -> String {
     let settings = &started.app.settings;
     let key = match &started.key {
         Origin::Setting => "as API_KEY says".to_owned(),
         Origin::Kept(path) => format!("in {}", path.display()),
         Origin::Made(path) => format!("made just now, in {}", path.display()),
     };
-    let metrics = started.metrics.map(|address| format!("metrics  http://{address}/metrics\n"));
+    let metrics = started.metrics.map(|address| format!("metrics    http://{address}/metrics\n"));
     format!(
-        "API      {address}\ndocs     {address}/api/docs\nkey      {key}\ncatalog  {catalog}\ndata     {data}\n\
-         {metrics}runtime  {runtime}\n",
+        "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\n\
+         {metrics}workspace  directory, the one provider of this version\nruntime    {runtime}\n\n\
+         Try it:    {invitation}workspace run -- echo hello\n",
         address = started.address,
         catalog = settings.database_url.kind(),
         data = settings.data_dir.display(),
         metrics = metrics.unwrap_or_default(),
-        runtime = settings.runtime.as_str(),
+        invitation = invitation(started),
     )
+}
+
+/// What `workspace` has to be told to find this server and its key; nothing if all is where it looks.
+fn invitation(started: &Started) -> String {
+    let (address, data) = (started.address.to_string(), &started.app.settings.data_dir);
+    let mut text = String::new();
+    if address != USUAL_ADDRESS {
+        text.push_str(&format!("WORKSPACE_SERVER={address} "));
+    }
+    if started.key == Origin::Setting {
+        text.push_str("WORKSPACE_API_KEY=… ");
+    } else if Some(data) != usual_data().as_ref() {
+        text.push_str(&format!("DATA_DIR='{}' ", data.display().to_string().replace('\'', "'\\''")));
+    }
+    text
+}
+
+/// Where the data is when nobody says.
+fn usual_data() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let user = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    user.map(|data| data.join("workspace-server"))
 }
