@@ -82,19 +82,11 @@ fn what_cannot_be_copied_is_said() {
 fn a_sandbox_cannot_write_outside_of_what_is_copied() {
     let Some(server) = Server::start() else { return };
     let place = &server.place;
-    server.sandbox("work");
-    // Somebody inside has a `tar` of his own, which says what he likes.
-    let hostile = "mkdir -p bin d; ln -s ../.. d/out; cd d; tar -cf ../first out; rm out; mkdir out; echo x > out/escaped; \
-                   tar -cf ../second out/escaped; cd ..; tar -Af first second; \
-                   tar --transform 's,^,d/,' -cf evil --files-from /dev/null; mv first evil; echo ready";
-    assert!(server.ok(&["exec", "work", "--", "sh", "-c", hostile]).contains("ready"));
-    let bin = "printf '#!/bin/sh\\ncat /workspace/evil\\n' > bin/tar; chmod +x bin/tar";
-    server.ok(&["exec", "work", "--", "sh", "-c", bin]);
-    server.ok(&["sandbox", "rm", "work"]);
-    let id =
-        server.ok(&["sandbox", "create", "--name", "evil", "--env", "PATH=/workspace/bin:/usr/bin:/bin"]);
-    assert!(server.ok(&["exec", id.trim_end(), "--", "sh", "-c", hostile]).contains("ready"));
-    server.ok(&["exec", "evil", "--", "sh", "-c", bin]);
+    server.ok(&["sandbox", "create", "--name", "evil", "--env", "PATH=/workspace/bin:/usr/bin:/bin"]);
+    // Somebody inside has a `tar` of his own, which prints an archive of his liking: a symlink, and a file below it.
+    let hostile = "ln -s ../.. d; tar -cf first d; rm d; mkdir d; echo x > d/escaped; tar -cf second d/escaped; \
+                   tar -Af first second; mkdir bin; printf '#!/bin/sh\\ncat /workspace/first\\n' > bin/tar; chmod +x bin/tar";
+    server.ok(&["exec", "evil", "--", "sh", "-c", hostile]);
     fs::create_dir_all(place.path("far/inside")).unwrap();
     let mut copy = server.workspace(&["cp", "evil:d", "."]);
     let output = copy.current_dir(place.path("far/inside")).output().unwrap();
