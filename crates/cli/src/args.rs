@@ -33,14 +33,14 @@ Exit status:
   1  failed; stderr says why and what to do
   2  the command line makes no sense
   3  done with reservations: left out files that changed or could not be read, or found damage
-  run, exec and shell end as what they ran did; 124 if its time was up, 125 if they failed themselves
+  run, exec and shell end as what they ran; 124: its time was up, 125: they failed themselves
 
 Environment:
   WORKSPACE_STORE    the store, as with --store
   WORKSPACE_SERVER   the server, as with --server
   WORKSPACE_API_KEY  the key for it, as with --api-key
-  XDG_DATA_HOME      the default store is elevo-workspace/store in there, or in ~/.local/share; the key of a local
-                     server is in workspace-server
+  XDG_DATA_HOME      has the default store, elevo-workspace/store, and the key of a local server,
+                     workspace-server/api-key; ~/.local/share when not set
 
 Examples:
   workspace snapshot project -m \"first version\" --ref main

@@ -67,7 +67,8 @@ fn form(arg: &Arg) -> String {
 }
 
 pub(super) fn positional(arg: &Arg) -> String {
-    marked(arg, &value(arg))
+    let text = marked(arg, &value(arg));
+    if arg.is_last_set() { format!("\\-\\- {text}") } else { text }
 }
 
 fn value(arg: &Arg) -> String {
