@@ -45,6 +45,8 @@ impl Server {
     pub(crate) fn begin(&mut self) {
         let mut command = self.place.program(program("workspace-server"));
         command.env("DATA_DIR", self.data()).env("API_PORT", self.port.to_string()).env("RATE_LIMIT", "off");
+        // Those started ahead would outlive a server that is killed.
+        command.env("POOL_SIZE", "0");
         command.env("AGENT_PROGRAM", program("workspace-agent")).env("RUST_LOG", "warn");
         command.envs(self.variables.iter().cloned()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
