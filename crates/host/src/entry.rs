@@ -22,7 +22,11 @@ pub fn entry() -> Option<ExitCode> {
     if words.next()? != WORD {
         return None;
     }
-    let answer = match words.next().as_deref() {
+    let task = words.next();
+    if !end_with_parent(words.next().as_deref()) {
+        return Some(ExitCode::FAILURE);
+    }
+    let answer = match task.as_deref() {
         Some("launch") => read().and_then(|order| launch::run(&order)).map(|made| write(&made)),
         Some("hold") => read::<PathBuf>().and_then(|path| holder::run(&path)).map(|held| write(&held)),
         Some("attach") => read().and_then(|order| attach::run(&order)).map(|()| write(&())),
@@ -36,6 +40,15 @@ pub fn entry() -> Option<ExitCode> {
             Some(ExitCode::FAILURE)
         }
     }
+}
+
+/// Lets this process end with the one that started it; false if that has ended already. A launcher that went on
+/// would start a sandbox of which the next server has found nothing.
+fn end_with_parent(parent: Option<&str>) -> bool {
+    // SAFETY: the call takes numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let now = rustix::process::getppid().map(|pid| pid.to_string());
+    now.as_deref() == parent
 }
 
 fn read<T: DeserializeOwned>() -> Result<T> {
@@ -57,7 +70,8 @@ pub(crate) fn ask<A: DeserializeOwned>(
 ) -> Result<A> {
     let text = serde_json::to_vec(order).map_err(|error| HostError::Helper(error.to_string()))?;
     let mut command = Command::new("/proc/self/exe");
-    command.args([WORD, task]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let parent = std::process::id().to_string();
+    command.args([WORD, task, &parent]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     prepare(&mut command);
     let mut child = command.spawn().doing("start this program again")?;
     // Whatever comes of this, the helper must be waited for; how it ended says more.
