@@ -61,18 +61,19 @@ impl From<Role> for KeyRole {
 pub struct KeyLimits {
     /// Sandboxes of the key's owner.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub max_sandboxes: Option<u32>,
     /// Sandboxes made a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, value_type = Option<u64>)]
     pub create_per_minute: Option<u32>,
     /// Commands run a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, value_type = Option<u64>)]
     pub run_per_minute: Option<u32>,
     /// Other requests a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, value_type = Option<u64>)]
     pub other_per_minute: Option<u32>,
 }
 

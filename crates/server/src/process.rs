@@ -30,6 +30,8 @@ use crate::time::time;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
+/// As many milliseconds as guests can be told.
+const TIMEOUT_MAX: u64 = i32::MAX as u64;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
@@ -46,6 +48,7 @@ struct Run {
     #[serde(default)]
     envs: BTreeMap<String, String>,
     /// Milliseconds after which it is ended; 0 for as long as the sandbox lives.
+    #[schema(maximum = 2147483647)]
     timeout: Option<u64>,
     /// Whether to answer with a stream of events instead of the result.
     #[serde(default)]
@@ -185,7 +188,7 @@ pub(crate) fn part() -> Part {
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/run", tag = "process", operation_id = "run_command",
     params(("id" = String, Path)), request_body = Run, responses(
     (status = 200, description = "Its result; with `stream`, events", content(
-        (CommandResult = "application/json"), (String = "text/event-stream"))),
+        (CommandResult = "application/json"), (stream::Sent = "text/event-stream"))),
     (status = 202, description = "With `background`, its id", body = StartedCommand),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -200,6 +203,10 @@ async fn run(
     if most > OUTPUT_MAX {
         let message = format!("maxOutputSize: {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
         return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
+    }
+    if order.timeout.is_some_and(|timeout| timeout > TIMEOUT_MAX) {
+        let message = format!("timeout: {TIMEOUT_MAX} ms are allowed; 0 is for as long as the sandbox lives");
+        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "timeout"));
     }
     let (scope, details) = (scope(&caller), json!({ "command": order.command }));
     let wanted = RunRequest {
@@ -351,7 +358,7 @@ fn shown(command: workspace_catalog::Command) -> Result<CommandShape, ApiError> 
     params(("id" = String, Path), ("command" = String, Path), OutputQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received")),
     responses(
-        (status = 200, description = "Events", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "Events", body = stream::Sent, content_type = "text/event-stream"),
         (status = "default", description = "An error", body = ErrorBody),
     ))]
 async fn output(

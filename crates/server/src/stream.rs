@@ -24,6 +24,18 @@ const QUEUE: usize = 4;
 /// A proxy that hears nothing for a while closes the connection.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// An event as it is sent.
+#[derive(Debug, ToSchema)]
+#[allow(dead_code, reason = "it is described here and written by hand")]
+pub(crate) struct Sent {
+    /// stdout, stderr, gap, exit or error.
+    event: String,
+    /// The offset of the byte behind it, for `Last-Event-ID`.
+    id: String,
+    /// A `StreamEvent` in JSON.
+    data: String,
+}
+
 /// Something that a command did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

@@ -71,6 +71,7 @@ pub(crate) struct Resources {
     disk: Option<String>,
     /// Processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     processes: Option<u32>,
 }
 
@@ -212,7 +213,7 @@ fn cpus(millis: u32) -> String {
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
     /// Which page, from 1.
-    #[param(minimum = 1)]
+    #[param(minimum = 1, value_type = Option<u64>)]
     pub(crate) page: Option<u32>,
     /// How long a page is.
     #[param(minimum = 1, maximum = 100)]
