@@ -2,7 +2,8 @@
 # Installs the Debian packages that building or testing needs and that are missing.
 #
 #   scripts/deps.sh build    a C compiler and make
-#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc
+#   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
+#                            Python
 
 . "$(dirname "$0")/lib.sh"
 
@@ -41,6 +42,8 @@ test)
     need dockerd docker.io
     need iptables iptables
     need runc runc
+    need python3 python3
+    python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
     ;;
 *) die "unknown set of packages \`$1\`" "build or test" ;;
 esac

@@ -18,4 +18,5 @@ run_tests() {
 
 step "building the tests" cargo build $locked --workspace --all-targets
 step "tests" run_tests
+step "the API against its description" scripts/schemathesis.sh
 step "documentation tests" cargo test $locked --workspace --doc

@@ -81,7 +81,6 @@ fn rounds() -> u64 {
 fn killed_while_sandboxes_are_made() {
     let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(1);
-    let mut acknowledged: BTreeSet<String> = BTreeSet::new();
     for round in 0..rounds() {
         let made = Mutex::new(Vec::new());
         let address = house.address();
@@ -104,20 +103,21 @@ fn killed_while_sandboxes_are_made() {
         });
         house.wait();
         house.start();
-        acknowledged.extend(made.into_inner().unwrap());
+        let mut acknowledged = made.into_inner().unwrap();
         assert_consistent(&house);
         // The same request again makes the sandbox that was not acknowledged, or finds it.
         let key = format!("{round}-0-0");
         let again = house.call("POST", "/api/v1/sandboxes").header("idempotency-key", &key);
         let again = again.json(r#"{"template":"base"}"#).send();
         assert_eq!((again.status, &again.json()["state"]), (201, &json!("running")), "{}", again.body);
-        acknowledged.insert(id(&again.json()));
-    }
-    for one in &acknowledged {
-        assert_eq!(house.out(one, "echo usable"), "usable\n");
-    }
-    for sandbox in all(&house) {
-        house.delete(&id(&sandbox));
+        acknowledged.push(id(&again.json()));
+        for one in &acknowledged {
+            soon("the guest is back", || house.sandbox(one)["agentConnected"] == true);
+            assert_eq!(house.out(one, "echo usable"), "usable\n");
+        }
+        for sandbox in all(&house) {
+            house.delete(&id(&sandbox));
+        }
     }
     assert!(house.places().is_empty() && house.workspaces().is_empty() && processes(&house).is_empty());
 }
