@@ -125,12 +125,13 @@ fn a_terminal_is_typed_into_resized_and_left() {
     assert_eq!(house.post(&resize, &json!({"cols": 55, "rows": 11})).status, 204);
     terminal.type_in("stty size\n");
     terminal.shows("11 55");
-    terminal.socket.send(Message::binary(b"echo binary in\n".to_vec())).unwrap();
-    terminal.shows("\nbinary in");
+    terminal.socket.send(Message::binary(b"echo binary $((3*4))\n".to_vec())).unwrap();
+    terminal.shows("binary 12");
     // Ctrl-C goes to what runs inside.
     terminal.type_in("sleep 1000\n");
-    terminal.shows("sleep 1000");
+    soon("it sleeps", || house.run(&id, "pgrep -x sleep")["exitCode"] == 0);
     terminal.type_in("\u{3}");
+    terminal.shows("^C\r\n$ ");
     terminal.type_in("exit 7\n");
     assert_eq!(terminal.hear_until("exit")["exitCode"], 7);
     assert_eq!(terminal.close_code(), 1000);
@@ -138,7 +139,7 @@ fn a_terminal_is_typed_into_resized_and_left() {
     // What it showed last can still be seen.
     let mut again = Terminal::connect(&house, &id, &pty, "");
     assert_eq!(again.hear_until("exit")["exitCode"], 7);
-    assert!(String::from_utf8_lossy(&again.shown).contains("\nbinary in"));
+    assert!(String::from_utf8_lossy(&again.shown).contains("binary 12"));
 }
 
 #[test]
