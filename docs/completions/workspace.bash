@@ -283,8 +283,14 @@ _workspace() {
             workspace__subcmd__help__subcmd__sandbox,stats)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__stats"
                 ;;
+            workspace__subcmd__help__subcmd__template,import)
+                cmd="workspace__subcmd__help__subcmd__template__subcmd__import"
+                ;;
             workspace__subcmd__help__subcmd__template,ls)
                 cmd="workspace__subcmd__help__subcmd__template__subcmd__ls"
+                ;;
+            workspace__subcmd__help__subcmd__template,rm)
+                cmd="workspace__subcmd__help__subcmd__template__subcmd__rm"
                 ;;
             workspace__subcmd__key,create)
                 cmd="workspace__subcmd__key__subcmd__create"
@@ -361,14 +367,26 @@ _workspace() {
             workspace__subcmd__template,help)
                 cmd="workspace__subcmd__template__subcmd__help"
                 ;;
+            workspace__subcmd__template,import)
+                cmd="workspace__subcmd__template__subcmd__import"
+                ;;
             workspace__subcmd__template,ls)
                 cmd="workspace__subcmd__template__subcmd__ls"
+                ;;
+            workspace__subcmd__template,rm)
+                cmd="workspace__subcmd__template__subcmd__rm"
                 ;;
             workspace__subcmd__template__subcmd__help,help)
                 cmd="workspace__subcmd__template__subcmd__help__subcmd__help"
                 ;;
+            workspace__subcmd__template__subcmd__help,import)
+                cmd="workspace__subcmd__template__subcmd__help__subcmd__import"
+                ;;
             workspace__subcmd__template__subcmd__help,ls)
                 cmd="workspace__subcmd__template__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__template__subcmd__help,rm)
+                cmd="workspace__subcmd__template__subcmd__help__subcmd__rm"
                 ;;
             *)
                 ;;
@@ -1483,7 +1501,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__template)
-            opts="ls"
+            opts="ls import rm"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1496,7 +1514,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__template__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__template__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__template__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2594,7 +2640,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__template)
-            opts="-h --store --json --help ls help"
+            opts="-h --store --json --help ls import rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2615,7 +2661,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__template__subcmd__help)
-            opts="ls help"
+            opts="ls import rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2629,6 +2675,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__template__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__template__subcmd__help__subcmd__import)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2656,7 +2716,79 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__template__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__template__subcmd__import)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__template__subcmd__ls)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__template__subcmd__rm)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -298,17 +298,31 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from help" -f -a "label" -d 'Set and remove labels of a sandbox'
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from help" -f -a "stats" -d 'Show what a sandbox uses'
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls help" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls help" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls help" -f -a "ls" -d 'List the templates, those that are there and those that could be'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "ls" -d 'List the templates, those that are there and those that could be'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "import" -d 'Make a template of an archive: of a root filesystem, of what `docker save` writes, or of an OCI layout'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "rm" -d 'Remove templates of which there are no sandboxes'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -s h -l help -d 'Print help'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "ls" -d 'List the templates, those that are there and those that could be'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "import" -d 'Make a template of an archive: of a root filesystem, of what `docker save` writes, or of an OCI layout'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "rm" -d 'Remove templates of which there are no sandboxes'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand key; and not __fish_seen_subcommand_from ls create rm help" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand key; and not __fish_seen_subcommand_from ls create rm help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
@@ -398,6 +412,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_see
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from sandbox" -f -a "label" -d 'Set and remove labels of a sandbox'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from sandbox" -f -a "stats" -d 'Show what a sandbox uses'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "ls" -d 'List the templates, those that are there and those that could be'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "import" -d 'Make a template of an archive: of a root filesystem, of what `docker save` writes, or of an OCI layout'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "rm" -d 'Remove templates of which there are no sandboxes'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "ls" -d 'List the keys, the revoked ones too'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "create" -d 'Make a key and print it; it is never shown again'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "rm" -d 'Revoke keys, at once'

@@ -263,7 +263,7 @@ impl Live {
         usage.mark_unchanged();
         self.ask(Asked::Usage(UsageRequest {})).await.ok()?;
         tokio::time::timeout(COUNTING, usage.changed()).await.ok()?.ok()?;
-        usage.borrow().clone()
+        *usage.borrow()
     }
 
     pub(crate) fn counted(&self, usage: ResourceUsage) {

@@ -1,5 +1,6 @@
 //! The server itself: where it is, its keys, its templates.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -32,13 +33,40 @@ pub(crate) struct Status {
 pub(super) const TEMPLATE_EXAMPLES: &str = "\
 Examples:
   workspace template ls
-  workspace run --template base -- uname -a";
+  docker save python:3.12-slim | workspace template import python:3.12 -
+  workspace run --template python:3.12 -- python3 --version
+  workspace template rm python:3.12";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateCommand {
     /// List the templates, those that are there and those that could be
     #[command(after_help = "Examples:\n  workspace template ls\n  workspace --json template ls")]
     Ls {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Make a template of an archive: of a root filesystem, of what `docker save` writes, or of an OCI layout
+    ///
+    /// The archive is a tar, compressed with gzip or zstd or not at all. Admins only.
+    #[command(after_help = "\
+Examples:
+  docker save python:3.12-slim | workspace template import python:3.12 -
+  workspace template import alpine alpine-minirootfs.tar.gz
+  workspace template import mine ./oci-layout")]
+    Import {
+        /// What to call it
+        name: String,
+        /// The archive, a directory with an OCI layout, or `-` for standard input
+        source: PathBuf,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Remove templates of which there are no sandboxes
+    #[command(after_help = "Examples:\n  workspace template rm python:3.12")]
+    Rm {
+        /// Which
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
         #[command(flatten)]
         server: Server,
     },

@@ -1,15 +1,18 @@
 //! Requests to a server, one at a time.
 
 use std::cell::RefCell;
+use std::io::{self, Read};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER};
+use hyper::http::request::Builder;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::stream::Stream;
 use super::{Failure, Place, Problem};
@@ -20,6 +23,10 @@ use crate::text;
 const RETRY_MAX: Duration = Duration::from_secs(70);
 /// A wait that is worth a word.
 const NOTICEABLE: Duration = Duration::from_secs(2);
+
+/// How much of an upload is read at once, and how much waits to be sent.
+const PIECE: usize = 256 << 10;
+const PIECES: usize = 4;
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -102,6 +109,25 @@ impl Client {
         Ok(body)
     }
 
+    /// Sends what `source` holds, as it is read; the answer as JSON.
+    pub(crate) async fn upload(&self, path: &str, source: Box<dyn Read + Send>) -> Result<Value> {
+        self.upload_on_its_own(path, source).await.map_err(|failure| failure.explain(&self.place))
+    }
+
+    async fn upload_on_its_own(&self, path: &str, source: Box<dyn Read + Send>) -> Result<Value, Failure> {
+        let lost = |error: hyper::Error| Failure::Lost(error.to_string());
+        let stream = Stream::connect(&self.place).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        tokio::spawn(async move { drop(connection.await) });
+        let request = self.head(&Method::PUT, path).header(CONTENT_TYPE, "application/octet-stream");
+        let request = request.body(StreamBody::new(pieces(source)));
+        let request = request.map_err(|error| Failure::Unreachable(format!("bad request: {error}")))?;
+        let response = checked(sender.send_request(request).await.map_err(lost)?).await?;
+        let bytes = collected(response).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Failure::Lost(format!("an answer is not JSON: {error}")))
+    }
+
     async fn send(
         &self,
         method: &Method,
@@ -149,13 +175,7 @@ impl Client {
         body: Option<&Value>,
         header: Option<&(HeaderName, String)>,
     ) -> Result<Request<Full<Bytes>>, Failure> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.place.prefix))
-            .header(HOST, self.place.authority());
-        if let Some(key) = &self.place.key {
-            request = request.header(AUTHORIZATION, format!("Bearer {key}"));
-        }
+        let mut request = self.head(method, path);
         if let Some((name, value)) = header {
             request = request.header(name, value.as_str());
         }
@@ -169,10 +189,42 @@ impl Client {
         request.body(Full::new(bytes)).map_err(|error| Failure::Unreachable(format!("bad request: {error}")))
     }
 
+    fn head(&self, method: &Method, path: &str) -> Builder {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.place.prefix))
+            .header(HOST, self.place.authority());
+        match &self.place.key {
+            Some(key) => request.header(AUTHORIZATION, format!("Bearer {key}")),
+            None => request,
+        }
+    }
+
     /// What a failure means here.
     pub(crate) fn explain(&self, failure: Failure) -> CommandError {
         failure.explain(&self.place)
     }
+}
+
+/// What a source holds, piece by piece. It may wait, so it is read in a thread of its own.
+fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
+    let (sender, receiver) = mpsc::channel(PIECES);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let piece = match source.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(read) => Ok(Frame::data(Bytes::copy_from_slice(&buffer[..read]))),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+            let last = piece.is_err();
+            if sender.blocking_send(piece).is_err() || last {
+                return;
+            }
+        }
+    });
+    futures_util::stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)))
 }
 
 /// How long the server wants to hear nothing of this key.

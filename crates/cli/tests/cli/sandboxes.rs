@@ -111,3 +111,49 @@ fn a_server_says_whether_it_works() {
     let text = server.ok(&["status"]);
     assert!(text.contains("ready       yes\n") && text.contains("catalog"), "{text}");
 }
+
+/// A root filesystem of busybox alone, as a directory.
+fn busybox_root() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("bin")).unwrap();
+    let program =
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| std::path::Path::new(path).exists());
+    std::fs::copy(program.expect("the package busybox-static"), root.path().join("bin/busybox")).unwrap();
+    for name in ["sh", "ls", "cat", "echo"] {
+        std::os::unix::fs::symlink("busybox", root.path().join("bin").join(name)).unwrap();
+    }
+    std::fs::write(root.path().join("mark"), "of the template\n").unwrap();
+    copy_libraries(root.path());
+    root
+}
+
+/// What the guest agent needs, which is linked statically only where it is built to be shipped.
+fn copy_libraries(root: &std::path::Path) {
+    let agent = std::path::Path::new(env!("CARGO_BIN_EXE_workspace")).with_file_name("workspace-agent");
+    let listed = std::process::Command::new("ldd").arg(agent).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for library in listed.split_ascii_whitespace().filter(|word| word.starts_with('/')) {
+        let copy = root.join(library.trim_start_matches('/'));
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::copy(library, copy).unwrap();
+    }
+}
+
+#[test]
+fn a_template_is_imported_used_and_removed() {
+    let Some(server) = Server::start() else { return };
+    let root = busybox_root();
+    let directory = root.path().to_str().unwrap();
+    assert!(server.ok(&["template", "import", "team/busybox:1", directory]).starts_with("team/busybox:1 "));
+    let listed = server.json(&["template", "ls"]);
+    assert!(listed.iter().any(|one| one["name"] == "team/busybox:1" && one["present"] == true), "{listed:?}");
+    assert!(listed.iter().any(|one| one["name"] == "python:3.12" && one["present"] == false), "{listed:?}");
+    let words = ["run", "--template", "team/busybox:1", "--", "cat", "/mark"];
+    assert_eq!(server.ok(&words), "of the template\n");
+    let twice = server.run(&["template", "import", "team/busybox:1", directory]);
+    assert!(twice.status == 1 && twice.stderr.contains("already"), "{}", twice.stderr);
+    let broken = server.run(&["template", "import", "broken", "/etc/hostname"]);
+    assert!(broken.status == 1 && broken.stderr.contains("not usable"), "{}", broken.stderr);
+    server.ok(&["template", "rm", "team/busybox:1"]);
+    assert_eq!(server.run(&["template", "rm", "team/busybox:1"]).status, 1);
+}
