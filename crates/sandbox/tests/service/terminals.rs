@@ -68,13 +68,13 @@ async fn who_stops_waiting_for_output_loses_none(home: &Home) {
 async fn a_terminal_runs_a_line(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
-    let line = Some("test -t 0 && test -t 1 && echo \"a 'terminal'\"; exit 5".to_owned());
-    let order = TerminalRequest { command: line.clone(), ..wanted() };
+    let line = "test -t 0 && test -t 1 && echo \"a 'terminal'\"; exit 5".to_owned();
+    let order = TerminalRequest { command: Some(line.clone()), ..wanted() };
     let mut terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
     assert_eq!(terminal.wait().await.exit_code, 5);
     assert_eq!(shows(&terminal, "terminal").await, "a 'terminal'\r\n");
     let listed = service.commands(&alice(), &view.sandbox.id, 1).await.unwrap();
-    assert_eq!(listed[0].command, line.unwrap());
+    assert_eq!(listed[0].command, line);
     let order = TerminalRequest { command: Some(String::new()), ..wanted() };
     let refused = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "command", .. }), "{refused}");
