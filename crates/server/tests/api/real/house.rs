@@ -54,6 +54,8 @@ impl House {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("DATA_DIR", self.path()).env("API_PORT", "0").env("API_KEY", KEY);
         command.env("AGENT_PROGRAM", agent_program()).env("RATE_LIMIT", "off");
+        // What is started ahead is nobody's, and would be taken for what a test left.
+        command.env("POOL_SIZE", "0");
         // What the machine cannot limit is not what these tests are about.
         command.env("REQUIRE_ISOLATION", "best-effort");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
