@@ -376,7 +376,8 @@ fn a_flood_of_output_holds_nothing_else_up() {
     let bench = start();
     let mut request = command("yes & yes error >&2 & wait");
     request.timeout_ms = 300;
-    request.keep_output = 1 << 20;
+    // Enough that neither stream's beginning is gone when the other had the last word.
+    request.keep_output = 64 << 20;
     let ended = bench.run(request);
     assert!(ended.timed_out);
     assert!(!ended.of(Stream::Stdout).is_empty() && !ended.of(Stream::Stderr).is_empty());
