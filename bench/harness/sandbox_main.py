@@ -69,10 +69,7 @@ def main(words, usage):
             return 1
         if INSIDE not in os.environ:
             return inside(words)
-        measure(chosen or list(ROWS), quick, results)
-        with open(os.path.join(output, "sandbox.json"), "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
-            file.write("\n")
+        measure(chosen or list(ROWS), quick, results, output)
     render(results, output)
     return 0
 
@@ -100,7 +97,13 @@ def place(quick):
     return output, {"rows": {}}
 
 
-def measure(chosen, quick, results):
+def save(results, output):
+    with open(os.path.join(output, "sandbox.json"), "w", encoding="utf-8") as file:
+        json.dump(results, file, indent=1)
+        file.write("\n")
+
+
+def measure(chosen, quick, results, output):
     machine.install_missing(PACKAGES)
     binaries = build()
     bench = Bench(binaries, quick, bool(WITH_PEERS & set(chosen)))
@@ -112,6 +115,7 @@ def measure(chosen, quick, results):
             row = ROWS[name](bench).to_json()
             row["load_before"] = load
             results["rows"][name] = row
+            save(results, output)
     finally:
         bench.stop()
 

@@ -108,6 +108,8 @@ class Oci:
         made["hooks"] = {}
         made["mounts"] = [mount for mount in made["mounts"] if not mount["source"].startswith("/") or mount["type"] != "bind"]
         made["linux"]["cgroupsPath"] = ""
+        for unset in ("cpus", "mems"):
+            made["linux"]["resources"].get("cpu", {}).pop(unset, None)
         for namespace in made["linux"]["namespaces"]:
             namespace.pop("path", None)
         with open(os.path.join(self.home, "config.json"), "w", encoding="utf-8") as file:
@@ -151,7 +153,8 @@ def make_root(root):
 def time_to_output(words):
     """Seconds until the first byte of output."""
     began = time.perf_counter()
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # Unbuffered: what is read ahead would be lost to `communicate`.
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     first = process.stdout.read(1)
     took = time.perf_counter() - began
     rest, errors = process.communicate()
