@@ -107,7 +107,7 @@ class Oci:
         made["root"] = {"path": root, "readonly": True}
         made["hooks"] = {}
         made["mounts"] = [mount for mount in made["mounts"] if not mount["source"].startswith("/") or mount["type"] != "bind"]
-        made["linux"]["cgroupsPath"] = ""
+        made["linux"].pop("cgroupsPath", None)
         for unset in ("cpus", "mems"):
             made["linux"]["resources"].get("cpu", {}).pop(unset, None)
         for namespace in made["linux"]["namespaces"]:
