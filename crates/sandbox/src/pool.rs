@@ -24,6 +24,8 @@ const MEMORY: Duration = Duration::from_secs(60);
 /// After a failure nothing is started ahead for so long.
 const PAUSE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
+/// Whoever got one runs something in it first; the next is started after that.
+const QUIET: Duration = Duration::from_millis(30);
 
 /// A sandbox that can be given away: one that was started ahead, or one of which nothing but the name is there.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ struct Inner {
     filling: bool,
     closed: bool,
     pause: Option<Instant>,
+    /// When one was taken last.
+    taken: Option<Instant>,
 }
 
 /// How many were wanted lately.
@@ -84,6 +88,22 @@ impl Pool {
             let at = ready.iter().position(|one| one.live.id == id)?;
             Some(ready.swap_remove(at))
         })
+    }
+
+    /// Waits while one is taken after another, unless there is none left of that template.
+    async fn quiet(&self, template: &str) {
+        loop {
+            let wait = {
+                let inner = self.lock();
+                let left = inner.ready.get(template).is_some_and(|ready| !ready.is_empty());
+                let since = inner.taken.map(|taken| taken.elapsed()).filter(|_| left && !inner.closed);
+                since.and_then(|since| QUIET.checked_sub(since))
+            };
+            match wait {
+                Some(wait) if !wait.is_zero() => sleep(wait).await,
+                _ => return,
+            }
+        }
     }
 
     /// A template of which there should be one more.
@@ -128,7 +148,9 @@ impl Service {
         inner.demand.entry(new.template.clone()).or_insert_with(fresh).grow();
         let ready = inner.ready.get_mut(&new.template)?;
         let at = ready.iter().position(|one| one.live.is_connected())?;
-        Some(ready.remove(at))
+        let taken = ready.remove(at);
+        inner.taken = Some(Instant::now());
+        Some(taken)
     }
 
     /// What those in the pool may use: what everybody gets who does not say.
@@ -190,6 +212,7 @@ impl Service {
         let service = self.clone();
         tokio::spawn(async move {
             while let Some(template) = service.0.pool.wants(most) {
+                service.0.pool.quiet(&template).await;
                 if let Err(error) = service.start_ahead(&template).await {
                     tracing::warn!(template, %error, "no sandbox could be started ahead");
                     let mut inner = service.0.pool.lock();
