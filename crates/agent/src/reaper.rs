@@ -35,6 +35,8 @@ fn end_strays(guest: &Guest) {
     let me = getpid();
     let is_stray = |pid: &Pid| tree::parent_of(*pid) == Some(me) && !supervisors.contains(pid);
     for stray in tree::below(me).into_iter().filter(is_stray) {
+        // Stopped first: it could start something else while what is below it is being looked for.
+        tree::send(stray, Signal::STOP);
         tree::kill(stray);
         tree::send(stray, Signal::KILL);
     }
