@@ -29,7 +29,7 @@ pub(crate) struct Order {
 pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
     give(holder, workspace)?;
     let order = Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned() };
-    entry::ask("attach", &order, |_| {})
+    entry::ask("attach", &order, &[])
 }
 
 /// What the helper does.

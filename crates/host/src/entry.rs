@@ -1,12 +1,23 @@
 //! The same program, started again as a process with one thread.
 //!
 //! A server has many threads and must not fork; namespaces can only be entered by a process with one. So the
-//! program starts itself with a word that says what to do, and what to do it with as JSON on its input.
+//! program starts itself once, with a word that says so, as the **forker**: a process that waits for tasks and makes
+//! a helper, a copy of itself, for each. Starting the whole program for each would take longer than what most do.
 
-use std::io::{Read as _, Write as _};
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +26,13 @@ use crate::{attach, holder, launch, probe};
 
 /// The first argument of such a start.
 const WORD: &str = "internal-host";
+/// A task's name is shorter.
+const NAME: usize = 32;
+/// So many descriptors go with a task, its answer's among them.
+const DESCRIPTORS: usize = 5;
+
+/// The forker of this process, if one runs.
+static FORKER: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// To be called first in `main`: does what this process was started for, if that is something of this crate's.
 pub fn entry() -> Option<ExitCode> {
@@ -22,67 +40,201 @@ pub fn entry() -> Option<ExitCode> {
     if words.next()? != WORD {
         return None;
     }
-    let task = words.next();
-    if !end_with_parent(words.next().as_deref()) {
+    let parent = words.next();
+    let parents = rustix::process::getppid().map(|pid| pid.to_string());
+    end_with_parent();
+    if parent.is_none() || parent != parents {
         return Some(ExitCode::FAILURE);
     }
-    let answer = match task.as_deref() {
-        Some("launch") => read().and_then(|order| launch::run(&order)).map(|made| write(&made)),
-        Some("hold") => read::<PathBuf>().and_then(|path| holder::run(&path)).map(|held| write(&held)),
-        Some("attach") => read().and_then(|order| attach::run(&order)).map(|()| write(&())),
-        Some("probe") => read().and_then(|holder| probe::run(&holder)).map(|can| write(&can)),
+    Some(match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Lets this process end with the one that made it. A launcher that went on would start a sandbox of which the
+/// next server has found nothing.
+fn end_with_parent() {
+    // SAFETY: the call takes numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// What the forker does, until nobody can ask any more.
+fn serve() -> Result<()> {
+    let tasks = rustix::stdio::stdin();
+    // Nobody waits for helpers: what came of a task is its answer.
+    // SAFETY: no handler is set.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let forker = rustix::process::getpid();
+    while let Some((name, mut descriptors)) = receive(tasks)? {
+        let Some(answer) = (!descriptors.is_empty()).then(|| descriptors.remove(0)) else { continue };
+        // SAFETY: this process has one thread.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: no handler is set.
+                unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+                end_with_parent();
+                if rustix::process::getppid() == Some(forker) {
+                    help(&name, answer.into(), descriptors);
+                }
+                // SAFETY: ends the process, and runs nothing that the forker will run as well.
+                unsafe { libc::_exit(0) }
+            }
+            // Who asked is told by the end of the answer.
+            -1 => eprintln!("cannot make a helper: {}", io::Error::last_os_error()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The next task: its name, where to answer, and what goes with it.
+fn receive(tasks: BorrowedFd<'_>) -> Result<Option<(String, Vec<OwnedFd>)>> {
+    let mut name = [0; NAME];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let bytes = &mut [IoSliceMut::new(&mut name)];
+        match recvmsg(tasks, bytes, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            received => break received.doing("wait for tasks")?,
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    Ok(Some((String::from_utf8_lossy(&name[..received.bytes]).into_owned(), descriptors)))
+}
+
+/// What a helper does.
+fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
+    let answer = match name {
+        "launch" => {
+            read(&mut asked).and_then(|order| launch::run(&order, descriptors)).and_then(|made| json(&made))
+        }
+        "hold" => read::<std::path::PathBuf>(&mut asked)
+            .and_then(|path| holder::run(&path))
+            .and_then(|held| json(&held)),
+        "attach" => read(&mut asked).and_then(|order| attach::run(&order)).and_then(|()| json(&())),
+        "probe" => read(&mut asked).and_then(|holder| probe::run(&holder)).and_then(|can| json(&can)),
         _ => Err(HostError::Helper("unknown task".to_owned())),
     };
-    match answer {
-        Ok(()) => Some(ExitCode::SUCCESS),
-        Err(error) => {
-            eprint!("{error}");
-            Some(ExitCode::FAILURE)
+    let (verdict, text) = match answer {
+        Ok(text) => (DONE, text),
+        Err(error) => (FAILED, error.to_string().into_bytes()),
+    };
+    // Whoever asked may be gone; then there is nobody to tell.
+    drop(asked.write_all(&[verdict]).and_then(|()| asked.write_all(&text)));
+}
+
+/// What follows is the answer.
+const DONE: u8 = 1;
+/// What follows is why there is none.
+const FAILED: u8 = 2;
+
+fn read<T: DeserializeOwned>(asked: &mut UnixStream) -> Result<T> {
+    let mut text = Vec::new();
+    asked.read_to_end(&mut text).doing("read what to do")?;
+    serde_json::from_slice(&text).map_err(|error| HostError::Helper(format!("unreadable order: {error}")))
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| HostError::Helper(error.to_string()))
+}
+
+/// Has a helper do `task`, which gets `order` and `descriptors`; what it answers.
+pub(crate) fn ask<A: DeserializeOwned>(
+    task: &str,
+    order: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<A> {
+    let text = json(order)?;
+    let (mut ours, theirs) = UnixStream::pair().doing("make a socket")?;
+    let all: Vec<_> = [theirs.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
+    send(task, &all)?;
+    drop(theirs);
+    // Whatever comes of this, what the helper says tells more.
+    let told = ours.write_all(&text).and_then(|()| ours.shutdown(Shutdown::Write));
+    let mut answer = Vec::new();
+    ours.read_to_end(&mut answer).doing("wait for a helper")?;
+    match answer.split_first() {
+        Some((&DONE, answer)) => serde_json::from_slice(answer)
+            .map_err(|error| HostError::Helper(format!("unreadable answer: {error}"))),
+        Some((_, complaint)) => Err(HostError::Helper(String::from_utf8_lossy(complaint).into_owned())),
+        None => {
+            told.doing("tell a helper what to do")?;
+            Err(HostError::Helper("the helper ended without a word".to_owned()))
         }
     }
 }
 
-/// Lets this process end with the one that started it; false if that has ended already. A launcher that went on
-/// would start a sandbox of which the next server has found nothing.
-fn end_with_parent(parent: Option<&str>) -> bool {
-    // SAFETY: the call takes numbers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let now = rustix::process::getppid().map(|pid| pid.to_string());
-    now.as_deref() == parent
-}
-
-fn read<T: DeserializeOwned>() -> Result<T> {
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).doing("read what to do")?;
-    serde_json::from_str(&text).map_err(|error| HostError::Helper(format!("unreadable order: {error}")))
-}
-
-fn write(answer: &impl Serialize) {
-    // Whoever asked may be gone; then there is nobody to tell.
-    drop(serde_json::to_writer(std::io::stdout(), answer));
-}
-
-/// Starts this program again for `task`, which gets `order`; what it answers.
-pub(crate) fn ask<A: DeserializeOwned>(
-    task: &str,
-    order: &impl Serialize,
-    prepare: impl FnOnce(&mut Command),
-) -> Result<A> {
-    let text = serde_json::to_vec(order).map_err(|error| HostError::Helper(error.to_string()))?;
-    let mut command = Command::new("/proc/self/exe");
-    let parent = std::process::id().to_string();
-    command.args([WORD, task, &parent]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    prepare(&mut command);
-    let mut child = command.spawn().doing("start this program again")?;
-    // Whatever comes of this, the helper must be waited for; how it ended says more.
-    let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&text));
-    let output = child.wait_with_output().doing("wait for a helper")?;
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let complaint = if complaint.is_empty() { output.status.to_string() } else { complaint };
-        return Err(HostError::Helper(complaint));
+/// Gives a task to the forker, or to a new one if the old one has ended.
+fn send(task: &str, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    let tried = forker()?;
+    match send_to(&tried, task, descriptors) {
+        Err(Errno::PIPE | Errno::CONNRESET) => {
+            forget(&tried);
+            send_to(&*forker()?, task, descriptors).doing("give a task to a helper")
+        }
+        sent => sent.doing("give a task to a helper"),
     }
-    told.doing("tell a helper what to do")?;
-    serde_json::from_slice(&output.stdout)
-        .map_err(|error| HostError::Helper(format!("unreadable answer: {error}")))
+}
+
+fn send_to(forker: impl AsFd, task: &str, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::TOOBIG);
+    }
+    sendmsg(forker, &[IoSlice::new(task.as_bytes())], &mut control, SendFlags::NOSIGNAL).map(|_| ())
+}
+
+fn forker() -> Result<Arc<OwnedFd>> {
+    let mut known = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(forker) = &*known {
+        return Ok(forker.clone());
+    }
+    let started = Arc::new(start()?);
+    *known = Some(started.clone());
+    Ok(started)
+}
+
+fn forget(ended: &Arc<OwnedFd>) {
+    let mut known = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, ended)) {
+        *known = None;
+    }
+}
+
+/// Starts this program again.
+fn start() -> Result<OwnedFd> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .doing("make a socket")?;
+    let mut command = Command::new("/proc/self/exe");
+    // In a group of its own: who interrupts the server at its terminal lets it end what is under way.
+    command.args([WORD, &std::process::id().to_string()]).stdin(theirs).process_group(0);
+    let (said, heard) = mpsc::channel();
+    // What is to end with its parent ends with the thread that started it, so that thread stays.
+    let stay = move || match command.spawn() {
+        Ok(mut child) => {
+            // The other end of its socket must not stay open here.
+            drop(command);
+            drop(said.send(Ok(())));
+            drop(child.wait());
+        }
+        Err(error) => drop(said.send(Err(error))),
+    };
+    let thread = std::thread::Builder::new().name("forker".to_owned()).spawn(stay);
+    thread.doing("start a thread")?;
+    heard.recv().map_err(io::Error::other).and_then(|started| started).doing("start this program again")?;
+    Ok(ours)
 }

@@ -39,7 +39,7 @@ impl Holder {
         if let Some(held) = noted(directory) {
             return Ok(Self::Process(held));
         }
-        entry::ask("hold", &directory, |_| {}).map(Self::Process)
+        entry::ask("hold", &directory, &[]).map(Self::Process)
     }
 
     /// Takes this process, which has one thread, into the namespaces.
@@ -124,13 +124,16 @@ fn hold(parent: &mut fork::Parent, lock: &fs::File) -> Result<std::convert::Infa
     let_go_of_output()?;
     parent.done()?;
     parent.wait()?;
+    // The helper's own descriptors, of which the one it answers through must not stay open here.
+    // SAFETY: nothing is used from here on.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     loop {
         // SAFETY: waits for a signal; those that end the process do.
         unsafe { libc::pause() };
     }
 }
 
-/// Whoever waits for the end of the helper's output must not wait for the holder.
+/// The terminal the server was started at is nothing of the holder's.
 fn let_go_of_output() -> Result<()> {
     let null = fs::File::options().read(true).write(true).open("/dev/null").doing("open /dev/null")?;
     rustix::stdio::dup2_stdin(&null)

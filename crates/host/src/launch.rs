@@ -8,11 +8,11 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
@@ -126,16 +126,8 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let (token, mut writer) = io::pipe().doing("make a pipe")?;
     writer.write_all(launch.token).doing("pass the token")?;
     drop(writer);
-    let passed = [
-        (agent.as_raw_fd(), AGENT),
-        (token.as_raw_fd(), TOKEN),
-        (output.as_raw_fd(), OUTPUT),
-        (log.as_raw_fd(), LOG),
-    ];
-    let launched = entry::ask("launch", &order, |command| {
-        // SAFETY: between fork and exec only descriptors are copied, which needs no memory.
-        unsafe { command.pre_exec(move || pass(&passed)) };
-    });
+    let descriptors = [agent.as_fd(), token.as_fd(), output.as_fd(), log.as_fd()];
+    let launched = entry::ask("launch", &order, &descriptors);
     launched.map_err(|error| match take_back(launch) {
         Ok(()) => error,
         Err(more) => HostError::Helper(format!("{error}; then {more}")),
@@ -179,23 +171,28 @@ fn remove(note: &Path) -> Result<()> {
     }
 }
 
-/// Copies descriptors to the numbers they are to have.
-fn pass(passed: &[(RawFd, RawFd)]) -> io::Result<()> {
-    let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-    let mut moved = [0; 4];
-    for ((from, _), moved) in passed.iter().zip(&mut moved) {
-        // SAFETY: a descriptor that is open. Out of the way of the numbers below first.
-        *moved = check(unsafe { libc::fcntl(*from, libc::F_DUPFD_CLOEXEC, 64) })?;
+/// Gives descriptors the numbers they have from here to the agent, which is to have them.
+fn number(descriptors: Vec<OwnedFd>) -> Result<()> {
+    let numbers = [AGENT, TOKEN, OUTPUT, LOG];
+    if descriptors.len() != numbers.len() {
+        return Err(HostError::Helper(format!("{} descriptors for a launch", descriptors.len())));
     }
-    for ((_, to), moved) in passed.iter().zip(moved) {
-        // SAFETY: a descriptor that is open.
-        check(unsafe { libc::dup2(moved, *to) })?;
+    // Out of the way of the numbers first.
+    let moved = descriptors.iter().map(|descriptor| fcntl_dupfd_cloexec(descriptor, 64));
+    let moved = moved.collect::<rustix::io::Result<Vec<_>>>().doing("copy a descriptor")?;
+    drop(descriptors);
+    for (moved, number) in moved.iter().zip(numbers) {
+        // SAFETY: a descriptor that is open, and a number that nothing here has.
+        if unsafe { libc::dup2(moved.as_raw_fd(), number) } < 0 {
+            return Err(io::Error::last_os_error()).doing("number a descriptor");
+        }
     }
     Ok(())
 }
 
 /// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<Launched> {
+pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> {
+    number(descriptors)?;
     let (groups, mut missing) = cgroup::make(&order.id, &order.limits)?;
     let mut processes = None;
     if limits::processes_are_counted_inside() && missing.iter().any(Missing::is_processes) {

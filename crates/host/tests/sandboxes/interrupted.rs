@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         without_its_helper_a_sandbox_does_not_begin,
         a_helper_killed_at_any_moment_leaves_nothing_behind,
         a_server_killed_at_any_moment_leaves_nothing_unnoted,
+        a_forker_that_is_killed_is_replaced,
     ]
 }
 
@@ -52,11 +53,17 @@ fn a_sandbox_that_cannot_be_noted_does_not_run() {
     assert_eq!(sandbox.sh("echo runs"), "runs\n");
 }
 
-/// The helper of a launcher, once it is there.
+/// The helper of a launcher, made by its forker, if it is there.
+fn helper_of(launcher: &Child) -> Option<i32> {
+    let forker = *children(launcher.id() as i32).first()?;
+    children(forker).first().copied()
+}
+
+/// The same, once it is there.
 fn helper(launcher: &Child) -> i32 {
     let mut found = None;
     soon("the helper starts", || {
-        found = children(launcher.id() as i32).first().copied();
+        found = helper_of(launcher);
         found.is_some()
     });
     found.unwrap()
@@ -89,7 +96,7 @@ fn stopped_after(home: &Home, delay: Duration) -> (Child, Option<(i32, Vec<i32>)
     let began = Instant::now();
     let mut helper = None;
     while helper.is_none() && launcher.try_wait().unwrap().is_none() {
-        helper = children(launcher.id() as i32).first().copied();
+        helper = helper_of(&launcher);
     }
     std::thread::sleep(delay.saturating_sub(began.elapsed()));
     let stopped = helper.map(|helper| {
@@ -144,6 +151,14 @@ fn a_server_killed_at_any_moment_leaves_nothing_unnoted() {
             end(Process::read(&home.path("process")).unwrap());
         }
     }
+}
+
+fn a_forker_that_is_killed_is_replaced() {
+    let home = Home::new();
+    assert!(start("launch-without-forker", &home.path("")).wait().unwrap().success());
+    let noted = Process::read(&home.path("process")).unwrap();
+    assert!(noted.as_ref().is_some_and(Process::is_running));
+    end(noted);
 }
 
 fn end(process: Option<Process>) {
