@@ -38,6 +38,11 @@ pub struct Idempotency<'c> {
 }
 
 impl Idempotency<'_> {
+    /// The sandbox that the same request made before, or is making.
+    pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
+        found(&mut *self.catalog.connection().await?, claim).await
+    }
+
     /// Gives up the claim of a request that came to nothing, so that it may come again.
     pub async fn release(&self, sandbox_id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM idempotency WHERE sandbox_id = $1");
@@ -64,11 +69,18 @@ pub(crate) async fn claim(on: &mut AnyConnection, claim: &NewClaim, sandbox_id: 
     if insert.number(now()).run(on).await? > 0 {
         return Ok(Claim::First);
     }
+    let sandbox_id = found(on, claim).await?;
+    let lost = || CatalogError::NotFound { what: "claim", id: claim.key.clone() };
+    Ok(Claim::Repeated { sandbox_id: sandbox_id.ok_or_else(lost)? })
+}
+
+async fn found(on: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {
     let select =
         Statement::new("SELECT request_hash, sandbox_id FROM idempotency WHERE owner = $1 AND key = $2");
-    let row = Row(select.text("owner", &claim.owner).text("key", &claim.key).one(on).await?);
+    let select = select.text("owner", &claim.owner).text("key", &claim.key);
+    let Some(row) = select.optional(on).await?.map(Row) else { return Ok(None) };
     if row.text("request_hash")? != claim.request_hash {
         return Err(CatalogError::OtherRequest { key: claim.key.clone() });
     }
-    Ok(Claim::Repeated { sandbox_id: row.text("sandbox_id")? })
+    row.text("sandbox_id").map(Some)
 }

@@ -24,6 +24,11 @@ impl Row {
         Ok(self.0.try_get(column)?)
     }
 
+    /// A number of things.
+    pub(crate) fn count(&self, column: &'static str) -> Result<u64> {
+        Ok(u64::try_from(self.number(column)?).unwrap_or(0))
+    }
+
     pub(crate) fn optional_number(&self, column: &'static str) -> Result<Option<i64>> {
         Ok(self.0.try_get(column)?)
     }

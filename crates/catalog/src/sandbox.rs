@@ -19,11 +19,15 @@ use crate::statement::Statement;
 
 pub use filter::{Filter, LIMIT_MAX};
 
-/// A sandbox to be written down, in the state `starting`.
+/// A sandbox to be written down.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSandbox {
     /// Names it: `sbx-…`.
     pub id: String,
+    /// Which server looks after it.
+    pub node: String,
+    /// What it is doing.
+    pub state: State,
     /// What people call it.
     pub name: Option<String>,
     /// Whose it is.
@@ -53,6 +57,8 @@ pub struct NewSandbox {
 pub struct Sandbox {
     /// Names it: `sbx-…`.
     pub id: String,
+    /// Which server looks after it.
+    pub node: String,
     /// What people call it.
     pub name: Option<String>,
     /// Whose it is.
@@ -123,7 +129,7 @@ pub struct Change {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, name, owner, state, state_reason, template, runtime, network, process, workspace_path,
+            "SELECT id, node, name, owner, state, state_reason, template, runtime, network, process, workspace_path,
              token_hash, labels, config, created_at, expires_at, updated_at, version FROM sandboxes ",
             $rest
         )
@@ -186,32 +192,52 @@ impl Sandboxes<'_> {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total))
     }
 
-    /// How many there are in each state, in the order of [`State::ALL`].
-    pub async fn counts(&self) -> Result<Vec<(State, u64)>> {
-        let select = Statement::new("SELECT state, COUNT(*) AS total FROM sandboxes GROUP BY state");
+    /// How many a server looks after in each state, in the order of [`State::ALL`].
+    pub async fn counts(&self, node: &str) -> Result<Vec<(State, u64)>> {
+        let select =
+            Statement::new("SELECT state, COUNT(*) AS total FROM sandboxes WHERE node = $1 GROUP BY state");
         let mut counts: Vec<(State, u64)> = State::ALL.iter().map(|state| (*state, 0)).collect();
-        for row in select.all(&mut *self.catalog.connection().await?).await? {
+        for row in select.text("node", node).all(&mut *self.catalog.connection().await?).await? {
             let row = Row(row);
-            let (found, total): (State, i64) = (row.word("state")?, row.number("total")?);
+            let (found, total) = (row.word("state")?, row.count("total")?);
             for (state, count) in &mut counts {
                 if *state == found {
-                    *count = u64::try_from(total).unwrap_or(0);
+                    *count = total;
                 }
             }
         }
         Ok(counts)
     }
 
-    /// All of them, oldest first.
-    pub async fn all(&self) -> Result<Vec<Sandbox>> {
-        let select = Statement::new(select!("ORDER BY created_at, id"));
+    /// How many a server looks after, and how many an owner has on all servers.
+    pub async fn total(&self, node: &str, owner: &str) -> Result<(u64, u64)> {
+        let select = Statement::new(
+            "SELECT COUNT(CASE WHEN node = $1 THEN 1 END) AS here,
+             COUNT(CASE WHEN owner = $2 THEN 1 END) AS own FROM sandboxes",
+        );
+        let select = select.text("node", node).text("owner", owner);
+        let row = Row(select.one(&mut *self.catalog.connection().await?).await?);
+        Ok((row.count("here")?, row.count("own")?))
+    }
+
+    /// All that a server looks after, oldest first.
+    pub async fn all(&self, node: &str) -> Result<Vec<Sandbox>> {
+        let select = Statement::new(select!("WHERE node = $1 ORDER BY created_at, id"));
+        let select = select.text("node", node);
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Those whose time is up at `now`, the longest first.
-    pub async fn expired(&self, now: i64) -> Result<Vec<Sandbox>> {
-        let select = Statement::new(select!("WHERE expires_at <= $1 ORDER BY expires_at, id"));
-        select.number(now).all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+    /// Those that a server looks after and whose time is up at `now`, the longest first.
+    pub async fn expired(&self, node: &str, now: i64) -> Result<Vec<Sandbox>> {
+        let select = Statement::new(select!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
+        let select = select.text("node", node).number(now);
+        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+    }
+
+    /// Gives sandboxes that no server looks after, because they were written before servers had names, to this one.
+    pub async fn adopt(&self, node: &str) -> Result<u64> {
+        let update = Statement::new("UPDATE sandboxes SET node = $1 WHERE node = ''");
+        update.text("node", node).run(&mut *self.catalog.connection().await?).await
     }
 
     /// Changes the sandbox that was read at version `expected`, and writes the events in the same transaction.
@@ -259,9 +285,10 @@ impl NewSandbox {
         let new = self.clone();
         Sandbox {
             id: new.id,
+            node: new.node,
             name: new.name,
             owner: new.owner,
-            state: State::Starting,
+            state: new.state,
             state_reason: None,
             template: new.template,
             runtime: new.runtime,
@@ -320,12 +347,13 @@ async fn insert_all(on: &mut AnyConnection, new: &NewSandbox, events: &[NewEvent
 async fn insert(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {
     let (labels, config) = (labels_text(sandbox), sandbox.config.to_string());
     let insert = Statement::new(
-        "INSERT INTO sandboxes (id, name, owner, state, template, runtime, network, workspace_path, token_hash,
+        "INSERT INTO sandboxes (id, node, name, owner, state, template, runtime, network, workspace_path, token_hash,
          labels, config, created_at, expires_at, updated_at, version)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
     );
     let insert = insert
         .text("id", &sandbox.id)
+        .text("node", &sandbox.node)
         .optional_text("name", sandbox.name.as_deref())
         .text("owner", &sandbox.owner)
         .text("state", sandbox.state.as_str())
@@ -401,6 +429,7 @@ fn read(row: AnyRow) -> Result<Sandbox> {
     let not_json = |source| CatalogError::Json { column: "labels", source };
     Ok(Sandbox {
         id: row.text("id")?,
+        node: row.text("node")?,
         name: row.optional_text("name")?,
         owner: row.text("owner")?,
         state: row.word("state")?,

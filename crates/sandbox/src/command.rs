@@ -153,7 +153,7 @@ impl Service {
     }
 
     async fn known_command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Command> {
-        self.find(scope, sandbox).await?;
+        self.find_here(scope, sandbox).await?;
         let none = || SandboxError::NoCommand { id: id.to_owned() };
         match self.0.catalog.commands().get(id).await {
             Err(CatalogError::Nul { .. }) => Err(none()),

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::geteuid;
+use tokio::sync::SemaphorePermit;
 use tokio::time::{sleep, timeout};
-use workspace_catalog::{Change, EventKind, Filter, Inserted, NewClaim, Sandbox, State};
+use workspace_catalog::{Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
 
 use crate::config::{Config, NewSandbox};
 use crate::door;
@@ -15,6 +16,7 @@ use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
 use crate::place::remove_tree;
 use crate::pool::Ready;
+use crate::reserved::{Place, Reserved};
 use crate::runtime::{Network, RuntimeError, Start};
 use crate::service::{Service, View, event, milliseconds, not_running, now};
 
@@ -59,90 +61,149 @@ impl Service {
         life: Duration,
     ) -> Result<Sandbox> {
         let _waiting = Waiting::begin(self)?;
-        let ready = match self.take_ready(&new, &config) {
-            Some(ready) => ready,
-            None => self.unmade()?,
-        };
-        let sandbox = match self.write_down(&wanted, &new, &config, life, &ready).await {
-            Ok(Inserted::New(sandbox)) => *sandbox,
-            Ok(Inserted::Repeated { sandbox_id }) => {
-                self.give_back(ready).await;
-                return self.made_before(&sandbox_id).await;
-            }
-            Err(error) => {
-                self.give_back(ready).await;
-                return Err(error);
+        let claim = wanted.claim();
+        let place = loop {
+            match self.reserve(&wanted, claim.as_ref(), &new.template).await? {
+                Room::Here(place) => break place,
+                Room::Needless(made) => return self.made_before(&made).await,
+                Room::Awaited => sleep(LOOK).await,
             }
         };
+        let making = Making { wanted, new, config, life, claim };
+        let made = match self.take_ready(&making.new, &making.config) {
+            Some(ready) => self.give_ready(&making, ready, place).await,
+            None => self.make(&making, self.unmade()?, place).await,
+        };
+        self.fill_pool();
+        match made? {
+            Made::Now(sandbox) => Ok(*sandbox),
+            Made::Before(id) => self.made_before(&id).await,
+        }
+    }
+
+    /// Makes one from nothing. It is written down first: whatever is left of one that was not finished belongs to
+    /// somebody.
+    async fn make(&self, making: &Making, ready: Ready, place: Reserved<'_>) -> Result<Made> {
         let live = ready.live.clone();
         let _work = live.work.lock().await;
-        live.give(&sandbox, &config);
+        let row = making.row(self, &live, State::Starting, &making.config);
+        let events = [told_of(&row, EventKind::SandboxStarting)];
+        let sandbox = match self.write_down(making, &row, &events, place).await? {
+            Inserted::New(sandbox) => *sandbox,
+            Inserted::Repeated { sandbox_id } => return Ok(Made::Before(sandbox_id)),
+        };
+        live.give(&sandbox.owner, sandbox.expires_at, &making.config);
         self.add_live(&live);
-        let made = self.build(&sandbox, &ready, &config, new.network).await;
-        self.fill_pool();
-        if made.is_err() {
-            self.undo(&sandbox).await;
+        match self.build(making, &sandbox, &ready).await {
+            Ok(sandbox) => Ok(Made::Now(Box::new(sandbox))),
+            Err(error) => {
+                self.undo(&sandbox).await;
+                Err(error)
+            }
         }
-        made
     }
 
-    /// Writes it down if there is room for one more.
+    /// Gives away one that was started ahead. Until all is done it belongs to the pool, so it is written down once,
+    /// as one that runs.
+    async fn give_ready(&self, making: &Making, ready: Ready, place: Reserved<'_>) -> Result<Made> {
+        let live = ready.live.clone();
+        let missing = match self.attach_new(&ready).await {
+            Ok(Some(missing)) => missing,
+            unusable => {
+                self.discard(&live).await;
+                unusable?;
+                return self.make(making, self.unmade()?, place).await;
+            }
+        };
+        let written = self.give_attached(making, &live, missing, place).await;
+        if !matches!(written, Ok(Made::Now(_))) {
+            self.remove_live(&live.id);
+            self.discard(&live).await;
+        }
+        written
+    }
+
+    async fn attach_new(&self, ready: &Ready) -> Result<Option<Vec<String>>> {
+        let _maker = self.maker().await?;
+        let workspace = self.0.settings.workspaces.join(&ready.live.id);
+        make_workspace(&workspace).doing(|| format!("make {}", workspace.display()))?;
+        Ok(self.attach(ready, &workspace).await)
+    }
+
+    async fn give_attached(
+        &self,
+        making: &Making,
+        live: &Arc<Live>,
+        missing: Vec<String>,
+        place: Reserved<'_>,
+    ) -> Result<Made> {
+        self.must_be_strict(&missing)?;
+        let _work = live.work.lock().await;
+        let config = Config { missing, ..making.config.clone() };
+        let row = making.row(self, live, State::Running, &config);
+        let events = [
+            EventKind::SandboxStarting,
+            EventKind::AgentConnected,
+            EventKind::SandboxRunning,
+            EventKind::SandboxCreated,
+        ];
+        let events = events.map(|kind| told_of(&row, kind));
+        // Whoever finds the row finds the sandbox.
+        live.give(&row.owner, row.expires_at, &config);
+        self.add_live(live);
+        match self.write_down(making, &row, &events, place).await? {
+            Inserted::New(sandbox) => {
+                self.0.pool.leave(&live.id);
+                self.is_made(live);
+                Ok(Made::Now(sandbox))
+            }
+            Inserted::Repeated { sandbox_id } => Ok(Made::Before(sandbox_id)),
+        }
+    }
+
+    /// Leaves nothing of one that was taken from the pool and is nobody's after all.
+    async fn discard(&self, live: &Live) {
+        self.end_ready(live).await;
+        let workspace = self.0.settings.workspaces.join(&live.id);
+        if let Err(error) = remove_tree(&workspace) {
+            tracing::error!(sandbox = live.id, %error, "a workspace that nobody has could not be removed");
+        }
+    }
+
     async fn write_down(
         &self,
-        wanted: &Wanted,
-        new: &NewSandbox,
-        config: &Config,
-        life: Duration,
-        ready: &Ready,
+        making: &Making,
+        row: &workspace_catalog::NewSandbox,
+        events: &[NewEvent],
+        place: Reserved<'_>,
     ) -> Result<Inserted> {
-        let id = &ready.live.id;
-        let created_at = now();
-        let row = workspace_catalog::NewSandbox {
-            workspace_path: self.0.settings.workspaces.join(id).to_string_lossy().into_owned(),
-            id: id.clone(),
-            name: new.name.clone(),
-            owner: wanted.owner.clone(),
-            template: new.template.clone(),
-            runtime: self.0.runtime.name().to_owned(),
-            network: network_word(&new.network).to_owned(),
-            token_hash: ready.live.token_hash.clone(),
-            labels: new.labels.clone(),
-            config: serde_json::to_value(config).unwrap_or_default(),
-            created_at,
-            expires_at: created_at + milliseconds(life.as_secs()),
-        };
-        let events = [starting(&row)];
         let sandboxes = self.0.catalog.sandboxes();
+        // Whoever counts meanwhile would count the place and the row.
         let _counting = self.0.counting.lock().await;
-        match &wanted.key {
-            None => {
-                self.check_room(wanted).await?;
-                Ok(Inserted::New(Box::new(sandboxes.insert(&row, &events).await?)))
-            }
-            Some((key, request_hash)) => {
-                let (key, request_hash) = (key.clone(), request_hash.clone());
-                let claim = NewClaim { key, request_hash, owner: wanted.owner.clone() };
-                let inserted = sandboxes.insert_once(&row, &claim, &events).await?;
-                // A repeated request needs no room, so the room is looked at after.
-                if let (Inserted::New(made), Err(full)) = (&inserted, self.check_room(wanted).await) {
-                    self.take_back(&made.id).await;
-                    return Err(full);
-                }
-                Ok(inserted)
-            }
-        }
+        let written = match &making.claim {
+            None => sandboxes.insert(row, events).await.map(|made| Inserted::New(Box::new(made))),
+            Some(claim) => sandboxes.insert_once(row, claim, events).await,
+        };
+        drop(place);
+        Ok(written?)
     }
 
-    async fn check_room(&self, wanted: &Wanted) -> Result<()> {
+    /// Keeps a place for one more, if there is room.
+    async fn reserve(&self, wanted: &Wanted, claim: Option<&NewClaim>, template: &str) -> Result<Room<'_>> {
         let settings = &self.0.settings;
-        let count = async |owner: Option<String>| -> Result<u64> {
-            let filter = Filter { owner, limit: 1, ..Filter::default() };
-            Ok(self.0.catalog.sandboxes().list(&filter).await?.1)
-        };
-        // One more than is allowed may be the one that was just written.
-        let spare = u64::from(wanted.key.is_some());
+        let key = wanted.key.as_ref().map(|(key, _)| key.clone());
+        let place = Place { owner: wanted.owner.clone(), template: template.to_owned(), key };
+        let _counting = self.0.counting.lock().await;
+        if let Some(claim) = claim
+            && let Some(made) = self.0.catalog.idempotency().find(claim).await?
+        {
+            return Ok(Room::Needless(made));
+        }
+        let Some(reserved) = self.0.reserved.reserve(place) else { return Ok(Room::Awaited) };
+        let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &wanted.owner).await?;
+        let (coming, own_coming) = self.0.reserved.counts(&wanted.owner);
         let limit = settings.sandboxes_max;
-        if count(None).await? >= u64::from(limit) + spare {
+        if here + coming as u64 > u64::from(limit) {
             return Err(SandboxError::TooMany {
                 what: "this server".to_owned(),
                 limit,
@@ -150,12 +211,24 @@ impl Service {
             });
         }
         let limit = wanted.most.unwrap_or(settings.sandboxes_per_owner);
-        let own = async || count(Some(wanted.owner.clone())).await;
-        if !wanted.unlimited && own().await? >= u64::from(limit) + spare {
+        if !wanted.unlimited && own + own_coming as u64 > u64::from(limit) {
             let what = format!("`{}`", wanted.owner);
             return Err(SandboxError::TooMany { what, limit, setting: "MAX_SANDBOXES_PER_OWNER" });
         }
-        Ok(())
+        Ok(Room::Here(reserved))
+    }
+
+    /// Waits for the turn of one who makes a sandbox.
+    async fn maker(&self) -> Result<SemaphorePermit<'_>> {
+        self.0.makers.acquire().await.map_err(|_| SandboxError::QueueFull { waiting: 0 })
+    }
+
+    fn must_be_strict(&self, missing: &[String]) -> Result<()> {
+        if !self.0.settings.strict || missing.is_empty() {
+            return Ok(());
+        }
+        let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
+        Err(RuntimeError::Isolation(format!("{}; {hint}", missing.join("; "))).into())
     }
 
     /// Waits for the sandbox that an earlier request of the same key made, or makes.
@@ -170,51 +243,26 @@ impl Service {
         }
     }
 
-    async fn build(
-        &self,
-        sandbox: &Sandbox,
-        ready: &Ready,
-        config: &Config,
-        network: Network,
-    ) -> Result<Sandbox> {
-        let _maker = self.0.makers.acquire().await.map_err(|_| SandboxError::QueueFull { waiting: 0 })?;
+    async fn build(&self, making: &Making, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
+        let _maker = self.maker().await?;
         self.still_wanted(sandbox).await?;
         let workspace = self.0.settings.workspaces.join(&sandbox.id);
         make_workspace(&workspace).doing(|| format!("make {}", workspace.display()))?;
-        let missing = match self.attach(ready, &workspace).await {
-            Some(missing) => missing,
-            None => self.start_cold(sandbox, ready, &workspace, config, network).await?,
-        };
-        if self.0.settings.strict && !missing.is_empty() {
-            let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
-            let message = format!("{}; {hint}", missing.join("; "));
-            return Err(RuntimeError::Isolation(message).into());
-        }
-        self.set_running(&sandbox.id, Some(Config { missing, ..config.clone() })).await
-    }
-
-    /// What is missing of one that was not started before.
-    async fn start_cold(
-        &self,
-        sandbox: &Sandbox,
-        ready: &Ready,
-        workspace: &Path,
-        config: &Config,
-        network: Network,
-    ) -> Result<Vec<String>> {
         self.open_door(&ready.live)?;
+        let config = &making.config;
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
-            workspace: Some(workspace),
+            workspace: Some(&workspace),
             place: &ready.live.place,
             token: ready.token.as_bytes(),
             limits: &config.limits,
-            network,
+            network: making.new.network.clone(),
         };
-        let started = self.0.runtime.start(&start).await?;
+        let missing = self.0.runtime.start(&start).await?.missing;
         self.wait_for_guest(&ready.live).await?;
-        Ok(started.missing)
+        self.must_be_strict(&missing)?;
+        self.set_running(&sandbox.id, Some(Config { missing, ..config.clone() })).await
     }
 
     /// Makes its place, and lets its guest in.
@@ -271,10 +319,15 @@ impl Service {
             return Err(not_running(&sandbox));
         }
         if let Some(live) = self.live(id) {
-            live.is_being_made.store(false, Ordering::SeqCst);
-            self.watch_end(&live);
+            self.is_made(&live);
         }
         Ok(sandbox)
+    }
+
+    /// From now on it is looked after.
+    fn is_made(&self, live: &Arc<Live>) {
+        live.is_being_made.store(false, Ordering::SeqCst);
+        self.watch_end(live);
     }
 
     /// Leaves nothing of one that could not be made.
@@ -308,17 +361,80 @@ impl Service {
     }
 }
 
-fn starting(row: &workspace_catalog::NewSandbox) -> workspace_catalog::NewEvent {
+/// What is to be made.
+struct Making {
+    wanted: Wanted,
+    new: NewSandbox,
+    config: Config,
+    life: Duration,
+    claim: Option<NewClaim>,
+}
+
+/// Where one more may go.
+enum Room<'a> {
+    Here(Reserved<'a>),
+    /// The same request made the one of this id before.
+    Needless(String),
+    /// The same request is under way.
+    Awaited,
+}
+
+/// What came of it.
+enum Made {
+    Now(Box<Sandbox>),
+    /// The same request made the one of this id before.
+    Before(String),
+}
+
+impl Wanted {
+    fn claim(&self) -> Option<NewClaim> {
+        let (key, request_hash) = self.key.clone()?;
+        Some(NewClaim { key, request_hash, owner: self.owner.clone() })
+    }
+}
+
+impl Making {
+    fn row(
+        &self,
+        service: &Service,
+        live: &Live,
+        state: State,
+        config: &Config,
+    ) -> workspace_catalog::NewSandbox {
+        let settings = &service.0.settings;
+        let created_at = now();
+        workspace_catalog::NewSandbox {
+            workspace_path: settings.workspaces.join(&live.id).to_string_lossy().into_owned(),
+            id: live.id.clone(),
+            node: settings.node.clone(),
+            state,
+            name: self.new.name.clone(),
+            owner: self.wanted.owner.clone(),
+            template: self.new.template.clone(),
+            runtime: service.0.runtime.name().to_owned(),
+            network: network_word(&self.new.network).to_owned(),
+            token_hash: live.token_hash.clone(),
+            labels: self.new.labels.clone(),
+            config: serde_json::to_value(config).unwrap_or_default(),
+            created_at,
+            expires_at: created_at + milliseconds(self.life.as_secs()),
+        }
+    }
+}
+
+/// What receivers of an event are told of a sandbox that is new.
+fn told_of(row: &workspace_catalog::NewSandbox, kind: EventKind) -> NewEvent {
+    let state = if kind == EventKind::SandboxStarting { State::Starting } else { row.state };
     let data = serde_json::json!({
         "sandboxId": row.id,
         "name": row.name,
         "owner": row.owner,
-        "state": State::Starting.as_str(),
+        "state": state.as_str(),
         "template": row.template,
         "createdAt": row.created_at,
         "expiresAt": row.expires_at,
     });
-    workspace_catalog::NewEvent { kind: EventKind::SandboxStarting, data }
+    NewEvent { kind, data }
 }
 
 fn network_word(network: &Network) -> &'static str {

@@ -42,6 +42,14 @@ pub enum SandboxError {
         /// The sandbox.
         id: String,
     },
+    /// Another server looks after it.
+    #[error("the server `{node}` looks after {id}; ask there")]
+    Elsewhere {
+        /// The sandbox.
+        id: String,
+        /// The server's name in the catalog.
+        node: String,
+    },
     /// There are as many as there may be.
     #[error("{what} may have {limit} sandboxes at most; delete some, or raise {setting}")]
     TooMany {

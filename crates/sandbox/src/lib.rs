@@ -25,6 +25,7 @@ mod place;
 mod pool;
 mod recover;
 mod remove;
+mod reserved;
 pub mod runtime;
 mod service;
 mod settings;

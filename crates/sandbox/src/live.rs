@@ -148,17 +148,17 @@ impl Live {
     /// The one that the catalog tells of.
     pub(crate) fn of(sandbox: &Sandbox, place: Place, config: &Config) -> Self {
         let live = Self::new(&sandbox.id, place, &sandbox.token_hash);
-        live.give(sandbox, config);
+        live.give(&sandbox.owner, sandbox.expires_at, config);
         live.is_being_made.store(sandbox.state == State::Starting, Ordering::SeqCst);
         live
     }
 
     /// Gives one that was started for nobody to somebody. It stays his.
-    pub(crate) fn give(&self, sandbox: &Sandbox, config: &Config) {
-        let (owner, envs) = (sandbox.owner.clone(), config.envs.clone());
+    pub(crate) fn give(&self, owner: &str, expires_at: i64, config: &Config) {
+        self.expires_at(expires_at);
+        let purpose = Purpose { owner: owner.to_owned(), envs: config.envs.clone(), disk: config.disk };
         // Given twice, it stays with the first.
-        self.expires_at(sandbox.expires_at);
-        drop(self.purpose.set(Purpose { owner, envs, disk: config.disk }));
+        drop(self.purpose.set(purpose));
     }
 
     /// Whose it is.

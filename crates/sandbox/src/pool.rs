@@ -81,6 +81,11 @@ impl Pool {
         self.lock().ids.clone()
     }
 
+    /// The catalog tells of it from now on.
+    pub(crate) fn leave(&self, id: &str) {
+        self.lock().ids.remove(id);
+    }
+
     fn forget(&self, id: &str) -> Option<Ready> {
         let mut inner = self.lock();
         inner.ids.remove(id);
@@ -163,33 +168,14 @@ impl Service {
         }
     }
 
-    /// Takes back one that was not given away after all.
-    pub(crate) async fn give_back(&self, ready: Ready) {
-        let Some((template, _)) = &ready.started else { return };
-        let template = template.clone();
-        let mut inner = self.0.pool.lock();
-        inner.ready.entry(template).or_default().push(ready);
-    }
-
-    /// Attaches a workspace to one that was started ahead; what is missing of it. None if it was not, or is not
-    /// usable any more: then nothing is left of it but its name.
+    /// Attaches a workspace to one that was started ahead; what is missing of it. None if it is not usable any more.
     pub(crate) async fn attach(&self, ready: &Ready, workspace: &std::path::Path) -> Option<Vec<String>> {
         let (_, missing) = ready.started.as_ref()?;
         let (id, place) = (&ready.live.id, &ready.live.place);
-        // From here on the catalog tells of it.
-        self.0.pool.lock().ids.remove(id);
         match self.0.runtime.attach(id, place, workspace).await {
             Ok(()) if ready.live.is_connected() => Some(missing.clone()),
             attached => {
                 tracing::warn!(sandbox = id, ?attached, "one that was started ahead is of no use");
-                ready.live.shut();
-                let ended = self.0.runtime.end(id, place).await;
-                if let (Err(error), _) | (_, Err(error)) = (
-                    ended.map_err(|error| error.to_string()),
-                    place.remove().map_err(|error| error.to_string()),
-                ) {
-                    tracing::error!(sandbox = id, error, "and could not be cleared away");
-                }
                 None
             }
         }
@@ -288,7 +274,7 @@ impl Service {
         });
     }
 
-    async fn end_ready(&self, live: &Live) {
+    pub(crate) async fn end_ready(&self, live: &Live) {
         live.shut();
         let ended = self.0.runtime.end(&live.id, &live.place).await;
         if let Err(error) = ended.map_err(Into::into).and_then(|()| live.place.remove()) {

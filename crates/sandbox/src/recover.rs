@@ -28,7 +28,7 @@ pub struct Collected {
 impl Service {
     /// Takes up what the last server left.
     pub(crate) async fn recover(&self) -> Result<()> {
-        for sandbox in self.0.catalog.sandboxes().all().await? {
+        for sandbox in self.0.catalog.sandboxes().all(&self.0.settings.node).await? {
             let id = sandbox.id.clone();
             // One that cannot be taken up must not keep the others waiting.
             if let Err(error) = self.recover_one(sandbox).await {
@@ -123,13 +123,13 @@ impl Service {
     /// What nobody knows of: a process, a directory, a workspace without a row.
     async fn clear_orphans(&self) -> Result<Collected> {
         let mut collected = Collected::default();
-        // Names first, rows after: whoever makes one now writes the row before the directory.
+        // Names first, rows after: whoever makes one now writes the row before the directory, or has it in the pool.
         let places = names(&self.0.settings.sandboxes).doing(|| "look for sandboxes".to_owned())?;
         let workspaces = names(&self.0.settings.workspaces).doing(|| "look for workspaces".to_owned())?;
         let noted = self.0.runtime.known().await?;
         // One that is taken from the pool is in the catalog before it leaves the pool's list.
         let pooled = self.0.pool.ids();
-        let known = self.0.catalog.sandboxes().all().await?;
+        let known = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
         let known = known.iter().map(|sandbox| sandbox.id.as_str());
         let known: HashSet<&str> = known.chain(pooled.iter().map(String::as_str)).collect();
         let orphans = places.iter().chain(&noted).filter(|id| !known.contains(id.as_str()));

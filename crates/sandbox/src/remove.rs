@@ -15,7 +15,7 @@ impl Service {
     /// Ends everything in a sandbox and forgets it. Its workspace goes too, unless it is to be kept: then this
     /// tells where. Goes on when nobody waits for it any more.
     pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Option<PathBuf>> {
-        let sandbox = self.find(scope, id).await?;
+        let sandbox = self.find_here(scope, id).await?;
         let service = self.clone();
         let removed = tokio::spawn(async move { service.remove_now(sandbox, keep_workspace).await });
         removed.await.map_err(|error| SandboxError::Io {

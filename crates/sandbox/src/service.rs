@@ -14,6 +14,7 @@ use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
 use crate::place::Place;
 use crate::pool::Pool;
+use crate::reserved::Places;
 use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
 use crate::template::{Known, TemplateError, Templates};
@@ -33,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) waiting: AtomicU32,
     /// Held by who counts the sandboxes and writes down one more.
     pub(crate) counting: Mutex<()>,
+    /// Places for sandboxes that are being made.
+    pub(crate) reserved: Places,
     /// Sandboxes that were started for nobody yet.
     pub(crate) pool: Pool,
     /// How many there were in each state when somebody looked last.
@@ -83,9 +86,11 @@ impl Service {
             makers,
             waiting: AtomicU32::default(),
             counting: Mutex::default(),
+            reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
         }));
+        service.0.catalog.sandboxes().adopt(&service.0.settings.node).await?;
         service.recover().await?;
         service.watch();
         service.fill_pool();
@@ -108,7 +113,7 @@ impl Service {
     }
 
     pub(crate) async fn count(&self) -> Result<()> {
-        let counts = self.0.catalog.sandboxes().counts().await?;
+        let counts = self.0.catalog.sandboxes().counts(&self.0.settings.node).await?;
         *self.0.counts.write().unwrap_or_else(PoisonError::into_inner) = counts;
         Ok(())
     }
@@ -145,10 +150,11 @@ impl Service {
         let templates = self.imported()?.clone();
         // Nobody may make one meanwhile.
         let _counting = self.0.counting.lock().await;
-        let used = self.0.catalog.sandboxes().all().await?;
-        if let Some(user) = used.iter().find(|sandbox| sandbox.template == name) {
-            let (name, sandbox) = (name.to_owned(), user.id.clone());
-            return Err(SandboxError::TemplateUsed { name, sandbox });
+        let used = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
+        let coming = || self.0.reserved.uses(name).then(|| "one that is being made".to_owned());
+        if let Some(sandbox) = user.or_else(coming) {
+            return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }
         self.end_ready_of(name).await;
         let (wanted, remove) = (name.to_owned(), name.to_owned());
@@ -200,7 +206,7 @@ impl Service {
             let message = format!("1 to {most} seconds are allowed");
             return Err(SandboxError::Invalid { field: "seconds", message });
         }
-        let sandbox = self.find(scope, id).await?;
+        let sandbox = self.find_here(scope, id).await?;
         if !matches!(sandbox.state, State::Starting | State::Running) {
             return Err(not_running(&sandbox));
         }
@@ -236,6 +242,15 @@ impl Service {
             Err(CatalogError::Nul { .. }) => Err(not_found()),
             found => found?.ok_or_else(not_found),
         }
+    }
+
+    /// The sandbox of that id, if this server looks after it.
+    pub(crate) async fn find_here(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
+        let sandbox = self.find(scope, id).await?;
+        if sandbox.node == self.0.settings.node {
+            return Ok(sandbox);
+        }
+        Err(SandboxError::Elsewhere { id: sandbox.id, node: sandbox.node })
     }
 
     pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
@@ -294,7 +309,7 @@ impl Service {
         if let Some(live) = live.as_ref().filter(|live| live.is_connected()) {
             return Ok(live.clone());
         }
-        let sandbox = self.find(scope, id).await?;
+        let sandbox = self.find_here(scope, id).await?;
         match (sandbox.state, live) {
             (State::Running, Some(_)) => Err(SandboxError::AgentAway { id: id.to_owned() }),
             _ => Err(not_running(&sandbox)),

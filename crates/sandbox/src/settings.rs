@@ -6,6 +6,8 @@ use std::time::Duration;
 /// How to run sandboxes. The defaults are those that the documents name.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// Names this server among those of a catalog; the same whenever it starts again.
+    pub node: String,
     /// Where sandboxes keep their sockets, output and notes.
     pub sandboxes: PathBuf,
     /// Where workspaces are.
@@ -71,6 +73,7 @@ impl Settings {
         let directory = directory.into();
         let resources = Resources { cpu_millis: 2_000, memory: 2 * GIB, disk: 10 * GIB, processes: 1_024 };
         Self {
+            node: "this".to_owned(),
             sandboxes: directory.join("sandboxes"),
             workspaces: directory.join("workspaces"),
             timeout: Duration::from_secs(3_600),

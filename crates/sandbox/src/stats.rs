@@ -34,7 +34,7 @@ pub struct Stats {
 impl Service {
     /// What a sandbox uses now.
     pub async fn stats(&self, scope: &Scope, id: &str) -> Result<Stats> {
-        let sandbox = self.find(scope, id).await?;
+        let sandbox = self.find_here(scope, id).await?;
         let config = config_of(&sandbox)?;
         let (usage, cpu_percent) = match self.live(id) {
             Some(live) => self.sample(&live).await?,

@@ -99,7 +99,7 @@ impl Service {
     /// The terminal of that id, whether it is open or not.
     pub async fn terminal(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
         if !is_terminal(id) {
-            self.find(scope, sandbox).await?;
+            self.find_here(scope, sandbox).await?;
             return Err(SandboxError::NoTerminal { id: id.to_owned() });
         }
         self.command(scope, sandbox, id).await.map_err(|error| no_terminal(error, id))

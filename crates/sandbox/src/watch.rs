@@ -208,10 +208,10 @@ impl Service {
 
     /// Removes sandboxes whose time is up, and tells of those whose time will be up soon.
     pub(crate) async fn expire(&self) -> Result<u64> {
-        let catalog = &self.0.catalog;
+        let (catalog, node) = (&self.0.catalog, &self.0.settings.node);
         let time = now();
         let mut removed = 0;
-        for sandbox in catalog.sandboxes().expired(time).await? {
+        for sandbox in catalog.sandboxes().expired(node, time).await? {
             let told = event(EventKind::SandboxExpired, &sandbox, &Change::default());
             catalog.events().insert(Some(&sandbox.id), &told).await?;
             match self.remove(&Scope::All, &sandbox.id, false).await {
@@ -220,7 +220,7 @@ impl Service {
             }
         }
         let soon = time + milliseconds(EXPIRING.as_secs());
-        for sandbox in catalog.sandboxes().expired(soon).await? {
+        for sandbox in catalog.sandboxes().expired(node, soon).await? {
             // Told once: when the end came near since the last look.
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {

@@ -57,6 +57,7 @@ codes! {
     SANDBOX_CONFLICT = 2016, CONFLICT, "Somebody else changed the sandbox at the same time.";
     TEMPLATE_EXISTS = 2017, CONFLICT, "There is a template of that name already.";
     TEMPLATE_IN_USE = 2018, CONFLICT, "A sandbox was made of the template.";
+    SANDBOX_ELSEWHERE = 2019, MISDIRECTED_REQUEST, "Another server of the same catalog looks after the sandbox.";
 
     PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";

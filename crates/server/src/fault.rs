@@ -21,6 +21,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::AgentAway { id } => {
                 Self::new(code::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
             }
+            SandboxError::Elsewhere { id, node } => {
+                Self::new(code::SANDBOX_ELSEWHERE, message).detail("sandboxId", id).detail("node", node)
+            }
             SandboxError::TooMany { limit, setting, .. } => Self::new(code::SANDBOX_LIMIT_EXCEEDED, message)
                 .detail("limit", limit)
                 .detail("setting", setting),

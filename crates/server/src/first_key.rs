@@ -9,8 +9,13 @@ use crate::auth;
 use crate::private::{self, PrivateError};
 use crate::settings::Settings;
 
-/// Begins the ids of first keys, so that the former one is found when it changes; no other key's does.
+/// Begins the ids of first keys; no other key's does.
 const PREFIX: &str = "first-";
+
+/// Begins the ids of a server's own, so that the former one is found when it changes.
+fn prefix(node: &str) -> String {
+    format!("{PREFIX}{node}-")
+}
 
 /// Where the first key came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,16 +45,17 @@ pub enum FirstKeyError {
 }
 
 /// Finds or makes the first key and enters it in the catalog; the former first key ends.
-pub async fn ensure(settings: &Settings, catalog: &Catalog) -> Result<Origin, FirstKeyError> {
+pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Result<Origin, FirstKeyError> {
     let (key, origin) = find(settings)?;
     let hash = auth::hash(&key);
     let keys = catalog.api_keys().list(None).await?;
     match keys.iter().find(|key| key.hash == hash) {
-        None => insert(catalog, hash.clone()).await?,
+        None => insert(catalog, node, hash.clone()).await?,
         Some(known) if known.revoked_at.is_some() => without_it(&keys, &hash, &origin)?,
         Some(_) => {}
     }
-    let former = |key: &&ApiKey| key.id.starts_with(PREFIX) && key.hash != hash && key.revoked_at.is_none();
+    let own = prefix(node);
+    let former = |key: &&ApiKey| key.id.starts_with(&own) && key.hash != hash && key.revoked_at.is_none();
     for key in keys.iter().filter(former) {
         catalog.api_keys().revoke(&key.id).await?;
         tracing::info!(key_id = key.id, "the first key changed, the former one was revoked");
@@ -75,8 +81,8 @@ fn find(settings: &Settings) -> Result<(String, Origin), FirstKeyError> {
     Ok((key, Origin::Made(path)))
 }
 
-async fn insert(catalog: &Catalog, hash: String) -> Result<(), FirstKeyError> {
-    let id = format!("{PREFIX}{}", auth::short(&hash));
+async fn insert(catalog: &Catalog, node: &str, hash: String) -> Result<(), FirstKeyError> {
+    let id = format!("{}{}", prefix(node), auth::short(&hash));
     let name = "first key".to_owned();
     let key = NewApiKey { id, name, owner: "admin".to_owned(), role: Role::Admin, hash, limits: json!({}) };
     Ok(catalog.api_keys().insert(&key).await?)

@@ -21,6 +21,7 @@ mod health;
 pub mod keys;
 mod log;
 mod metrics;
+mod node;
 pub mod openapi;
 mod private;
 mod process;

@@ -9,7 +9,11 @@ use workspace_sandbox::{Resources, Runtime, SandboxError, Service};
 use crate::settings::{Isolation, RuntimeKind, Settings};
 
 /// Takes up the sandboxes that are there.
-pub(crate) async fn service(settings: &Settings, catalog: Catalog) -> Result<Service, SandboxError> {
+pub(crate) async fn service(
+    settings: &Settings,
+    node: String,
+    catalog: Catalog,
+) -> Result<Service, SandboxError> {
     let runtime = match choose(settings).await {
         Ok(runtime) => runtime,
         // The rest of the server is of use without sandboxes; who asks for one is told why there is none.
@@ -18,7 +22,8 @@ pub(crate) async fn service(settings: &Settings, catalog: Catalog) -> Result<Ser
             Arc::new(Unavailable::new(settings.runtime.as_str(), error.to_string()))
         }
     };
-    Service::start(of(settings), catalog, runtime).await
+    let settings = workspace_sandbox::Settings { node, ..of(settings) };
+    Service::start(settings, catalog, runtime).await
 }
 
 async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {

@@ -8,6 +8,7 @@ use workspace_sandbox::SandboxError;
 
 use crate::app::{App, Part};
 use crate::first_key::{self, FirstKeyError, Origin};
+use crate::node;
 use crate::private::{self, PrivateError};
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
@@ -53,8 +54,9 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     private::directory(&settings.workspace_root)?;
     let lock = private::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
-    let key = first_key::ensure(&settings, &catalog).await?;
-    let sandboxes = runtime::service(&settings, catalog.clone()).await?;
+    let node = node::name(&settings.data_dir)?;
+    let key = first_key::ensure(&settings, &node, &catalog).await?;
+    let sandboxes = runtime::service(&settings, node, catalog.clone()).await?;
     let app = App::new(settings, catalog, sandboxes)?;
     let parts = parts(&app);
     let server = Server::bind(app.clone(), parts).await?;

@@ -82,7 +82,7 @@ pub(crate) fn part() -> Part {
 ))]
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStats>, ApiError> {
     caller.require_admin()?;
-    let counts = app.catalog.sandboxes().counts().await?;
+    let counts = app.catalog.sandboxes().counts(&app.sandboxes.settings().node).await?;
     let of = |wanted| counts.iter().filter(|(state, _)| *state == wanted).map(|(_, count)| count).sum();
     Ok(Json(SystemStats {
         sandboxes: SandboxCounts {

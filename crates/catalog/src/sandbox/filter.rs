@@ -42,8 +42,7 @@ impl Filter {
     pub(super) async fn count(&self, on: &mut AnyConnection) -> Result<u64> {
         let (condition, parameters) = self.condition();
         let sql = format!("SELECT COUNT(*) AS total FROM sandboxes {condition}");
-        let total = Row(Statement::with(&sql, parameters).one(on).await?).number("total")?;
-        Ok(u64::try_from(total).unwrap_or(0))
+        Row(Statement::with(&sql, parameters).one(on).await?).count("total")
     }
 
     pub(super) async fn page(&self, on: &mut AnyConnection) -> Result<Vec<AnyRow>> {

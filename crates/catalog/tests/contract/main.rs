@@ -47,7 +47,8 @@ contract! {
         labels_narrow_lists_and_all_must_fit
         the_expired_are_found
         a_deleted_sandbox_is_gone_with_its_commands
-        they_are_counted_by_state;
+        they_are_counted_by_state
+        every_server_has_its_own;
     changes:
         allowed_transitions_are_made_and_the_others_refused
         a_change_keeps_what_it_does_not_name

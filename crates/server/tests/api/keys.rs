@@ -76,7 +76,7 @@ fn first(data: &TempDir, key: Option<&str>) -> Result<Origin, FirstKeyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let catalog = Catalog::open(settings.database_url.0.reveal()).await.unwrap();
-        let origin = first_key::ensure(&settings, &catalog).await;
+        let origin = first_key::ensure(&settings, "here", &catalog).await;
         catalog.close().await;
         origin
     })

@@ -22,6 +22,9 @@ pub(crate) async fn the_first_request_wins_and_the_next_get_its_sandbox(place: P
         assert_eq!(ask(&catalog, &claim(), id).await.unwrap(), ("sbx-1".to_owned(), false));
     }
     assert_eq!(catalog.sandboxes().get("sbx-2").await.unwrap(), None);
+    assert_eq!(catalog.idempotency().find(&claim()).await.unwrap().as_deref(), Some("sbx-1"));
+    let unheard = NewClaim { key: "never".to_owned(), ..claim() };
+    assert_eq!(catalog.idempotency().find(&unheard).await.unwrap(), None);
 
     // Another's keys are none of alice's business, nor is another key.
     let bobs = NewClaim { owner: "bob".to_owned(), ..claim() };
@@ -42,7 +45,7 @@ pub(crate) async fn of_many_requests_at_once_one_is_the_first(place: Place) {
     }
     assert_eq!(answers.iter().filter(|(_, new)| *new).count(), 1);
     assert!(answers.iter().all(|(id, _)| *id == answers[0].0), "{answers:?}");
-    assert_eq!(catalog.sandboxes().all().await.unwrap().len(), 1);
+    assert_eq!(catalog.sandboxes().all("here").await.unwrap().len(), 1);
 }
 
 pub(crate) async fn another_request_under_the_same_key_is_refused(place: Place) {
@@ -53,6 +56,9 @@ pub(crate) async fn another_request_under_the_same_key_is_refused(place: Place) 
     assert_eq!(error.to_string(), "idempotency key `once` was used for another request");
     // What was refused left nothing behind, and nothing open.
     assert_eq!(catalog.sandboxes().get("sbx-2").await.unwrap(), None);
+    assert_eq!(catalog.idempotency().find(&claim()).await.unwrap().as_deref(), Some("sbx-1"));
+    let unheard = NewClaim { key: "never".to_owned(), ..claim() };
+    assert_eq!(catalog.idempotency().find(&unheard).await.unwrap(), None);
     assert_eq!(ask(&catalog, &claim(), "sbx-3").await.unwrap(), ("sbx-1".to_owned(), false));
 }
 

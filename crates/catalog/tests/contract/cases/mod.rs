@@ -15,6 +15,8 @@ use workspace_catalog::{Catalog, Change, EventKind, NewEvent, NewSandbox, Sandbo
 /// A sandbox with nothing special about it.
 fn plain(id: &str) -> NewSandbox {
     NewSandbox {
+        node: "here".to_owned(),
+        state: State::Starting,
         id: id.to_owned(),
         name: None,
         owner: "alice".to_owned(),

@@ -161,7 +161,7 @@ pub(crate) async fn the_expired_are_found(place: Place) {
     for (now, expected) in
         [(999, vec![]), (2_000, vec!["sbx-2", "sbx-3"]), (i64::MAX, vec!["sbx-2", "sbx-3", "sbx-1"])]
     {
-        assert_eq!(ids(&catalog.sandboxes().expired(now).await.unwrap()), expected, "at {now}");
+        assert_eq!(ids(&catalog.sandboxes().expired("here", now).await.unwrap()), expected, "at {now}");
     }
 }
 
@@ -197,7 +197,29 @@ pub(crate) async fn they_are_counted_by_state(place: Place) {
         insert(&catalog, plain(id)).await;
     }
     catalog.sandboxes().change("sbx-2", 1, to(State::Running), &[]).await.unwrap();
-    let counts = catalog.sandboxes().counts().await.unwrap();
+    let counts = catalog.sandboxes().counts("here").await.unwrap();
     let of = |wanted: State| counts.iter().find(|(state, _)| *state == wanted).unwrap().1;
     assert_eq!((of(State::Starting), of(State::Running), of(State::Error)), (2, 1, 0));
+}
+
+pub(crate) async fn every_server_has_its_own(place: Place) {
+    let catalog = place.open().await;
+    let of = |node: &str, id: &str| NewSandbox { node: node.to_owned(), ..plain(id) };
+    for new in [of("here", "sbx-1"), of("there", "sbx-2"), of("", "sbx-3")] {
+        insert(&catalog, new).await;
+    }
+    let sandboxes = catalog.sandboxes();
+    for (node, expected) in [("here", vec!["sbx-1"]), ("there", vec!["sbx-2"]), ("nowhere", vec![])] {
+        assert_eq!(ids(&sandboxes.all(node).await.unwrap()), expected);
+        assert_eq!(ids(&sandboxes.expired(node, i64::MAX).await.unwrap()), expected);
+        let counted: u64 = sandboxes.counts(node).await.unwrap().iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, expected.len() as u64);
+    }
+    let owner = plain("").owner;
+    assert_eq!(sandboxes.total("here", &owner).await.unwrap(), (1, 3));
+    assert_eq!(sandboxes.total("here", "nobody").await.unwrap(), (1, 0));
+    // One from before servers had names goes to the first that asks.
+    assert_eq!(sandboxes.adopt("there").await.unwrap(), 1);
+    assert_eq!(sandboxes.adopt("here").await.unwrap(), 0);
+    assert_eq!(ids(&sandboxes.all("there").await.unwrap()), ["sbx-2", "sbx-3"]);
 }

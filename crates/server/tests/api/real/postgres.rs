@@ -47,13 +47,54 @@ fn programs() -> Option<PathBuf> {
     kept.chain(std::env::split_paths(&path)).find(|directory| directory.join("initdb").exists())
 }
 
-#[test]
-fn sandboxes_are_kept_in_postgresql_across_a_kill() {
-    let Some(postgres) = Postgres::start() else {
+/// One, unless there is none here.
+fn postgres() -> Option<Postgres> {
+    let started = Postgres::start();
+    if started.is_none() {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "PostgreSQL is missing");
         eprintln!("not tested: there is no PostgreSQL here");
-        return;
-    };
+    }
+    started
+}
+
+#[test]
+fn two_servers_on_one_database_leave_each_other_alone() {
+    let Some(postgres) = postgres() else { return };
+    let url = postgres.url();
+    let mut one = House::with(&[("DATABASE_URL", &url)]);
+    let id = one.create();
+    assert_eq!(one.out(&id, "echo mine > file; cat file"), "mine\n");
+    let other = House::with(&[("DATABASE_URL", &url)]);
+    let others = other.create();
+    // The second neither took it for its own nor ended the key of the first.
+    assert_eq!(one.out(&id, "cat file"), "mine\n");
+    assert_eq!(other.sandbox(&id)["state"], "running");
+    let path = format!("/api/v1/sandboxes/{id}");
+    for (method, path) in [
+        ("DELETE", path.clone()),
+        ("POST", format!("{path}/extend")),
+        ("POST", format!("{path}/process/run")),
+        ("GET", format!("{path}/stats")),
+    ] {
+        let answer = match method {
+            "POST" => other.post(&path, &json!({"command": "true", "seconds": 60})),
+            _ => other.call(method, &path).send(),
+        };
+        let expected = if path.ends_with("extend") || path.ends_with("run") { 400 } else { 421 };
+        assert!([expected, 421].contains(&answer.status), "{method} {path}: {}", answer.json());
+    }
+    let answer = other.call("DELETE", &path).send();
+    assert_eq!((answer.status, &answer.json()["error"]["name"]), (421, &json!("SANDBOX_ELSEWHERE")));
+    assert_eq!(other.post("/api/v1/gc", &json!({})).status, 200);
+    one.restart();
+    soon("its guest is back", || one.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(one.out(&id, "cat file"), "mine\n");
+    assert_eq!(other.out(&others, "echo yes"), "yes\n");
+}
+
+#[test]
+fn sandboxes_are_kept_in_postgresql_across_a_kill() {
+    let Some(postgres) = postgres() else { return };
     let mut house = House::with(&[("DATABASE_URL", &postgres.url())]);
     let (id, other) = (house.create_with(json!({"name": "kept", "labels": {"a": "b"}})), house.create());
     assert_eq!(house.out(&id, "echo $((6*7)) | tee file"), "42\n");
