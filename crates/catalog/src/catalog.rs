@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Any, AnyPool, ConnectOptions, Executor, Transaction};
+use sqlx::{Any, AnyPool, ConnectOptions, Connection as _, Executor, Transaction};
 
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
@@ -18,6 +18,7 @@ use crate::event::Events;
 use crate::idempotency::Idempotency;
 use crate::migration;
 use crate::sandbox::Sandboxes;
+use crate::writer::{Write, Writer};
 
 /// SQLite has one writer at a time whatever is done. One connection makes the tasks of this process wait in
 /// the pool's queue, which is fair; SQLite's own waiting is polling, with which one of many may starve.
@@ -40,6 +41,8 @@ pub(crate) enum Kind {
 pub struct Catalog {
     pool: AnyPool,
     kind: Kind,
+    /// For SQLite; PostgreSQL writes what many want at once together by itself.
+    writer: Option<Writer>,
 }
 
 impl Catalog {
@@ -53,9 +56,10 @@ impl Catalog {
             Kind::Sqlite => open_sqlite(options).await?,
             Kind::Postgres => pool(POSTGRES_CONNECTIONS).connect_with(options).await?,
         };
-        let catalog = Self { pool, kind };
+        let catalog = Self { pool, kind, writer: None };
         migration::migrate(&catalog).await?;
-        Ok(catalog)
+        let writer = (kind == Kind::Sqlite).then(|| Writer::start(&catalog));
+        Ok(Self { writer, ..catalog })
     }
 
     /// The sandboxes.
@@ -97,6 +101,14 @@ impl Catalog {
         Ok(self.pool.acquire().await?)
     }
 
+    /// Writes one of many small things.
+    pub(crate) async fn write(&self, write: Write) -> Result<()> {
+        match &self.writer {
+            Some(writer) => writer.write(write).await,
+            None => write.run(&mut *self.connection().await?).await,
+        }
+    }
+
     /// Begins a transaction that will write. It is undone when dropped without a commit.
     pub(crate) async fn begin(&self) -> Result<Transaction<'static, Any>> {
         Ok(match self.kind {
@@ -130,6 +142,12 @@ async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
     make_private(file.get_filename())?;
     let pool = pool(SQLITE_CONNECTIONS).after_connect(|connection, _| {
         Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+    });
+    // On a full disk SQLite undoes a transaction by itself, and who wants to undo it then is refused: a connection that
+    // counts on being in one still would begin none any more.
+    let pool = pool.before_acquire(|connection, _| {
+        let usable = !connection.is_in_transaction();
+        Box::pin(async move { Ok(usable) })
     });
     Ok(pool.connect_with(options).await?)
 }

@@ -1,5 +1,6 @@
 //! The table `commands`: what ran in the sandboxes and how it ended.
 
+use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use crate::catalog::Catalog;
@@ -7,6 +8,7 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
 use crate::words::words;
+use crate::writer::Write;
 
 words! {
     /// Where a command is.
@@ -90,41 +92,17 @@ pub struct Commands<'c> {
 impl Commands<'_> {
     /// Writes down a command that runs.
     pub async fn insert(&self, command: &NewCommand) -> Result<()> {
-        let insert = Statement::new(
-            "INSERT INTO commands (id, sandbox_id, command, cwd, state, timed_out, started_at)
-             VALUES ($1, $2, $3, $4, 'running', 0, $5)",
-        );
-        let insert = insert.text("id", &command.id).text("sandbox_id", &command.sandbox_id);
-        let insert = insert.text("command", &command.command).optional_text("cwd", command.cwd.as_deref());
-        let done = insert.number(command.started_at).run(&mut *self.catalog.connection().await?).await;
-        done.map_err(|error| {
-            error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
-        })?;
-        Ok(())
+        self.catalog.write(Write::Insert(command.clone())).await
     }
 
     /// Writes down how a command ended. The first end stays.
     pub async fn finish(&self, id: &str, end: End) -> Result<()> {
-        let state = if end.exited { CommandState::Exited } else { CommandState::Failed };
-        let update = Statement::new(
-            "UPDATE commands SET state = $1, exit_code = $2, timed_out = $3, ended_at = $4
-             WHERE id = $5 AND state = 'running'",
-        );
-        let update = update.text("state", state.as_str()).optional_number(end.exit_code);
-        let update = update.number(end.timed_out.into()).number(end.ended_at).text("id", id);
-        if update.run(&mut *self.catalog.connection().await?).await? > 0 {
-            return Ok(());
-        }
-        Err(match self.get(id).await? {
-            Some(_) => CatalogError::Ended { id: id.to_owned() },
-            None => CatalogError::NotFound { what: "command", id: id.to_owned() },
-        })
+        self.catalog.write(Write::Finish(id.to_owned(), end)).await
     }
 
     /// The command of that id.
     pub async fn get(&self, id: &str) -> Result<Option<Command>> {
-        let select = Statement::new(select!("WHERE id = $1"));
-        select.text("id", id).optional(&mut *self.catalog.connection().await?).await?.map(read).transpose()
+        get(&mut *self.catalog.connection().await?, id).await
     }
 
     /// The newest commands of a sandbox, at most `limit`, newest first.
@@ -160,6 +138,42 @@ impl Commands<'_> {
         let select = select.text("sandbox_id", sandbox_id);
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
+}
+
+pub(crate) async fn insert(on: &mut AnyConnection, command: &NewCommand) -> Result<()> {
+    let insert = Statement::new(
+        "INSERT INTO commands (id, sandbox_id, command, cwd, state, timed_out, started_at)
+         VALUES ($1, $2, $3, $4, 'running', 0, $5)",
+    );
+    let insert = insert.text("id", &command.id).text("sandbox_id", &command.sandbox_id);
+    let insert = insert.text("command", &command.command).optional_text("cwd", command.cwd.as_deref());
+    let done = insert.number(command.started_at).run(on).await;
+    done.map_err(|error| {
+        error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
+    })?;
+    Ok(())
+}
+
+pub(crate) async fn finish(on: &mut AnyConnection, id: &str, end: End) -> Result<()> {
+    let state = if end.exited { CommandState::Exited } else { CommandState::Failed };
+    let update = Statement::new(
+        "UPDATE commands SET state = $1, exit_code = $2, timed_out = $3, ended_at = $4
+         WHERE id = $5 AND state = 'running'",
+    );
+    let update = update.text("state", state.as_str()).optional_number(end.exit_code);
+    let update = update.number(end.timed_out.into()).number(end.ended_at).text("id", id);
+    if update.run(on).await? > 0 {
+        return Ok(());
+    }
+    Err(match get(on, id).await? {
+        Some(_) => CatalogError::Ended { id: id.to_owned() },
+        None => CatalogError::NotFound { what: "command", id: id.to_owned() },
+    })
+}
+
+async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Command>> {
+    let select = Statement::new(select!("WHERE id = $1"));
+    select.text("id", id).optional(on).await?.map(read).transpose()
 }
 
 fn read(row: AnyRow) -> Result<Command> {

@@ -36,6 +36,7 @@ mod sandbox;
 mod state;
 mod statement;
 mod words;
+mod writer;
 
 pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
 pub use catalog::{Catalog, sqlite_url};

@@ -67,6 +67,7 @@ contract! {
         a_command_runs_and_ends_once
         a_command_needs_its_sandbox
         the_newest_commands_are_listed_first
+        many_write_at_once_and_each_gets_its_answer
         old_commands_are_forgotten_and_running_ones_never;
     idempotency:
         the_first_request_wins_and_the_next_get_its_sandbox

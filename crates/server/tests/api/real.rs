@@ -3,6 +3,7 @@
 mod access;
 mod commands;
 mod exhaustion;
+mod full_disk;
 mod house;
 mod kills;
 mod ordinary;

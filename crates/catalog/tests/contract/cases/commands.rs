@@ -97,3 +97,34 @@ pub(crate) async fn old_commands_are_forgotten_and_running_ones_never(place: Pla
     assert!(catalog.commands().get("cmd-1").await.unwrap().is_some(), "it runs");
     assert_eq!(old(0).await.len(), 4);
 }
+
+/// Whoever's write is at fault, the others' are kept, each with its own answer.
+pub(crate) async fn many_write_at_once_and_each_gets_its_answer(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    let writes = (0..60).map(|n| {
+        let catalog = catalog.clone();
+        tokio::spawn(async move {
+            let id = format!("cmd-{n}");
+            let sandbox_id = if n % 3 == 0 { "sbx-none" } else { "sbx-1" }.to_owned();
+            let inserted = catalog.commands().insert(&NewCommand { sandbox_id, ..command(&id) }).await;
+            (inserted, catalog.commands().finish(&id, END).await)
+        })
+    });
+    for (n, write) in writes.collect::<Vec<_>>().into_iter().enumerate() {
+        let (inserted, finished) = write.await.unwrap();
+        if n % 3 == 0 {
+            assert!(matches!(inserted, Err(CatalogError::NotFound { what: "sandbox", .. })), "{inserted:?}");
+            assert!(matches!(finished, Err(CatalogError::NotFound { what: "command", .. })), "{finished:?}");
+        } else {
+            (inserted.unwrap(), finished.unwrap());
+        }
+    }
+    // What was answered is there for whoever opens it next.
+    catalog.close().await;
+    let listed = place.open().await.commands().list("sbx-1", 100).await.unwrap();
+    assert_eq!(listed.len(), 40);
+    assert!(listed.iter().all(|command| command.state == CommandState::Exited));
+    let error = catalog.commands().insert(&command("cmd-late")).await.unwrap_err();
+    assert!(matches!(error, CatalogError::Database { .. }), "{error}");
+}
