@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use workspace_agent_protocol::output::{End, Stream as Source, Writer};
+use workspace_agent_protocol::output::{End, KEEP_DEFAULT, Stream as Source, Writer};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
 use crate::guest::{Guest, Order};
@@ -35,6 +35,8 @@ const PENDING_MAX: usize = 4 << 20;
 const SIGNAL_AGAIN: Duration = Duration::from_millis(5);
 /// What is kept of a terminal's output: enough to show its screen again, and what was there before.
 const KEEP_SCREEN: u64 = 1 << 20;
+/// What is kept at least of a command that waits for its readers: twice the pieces and twice the pipes.
+const KEEP_LEAST: u64 = 512 << 10;
 const WORKSPACE: &str = "/workspace";
 
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,8 @@ struct Task {
     /// Whether it can be given something to read.
     input: bool,
     keep_output: u64,
+    /// Whether it waits for its output to be taken instead of losing the oldest.
+    block_output: bool,
     terminal: Option<Size>,
 }
 
@@ -68,7 +72,8 @@ impl Task {
             environment: request.envs,
             timeout: timeout.map(Duration::from_millis),
             input: request.stdin,
-            keep_output: request.keep_output,
+            keep_output: keep(request.keep_output, request.block_output),
+            block_output: request.block_output,
             terminal: None,
         }
     }
@@ -88,9 +93,22 @@ impl Task {
             timeout: None,
             input: true,
             keep_output: KEEP_SCREEN,
+            block_output: false,
             terminal: Some(Size::of(request.cols, request.rows)),
         }
     }
+}
+
+/// How much output is kept. For a command that waits, also what is in its pipes when it ends.
+fn keep(asked: u64, block: bool) -> u64 {
+    let keep = if asked == 0 { KEEP_DEFAULT } else { asked };
+    if block { keep.max(KEEP_LEAST) } else { keep }
+}
+
+/// How much is printed before some of it is taken: half of what is kept, because whoever took it may come back for
+/// what was on its way to him.
+fn window(task: &Task) -> Option<u64> {
+    task.block_output.then_some(task.keep_output / 2)
 }
 
 /// The one asked for, or else one that is there.
@@ -150,6 +168,9 @@ struct Running {
     stderr: Option<Stream>,
     report: Option<Stream>,
     writer: Writer,
+    /// How much it prints before somebody takes it, for one that waits; and how much was taken.
+    window: Option<u64>,
+    output_taken: u64,
     /// When to ask it to end, or to kill what is left of it.
     deadline: Option<Instant>,
     ending: Ending,
@@ -194,6 +215,7 @@ enum Event {
 
 impl Running {
     fn new(guest: &Guest, task: Task, inbox: mpsc::Receiver<Order>) -> io::Result<Self> {
+        let window = window(&task);
         let directory = if task.directory.is_empty() { WORKSPACE.to_owned() } else { task.directory };
         let environment = environment(task.environment);
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
@@ -218,6 +240,8 @@ impl Running {
             stderr: started.stderr.map(Stream::reader).transpose()?,
             report: Some(Stream::reader(started.report)?),
             writer,
+            window,
+            output_taken: 0,
             deadline: task.timeout.map(|timeout| Instant::now() + timeout),
             ending: Ending::No,
             end: None,
@@ -249,12 +273,23 @@ impl Running {
         self.gone && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
     }
 
+    /// Whether nothing more is read of what it prints until somebody takes some of it. Nobody need read for it to
+    /// end: what it printed last has room.
+    fn is_blocked(&self) -> bool {
+        let full = |window| self.writer.written() >= self.output_taken + window;
+        self.window.is_some_and(full) && self.end.is_none() && self.ending == Ending::No
+    }
+
     async fn next(&mut self, out: &mut [u8], err: &mut [u8]) -> Event {
+        let blocked = self.is_blocked();
         let untold = self.end.as_ref().filter(|end| !end.done);
         let (quiet, latest) = (untold.map(|end| end.quiet), untold.map(|end| end.latest));
         let unsent = self.unsent.map(|(_, again)| again);
         let (stdout, stderr) = (&mut self.stdout, &mut self.stderr);
         let output = async {
+            if blocked {
+                return std::future::pending().await;
+            }
             // By chance, so that neither keeps the other waiting.
             tokio::select! {
                 read = read(stdout, out) => Event::Output(Source::Stdout, read),
@@ -331,6 +366,7 @@ impl Running {
                 }
             }
             Order::Input(data) => self.give(&data),
+            Order::OutputTaken(taken) => self.output_taken = self.output_taken.max(taken),
             Order::CloseInput => {
                 self.closing = true;
                 self.close_input_if_done();
@@ -435,6 +471,7 @@ impl Running {
             input_received: self.received,
             input_taken: self.taken,
             input_closed: self.stdin.is_none() || self.closing,
+            output_window: self.window.unwrap_or(0),
             end: end.map(|end| CommandEnd {
                 exit_code: end.exit_code,
                 timed_out: self.timed_out(),

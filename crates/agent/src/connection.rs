@@ -16,7 +16,7 @@ use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::server_message::Payload as Heard;
 use workspace_agent_protocol::v1::{
-    AgentMessage, CommandInput, Heartbeat, RegisterRequest, RequestFailed, ServerMessage,
+    AgentMessage, CommandInput, Heartbeat, OutputTaken, RegisterRequest, RequestFailed, ServerMessage,
 };
 
 use crate::command::{self, CommandError};
@@ -190,6 +190,10 @@ impl Line {
                 let given = data.is_empty() || guest.order(&command_id, Order::Input(data)).await;
                 let closed = !close || guest.order(&command_id, Order::CloseInput).await;
                 self.passed(command_id, given && closed).await?;
+            }
+            Some(Heard::OutputTaken(OutputTaken { command_id, taken })) => {
+                // One that has ended waits for nobody.
+                guest.order(&command_id, Order::OutputTaken(taken)).await;
             }
             Some(Heard::ForgetCommand(request)) => guest.forget(&request.command_id),
             Some(Heard::Usage(_)) => {

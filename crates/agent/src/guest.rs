@@ -49,6 +49,8 @@ pub(crate) enum Order {
     Input(Vec<u8>),
     /// Its input ends.
     CloseInput,
+    /// Somebody has its output up to here.
+    OutputTaken(u64),
     /// Its terminal has another size.
     Resize(Size),
     /// Its supervisor ended: nothing is left of it.

@@ -47,6 +47,8 @@ pub struct RunRequest {
     pub timeout: Option<Duration>,
     /// Whether its input stays open; else it is empty.
     pub stdin: bool,
+    /// Whether it waits when much of its output was not read yet, instead of losing the oldest.
+    pub block: bool,
 }
 
 /// A command, whether it runs or not.
@@ -56,14 +58,14 @@ pub struct CommandHandle {
     pub id: String,
     place: Place,
     progress: watch::Receiver<Progress>,
-    /// Keeps the progress coming.
-    _running: Option<Arc<Running>>,
+    /// One that runs, and its sandbox. Keeps the progress coming.
+    running: Option<(Arc<Live>, Arc<Running>)>,
 }
 
 impl CommandHandle {
-    fn of(live: &Live, running: &Arc<Running>) -> Self {
+    fn of(live: &Arc<Live>, running: &Arc<Running>) -> Self {
         let (id, place, progress) = (running.id.clone(), live.place.clone(), running.follow());
-        Self { id, place, progress, _running: Some(running.clone()) }
+        Self { id, place, progress, running: Some((live.clone(), running.clone())) }
     }
 
     /// One that ended before anybody asked.
@@ -75,12 +77,12 @@ impl CommandHandle {
             failed: (command.state == CommandState::Failed).then(lost),
         };
         let (_, progress) = watch::channel(Progress { written: 0, end: Some(end) });
-        Self { id: command.id.clone(), place, progress, _running: None }
+        Self { id: command.id.clone(), place, progress, running: None }
     }
 
     /// What it prints, from the byte at `from` on.
     pub async fn output(&self, from: u64) -> Result<Output> {
-        Output::open(&self.place, &self.id, from, self.progress.clone()).await
+        Output::open(&self.place, &self.id, from, self.progress.clone(), self.running.clone()).await
     }
 
     /// Waits for its end.
@@ -107,6 +109,7 @@ impl Service {
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
             stdin: request.stdin,
             keep_output: self.0.settings.output_kept,
+            block_output: request.block,
         };
         let id = order.command_id.clone();
         let running = self.begin(&live, &id, &request.command, cwd, Asked::RunCommand(order)).await?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
-use workspace_agent_protocol::v1::{ResourceUsage, ServerMessage, UsageRequest};
+use workspace_agent_protocol::v1::{OutputTaken, ResourceUsage, ServerMessage, UsageRequest};
 use workspace_catalog::{Sandbox, State};
 
 use crate::config::Config;
@@ -74,6 +74,10 @@ pub(crate) struct Running {
     line: u64,
     progress: watch::Sender<Progress>,
     pub(crate) input: Input,
+    /// How much of its output is out before somebody takes it; zero for one that does not wait.
+    window: AtomicU64,
+    /// How much the guest was told is taken.
+    taken: AtomicU64,
 }
 
 /// How far a command has come.
@@ -98,11 +102,31 @@ pub struct End {
 
 impl Running {
     fn new(id: &str, line: u64) -> Self {
-        Self { id: id.to_owned(), line, progress: watch::Sender::default(), input: Input::default() }
+        Self {
+            id: id.to_owned(),
+            line,
+            progress: watch::Sender::default(),
+            input: Input::default(),
+            window: AtomicU64::default(),
+            taken: AtomicU64::default(),
+        }
     }
 
     pub(crate) fn follow(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
+    }
+
+    /// It waits for its output to be taken.
+    pub(crate) fn waits_for_readers(&self, window: u64) {
+        self.window.store(window, Ordering::Relaxed);
+    }
+
+    /// Whether its guest is to be told that somebody has its output up to here: it waits for that, and a part of
+    /// what it may print meanwhile is out.
+    fn is_worth_telling(&self, taken: u64) -> bool {
+        let (window, told) = (self.window.load(Ordering::Relaxed), self.taken.load(Ordering::Relaxed));
+        let worth = window > 0 && taken > told && taken - told >= window / 8;
+        worth && self.taken.fetch_max(taken, Ordering::Relaxed) < taken
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -255,6 +279,23 @@ impl Live {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let sent = line.sender.send_timeout(ServerMessage { payload: Some(order) }, PATIENCE);
         sent.await.map_err(|_| away())
+    }
+
+    /// Somebody has the output of a command up to here.
+    pub(crate) async fn taken(&self, running: &Running, taken: u64) {
+        if running.is_worth_telling(taken) {
+            self.tell_taken(running).await;
+        }
+    }
+
+    /// Tells the guest, which waits for it, how much of a command's output was taken.
+    pub(crate) async fn tell_taken(&self, running: &Running) {
+        let taken = running.taken.load(Ordering::Relaxed);
+        if taken > 0 {
+            let order = OutputTaken { command_id: running.id.clone(), taken };
+            // A guest that is away is told when it is back.
+            drop(self.ask(Asked::OutputTaken(order)).await);
+        }
     }
 
     /// What its guest counts now; none from one that does not know how, or is away.

@@ -1,6 +1,7 @@
 //! What a command printed, from any byte on, while it runs and after.
 
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,7 +12,7 @@ use workspace_agent_protocol::output::{Frame, Item, Reader};
 pub use workspace_agent_protocol::output::Stream;
 
 use crate::error::{Result, SandboxError};
-use crate::live::{End, Progress};
+use crate::live::{End, Live, Progress, Running};
 use crate::place::Place;
 
 /// How much is read at once.
@@ -47,6 +48,17 @@ pub enum Piece {
     End(End),
 }
 
+impl Piece {
+    /// The offset behind it.
+    fn behind(&self) -> Option<u64> {
+        match self {
+            Self::Data { offset, data, .. } => Some(offset + data.len() as u64),
+            Self::Gap { to, .. } => Some(*to),
+            Self::End(_) => None,
+        }
+    }
+}
+
 /// Follows the output of a command.
 #[derive(Debug)]
 pub struct Output {
@@ -56,6 +68,10 @@ pub struct Output {
     /// The last pieces, while it is being found out why the command could not be run.
     found: Option<Vec<Piece>>,
     progress: watch::Receiver<Progress>,
+    /// The command, if it may run still, and its sandbox.
+    of: Option<(Arc<Live>, Arc<Running>)>,
+    /// The offset behind what was given out last.
+    given: u64,
     ended: bool,
 }
 
@@ -65,18 +81,24 @@ impl Output {
         id: &str,
         from: u64,
         progress: watch::Receiver<Progress>,
+        of: Option<(Arc<Live>, Arc<Running>)>,
     ) -> Result<Self> {
         let (directory, id) = (place.output(), id.to_owned());
         let open = move || Reader::open(File::open(directory)?, &id, from);
         let reader = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
         let reader = reader.map_err(broken)?;
-        Ok(Self { reader: Some(reader), reading: None, found: None, progress, ended: false })
+        let reader = Some(reader);
+        Ok(Self { reader, reading: None, found: None, progress, of, given: 0, ended: false })
     }
 
     /// The next pieces, as many as are there; waits for the first. None after the end, and when the service is
     /// closed before it. Who gives up waiting loses nothing.
     pub async fn next(&mut self) -> Result<Option<Vec<Piece>>> {
         while !self.ended {
+            // Whoever asks for more has what was given. Each time: its guest may have come back since.
+            if let Some((live, running)) = &self.of {
+                live.taken(running, self.given).await;
+            }
             // Before reading: what is told while it reads wakes the next wait.
             let end = self.progress.borrow_and_update().end.clone();
             let stale = self.reading.is_some();
@@ -103,6 +125,7 @@ impl Output {
                 self.ended = true;
             }
             if !pieces.is_empty() {
+                self.given = pieces.iter().filter_map(Piece::behind).next_back().unwrap_or(self.given);
                 return Ok(Some(pieces));
             }
             if self.progress.changed().await.is_err() {

@@ -41,7 +41,9 @@ impl Listener for Service {
         }
         self.lost_with_server(live, &told).await;
         for progress in request.commands {
-            live.told_of(&progress.command_id).input.received(progress.input_received);
+            let running = live.told_of(&progress.command_id);
+            running.input.received(progress.input_received);
+            live.tell_taken(&running).await;
             self.progressed(live, progress).await;
         }
         log(live, self.announce(live).await);
@@ -95,7 +97,9 @@ impl Service {
             timed_out: end.timed_out,
             failed: Some(end.failed).filter(|why| !why.is_empty()),
         });
-        live.told_of(&progress.command_id).input.told(progress.input_taken, progress.input_closed);
+        let running = live.told_of(&progress.command_id);
+        running.input.told(progress.input_taken, progress.input_closed);
+        running.waits_for_readers(progress.output_window);
         self.advanced(live, &progress.command_id, progress.written, end).await;
     }
 

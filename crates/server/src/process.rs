@@ -62,9 +62,23 @@ struct Run {
     /// Whether its input stays open, to be written by `stdin`.
     #[serde(default)]
     stdin: bool,
+    /// What happens when more is printed than is kept and nobody has read it.
+    #[serde(default)]
+    overflow: Overflow,
     /// Whether it is ended when the client goes away before its end.
     #[serde(default)]
     kill_on_disconnect: bool,
+}
+
+/// What happens when a command prints more than is kept and nobody has read it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Overflow {
+    /// The oldest goes; readers are told of the gap.
+    #[default]
+    Drop,
+    /// The command waits until somebody reads.
+    Block,
 }
 
 /// How a command ended.
@@ -215,6 +229,7 @@ async fn run(
         envs: order.envs,
         timeout: order.timeout.map(Duration::from_millis),
         stdin: order.stdin,
+        block: order.overflow == Overflow::Block,
     };
     let command = app.sandboxes.run(&scope, &id, wanted).await?;
     let sandbox_id = Some(id.clone());

@@ -34,7 +34,8 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     }
     // From the start: an interruption between start and attendance would leave the command alone.
     let mut signals = if args.detach { None } else { Some(Signals::new()?) };
-    let order = Order { line, cwd, envs, timeout: milliseconds(args.timeout), stdin: args.interactive };
+    let (timeout, stdin, unread) = (milliseconds(args.timeout), args.interactive, args.detach);
+    let order = Order { line, cwd, envs, timeout, stdin, unread };
     let command = process::start(client, &sandbox, &order).await?;
     let Some(signals) = &mut signals else { return started(context, &command) };
     let names = (sandbox.as_str(), command.as_str());

@@ -27,6 +27,8 @@ pub(crate) struct Order {
     pub(crate) timeout: u64,
     /// Whether it reads what this program reads.
     pub(crate) stdin: bool,
+    /// Whether nobody follows what it prints.
+    pub(crate) unread: bool,
 }
 
 /// Starts a command. Its id.
@@ -36,6 +38,8 @@ pub(crate) async fn start(client: &Client, sandbox: &str, order: &Order) -> Resu
         "envs": order.envs,
         "timeout": order.timeout,
         "stdin": order.stdin,
+        // Whoever follows it reads at his own pace and wants all of it.
+        "overflow": if order.unread { "drop" } else { "block" },
         // Its output is asked for by its id, as after a lost connection: nothing depends on the first one.
         "background": true,
     });

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         input_is_given_and_closed,
         output_is_read_again_from_any_byte,
         old_output_goes_first_and_leaves_a_gap,
+        one_that_waits_for_its_readers_loses_nothing,
         ended_commands_take_no_orders,
         many_commands_at_once_do_not_mix,
     ]
@@ -133,6 +134,41 @@ async fn old_output_goes_first_and_leaves_a_gap(home: &Home) {
     assert_eq!(from, 0);
     assert_eq!(ran.stdout.len() as u64, 1_000_004 - to);
     assert!(ran.stdout.ends_with("xend\n") && ran.stdout.len() >= 64 << 10);
+}
+
+async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
+    let kept = 64 << 10;
+    let service = home.start_with(|settings| settings.output_kept = kept).await;
+    let view = create(&service).await;
+    let id = &view.sandbox.id;
+    let flood = |line: &str| RunRequest { block: true, timeout: Some(Duration::ZERO), ..request(line) };
+    let line = "head -c 3000000 /dev/zero | tr '\\0' x; echo end";
+    let handle = service.run(&alice(), id, flood(line)).await.unwrap();
+    let doomed = service.run(&alice(), id, flood("yes")).await.unwrap();
+    let hurried = RunRequest { timeout: Some(Duration::from_millis(300)), ..flood("yes") };
+    let mut hurried = service.run(&alice(), id, hurried).await.unwrap();
+    // Nobody reads: what is printed stays within bounds, and nothing ends but by force.
+    assert!(hurried.wait().await.timed_out);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for command in service.commands(&alice(), id, 10).await.unwrap() {
+        let ended = command.id == hurried.id;
+        assert_eq!(command.state != CommandState::Running, ended, "{}", command.command);
+    }
+    // A reader who stops half-way, a service that goes away, and one that reads the rest.
+    let mut output = handle.output(0).await.unwrap();
+    let pieces = output.next().await.unwrap().unwrap();
+    assert!(!pieces.is_empty());
+    drop((output, pieces));
+    service.kill(&alice(), id, &doomed.id, 9).await.unwrap();
+    service.close().await;
+    let service = home.start_with(|settings| settings.output_kept = kept).await;
+    let handle = service.command(&alice(), id, &handle.id).await.unwrap();
+    let ran = read(&handle, 0).await;
+    assert_eq!((ran.gaps.as_slice(), ran.stdout.len()), ([].as_slice(), 3_000_004));
+    assert!(ran.stdout.ends_with("xend\n"));
+    assert_eq!(ran.end.exit_code, 0);
+    let mut doomed = service.command(&alice(), id, &doomed.id).await.unwrap();
+    assert_eq!(doomed.wait().await.exit_code, 137);
 }
 
 async fn ended_commands_take_no_orders(home: &Home) {
