@@ -157,8 +157,7 @@ struct Running {
     stdin: Option<Stream>,
     /// What its input has not taken yet.
     pending: Vec<u8>,
-    /// Bytes of input that came, and those of them that do not wait any more.
-    received: u64,
+    /// Bytes of input that do not wait any more.
     taken: u64,
     /// A signal for a program that has not begun, and when to try again.
     unsent: Option<(Signal, Instant)>,
@@ -232,7 +231,6 @@ impl Running {
             inbox,
             stdin: if task.input { Some(Stream::writer(started.stdin)?) } else { None },
             pending: Vec::new(),
-            received: 0,
             taken: 0,
             unsent: None,
             closing: false,
@@ -400,7 +398,6 @@ impl Running {
     }
 
     fn give(&mut self, data: &[u8]) {
-        self.received += data.len() as u64;
         let open = self.stdin.is_some() && !self.closing;
         let fits = self.pending.len() + data.len() <= PENDING_MAX;
         if open && fits {
@@ -468,7 +465,8 @@ impl Running {
         CommandProgress {
             command_id: self.id.clone(),
             written: self.writer.written(),
-            input_received: self.received,
+            // Counted by who passes it on.
+            input_received: 0,
             input_taken: self.taken,
             input_closed: self.stdin.is_none() || self.closing,
             output_window: self.window.unwrap_or(0),

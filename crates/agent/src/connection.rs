@@ -104,7 +104,7 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
     RegisterRequest {
         sandbox_id: server.sandbox.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        capabilities: [("output", "files"), ("input", "counted")]
+        capabilities: [("output", "files"), ("input", "counted"), ("receipts", "input")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
         token: server.token.clone(),

@@ -111,7 +111,9 @@ impl Guest {
         let mut state = self.state();
         let id = progress.command_id.clone();
         if let Some(known) = state.commands.get_mut(&id).filter(|known| !known.forgotten) {
-            known.progress = progress;
+            // What is on its way to the command came, though the command does not know of it yet.
+            let input_received = known.progress.input_received;
+            known.progress = CommandProgress { input_received, ..progress };
             state.changed.insert(id);
             self.shared.news.notify_one();
         }
@@ -132,9 +134,24 @@ impl Guest {
     /// orders before it does anything else, so none is lost and nobody waits long.
     pub(crate) async fn order(&self, id: &str, order: Order) -> bool {
         let orders = self.state().commands.get(id).map(|known| known.orders.clone());
-        match orders {
-            Some(orders) => orders.send(order).await.is_ok(),
-            None => false,
+        let Some(orders) = orders else { return false };
+        let input = if let Order::Input(data) = &order { data.len() as u64 } else { 0 };
+        if orders.send(order).await.is_err() {
+            return false;
+        }
+        if input > 0 {
+            self.received(id, input);
+        }
+        true
+    }
+
+    /// Input came. The server is told at once: until then it would send it again to a guest that connects anew.
+    fn received(&self, id: &str, input: u64) {
+        let mut state = self.state();
+        if let Some(known) = state.commands.get_mut(id).filter(|known| !known.forgotten) {
+            known.progress.input_received += input;
+            state.changed.insert(id.to_owned());
+            self.shared.news.notify_one();
         }
     }
 

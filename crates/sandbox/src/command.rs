@@ -198,10 +198,7 @@ impl Service {
             |data, close| Asked::CommandInput(CommandInput { command_id: id.to_owned(), data, close });
         live.feed(id, &data, PATIENCE, |data| order(data, false)).await?;
         if close {
-            live.ask(order(Vec::new(), true)).await?;
-            if let Some(running) = live.command(id) {
-                running.input.close();
-            }
+            live.close_input(id, PATIENCE, order(Vec::new(), true)).await?;
         }
         Ok(())
     }

@@ -96,7 +96,8 @@ impl AgentService for Door {
             }
         });
         let counts_input = registration.capabilities.get("input").is_some_and(|how| how == "counted");
-        let line = live.connect(orders, counts_input);
+        let confirms_input = registration.capabilities.contains_key("receipts");
+        let line = live.connect(orders, counts_input, confirms_input);
         let listener = self.listener.clone();
         tokio::spawn(async move {
             listener.registered(&live, line, registration).await;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::time::timeout;
 
 /// How much may wait for a command to read it.
@@ -17,13 +17,36 @@ pub(crate) const PIECE: usize = 256 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     counted: watch::Sender<Counted>,
+    /// Held by who gives some, so that nobody's is torn.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Counted {
     sent: u64,
+    received: u64,
     taken: u64,
     closed: bool,
+    /// How often its guest connected.
+    connected: u64,
+}
+
+/// What is waited for: all that was sent up to now, on this connection.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    sent: u64,
+    connected: u64,
+}
+
+/// What became of input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// The guest has it.
+    All,
+    /// The command takes none any more.
+    Closed,
+    /// The guest connected anew, and so many bytes did not come.
+    Lost(usize),
 }
 
 /// Why nothing more is given.
@@ -67,15 +90,55 @@ impl Input {
         done
     }
 
+    /// Waits for the others who give some.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    pub(crate) fn awaited(&self) -> Awaited {
+        let counted = self.counted.borrow();
+        Awaited { sent: counted.sent, connected: counted.connected }
+    }
+
+    /// What became of all that was sent up to then. None if nobody says in time.
+    pub(crate) async fn arrived(&self, awaited: &Awaited, patience: Duration) -> Option<Arrival> {
+        let mut counted = self.counted.subscribe();
+        let known = |counted: &Counted| {
+            counted.received >= awaited.sent || counted.closed || counted.connected != awaited.connected
+        };
+        timeout(patience, counted.wait_for(known)).await.ok()?.ok()?;
+        let mut arrival = Arrival::All;
+        self.counted.send_if_modified(|counted| {
+            let missing = awaited.sent.saturating_sub(counted.received);
+            if missing > 0 && counted.closed {
+                arrival = Arrival::Closed;
+            } else if missing > 0 {
+                counted.sent = awaited.sent;
+                arrival = Arrival::Lost(usize::try_from(missing).unwrap_or(usize::MAX));
+            }
+            false
+        });
+        Some(arrival)
+    }
+
+    /// Whether it is closed; false if the guest connected anew and it is not. None if nobody says in time.
+    pub(crate) async fn closed(&self, awaited: &Awaited, patience: Duration) -> Option<bool> {
+        let mut counted = self.counted.subscribe();
+        let known = |counted: &Counted| counted.closed || counted.connected != awaited.connected;
+        let found = timeout(patience, counted.wait_for(known)).await.ok()?.ok()?;
+        Some(found.closed)
+    }
+
     /// Nothing more is taken.
     pub(crate) fn close(&self) {
         self.counted.send_modify(|counted| counted.closed = true);
     }
 
     /// What the guest says.
-    pub(crate) fn told(&self, taken: u64, closed: bool) {
+    pub(crate) fn told(&self, received: u64, taken: u64, closed: bool) {
         self.counted.send_if_modified(|counted| {
-            let news = taken > counted.taken || (closed && !counted.closed);
+            let news = received > counted.received || taken > counted.taken || (closed && !counted.closed);
+            counted.received = counted.received.max(received);
             counted.taken = counted.taken.max(taken);
             counted.closed |= closed;
             news
@@ -84,7 +147,10 @@ impl Input {
 
     /// What the guest says that connected anew: what it did not get was lost on the way.
     pub(crate) fn received(&self, received: u64) {
-        self.counted.send_modify(|counted| counted.sent = received);
+        self.counted.send_modify(|counted| {
+            (counted.sent, counted.received) = (received, received);
+            counted.connected += 1;
+        });
     }
 }
 
@@ -100,11 +166,32 @@ mod tests {
         assert_eq!(input.reserve(WINDOW - 1, SHORT).await, Ok(()));
         assert_eq!(input.reserve(2, SHORT).await, Err(NoInput::Full));
         let more = async { input.reserve(2, Duration::from_secs(10)).await };
-        let read = async { input.told(1, false) };
+        let read = async { input.told(0, 1, false) };
         assert_eq!(tokio::join!(more, read).0, Ok(()));
         input.received(0);
         assert_eq!(input.reserve(WINDOW, SHORT).await, Ok(()), "what was lost does not wait");
         input.close();
         assert_eq!(input.reserve(1, SHORT).await, Err(NoInput::Closed));
+    }
+
+    #[tokio::test]
+    async fn what_was_on_a_lost_line_is_told() {
+        let input = Input::default();
+        input.reserve(10, SHORT).await.unwrap();
+        let awaited = input.awaited();
+        assert_eq!(input.arrived(&awaited, SHORT).await, None, "nobody said anything");
+        input.told(4, 0, false);
+        assert_eq!(input.arrived(&awaited, SHORT).await, None, "not all of it came");
+        input.received(6);
+        assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::Lost(4)));
+        let awaited = input.awaited();
+        input.told(10, 0, false);
+        assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::All));
+        input.reserve(1, SHORT).await.unwrap();
+        let awaited = input.awaited();
+        assert_eq!(input.closed(&awaited, SHORT).await, None);
+        input.told(10, 0, true);
+        assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::Closed));
+        assert_eq!(input.closed(&awaited, SHORT).await, Some(true));
     }
 }

@@ -14,7 +14,7 @@ use workspace_catalog::{Sandbox, State};
 
 use crate::config::Config;
 use crate::error::{Result, SandboxError};
-use crate::input::{Input, NoInput, PIECE};
+use crate::input::{Arrival, Input, NoInput, PIECE};
 use crate::place::Place;
 
 /// How long an order may take to get into the line.
@@ -63,6 +63,8 @@ pub(crate) struct Line {
     pub(crate) number: u64,
     /// Whether the guest counts the input of commands.
     pub(crate) counts_input: bool,
+    /// Whether it says at once how much came.
+    confirms_input: bool,
     pub(crate) sender: mpsc::Sender<ServerMessage>,
 }
 
@@ -242,9 +244,14 @@ impl Live {
     }
 
     /// A guest connected; the former line, if there is one, is no longer used.
-    pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, counts_input: bool) -> u64 {
+    pub(crate) fn connect(
+        &self,
+        sender: mpsc::Sender<ServerMessage>,
+        counts_input: bool,
+        confirms_input: bool,
+    ) -> u64 {
         let number = next_line();
-        self.line.send_replace(Some(Line { number, counts_input, sender }));
+        self.line.send_replace(Some(Line { number, counts_input, confirms_input, sender }));
         number
     }
 
@@ -321,6 +328,7 @@ impl Live {
         order: impl Fn(Vec<u8>) -> Asked,
     ) -> Result<()> {
         let running = self.command(id).ok_or_else(|| SandboxError::CommandEnded { id: id.to_owned() })?;
+        let _turn = running.input.turn().await;
         for (n, piece) in data.chunks(PIECE).enumerate() {
             let counts = self.line.borrow().as_ref().is_some_and(|line| line.counts_input);
             if counts && let Err(reason) = running.input.reserve(piece.len() as u64, patience).await {
@@ -330,9 +338,58 @@ impl Live {
                     NoInput::Full => SandboxError::InputFull { id, written },
                 });
             }
-            self.ask(order(piece.to_vec())).await?;
+            self.deliver(&running, piece, patience, &order).await?;
         }
         Ok(())
+    }
+
+    /// Sends a piece of input until the guest says that it came. What was on a line that is lost is sent again on the
+    /// next, and only that.
+    async fn deliver(
+        &self,
+        running: &Running,
+        piece: &[u8],
+        patience: Duration,
+        order: &impl Fn(Vec<u8>) -> Asked,
+    ) -> Result<()> {
+        let away = || SandboxError::AgentAway { id: self.id.clone() };
+        let mut left = piece;
+        loop {
+            let awaited = running.input.awaited();
+            let line = self.line.borrow().clone().ok_or_else(away)?;
+            // Whether a line that is lost carried it shows when the guest is back.
+            let sent = self.ask_on(&line, order(left.to_vec())).await;
+            if !line.confirms_input {
+                return sent;
+            }
+            match running.input.arrived(&awaited, patience).await {
+                Some(Arrival::All) => return Ok(()),
+                Some(Arrival::Closed) => return Err(SandboxError::InputClosed { id: running.id.clone() }),
+                Some(Arrival::Lost(missing)) => left = &left[left.len().saturating_sub(missing)..],
+                None => return Err(away()),
+            }
+        }
+    }
+
+    /// Closes a command's input, and waits until the guest says so.
+    pub(crate) async fn close_input(&self, id: &str, patience: Duration, order: Asked) -> Result<()> {
+        let away = || SandboxError::AgentAway { id: self.id.clone() };
+        let Some(running) = self.command(id) else { return self.ask(order).await.map(|_| ()) };
+        let _turn = running.input.turn().await;
+        loop {
+            let awaited = running.input.awaited();
+            let line = self.line.borrow().clone().ok_or_else(away)?;
+            let sent = self.ask_on(&line, order.clone()).await;
+            if !line.confirms_input {
+                running.input.close();
+                return sent;
+            }
+            match running.input.closed(&awaited, patience).await {
+                Some(true) => return Ok(()),
+                Some(false) => {}
+                None => return Err(away()),
+            }
+        }
     }
 
     /// Orders a new command. It is known before the guest can answer.

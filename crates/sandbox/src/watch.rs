@@ -98,7 +98,7 @@ impl Service {
             failed: Some(end.failed).filter(|why| !why.is_empty()),
         });
         let running = live.told_of(&progress.command_id);
-        running.input.told(progress.input_taken, progress.input_closed);
+        running.input.told(progress.input_received, progress.input_taken, progress.input_closed);
         running.waits_for_readers(progress.output_window);
         self.advanced(live, &progress.command_id, progress.written, end).await;
     }

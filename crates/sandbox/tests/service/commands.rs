@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_command_out_of_time_is_ended,
         a_command_is_killed_and_what_it_started_too,
         input_is_given_and_closed,
+        input_that_was_acknowledged_is_there_once,
         output_is_read_again_from_any_byte,
         old_output_goes_first_and_leaves_a_gap,
         one_that_waits_for_its_readers_loses_nothing,
@@ -106,6 +107,44 @@ async fn input_is_given_and_closed(home: &Home) {
     service.input(&alice(), id, &handle.id, b"one\n".to_vec(), false).await.unwrap();
     service.input(&alice(), id, &handle.id, b"two\n".to_vec(), true).await.unwrap();
     assert_eq!(read(&handle, 0).await.stdout, "one\ntwo\ndone\n");
+}
+
+/// Somebody writes without a pause while the service goes away again and again.
+async fn input_that_was_acknowledged_is_there_once(home: &Home) {
+    let service = home.start().await;
+    let id = create(&service).await.sandbox.id;
+    let cat = RunRequest { stdin: true, timeout: Some(Duration::ZERO), ..request("cat") };
+    let command = service.run(&alice(), &id, cat).await.unwrap().id;
+    let (mut service, mut next, mut acknowledged) = (service, 0_u32, Vec::new());
+    for round in 0..8 {
+        let (writer, sandbox, command) = (service.clone(), id.clone(), command.clone());
+        let writing = tokio::spawn(async move {
+            let mut written = Vec::new();
+            for number in next.. {
+                let line = format!("{number}\n").into_bytes();
+                if writer.input(&alice(), &sandbox, &command, line, false).await.is_err() {
+                    return (written, number + 1);
+                }
+                written.push(number);
+            }
+            unreachable!("numbers do not end")
+        });
+        tokio::time::sleep(Duration::from_millis(20 + 7 * round)).await;
+        service.close().await;
+        let (written, from) = writing.await.unwrap();
+        acknowledged.extend(written);
+        next = from;
+        service = home.start().await;
+        soon("its guest is back", async || service.get(&alice(), &id).await.unwrap().agent_connected).await;
+    }
+    assert!(acknowledged.len() > 8, "{acknowledged:?}");
+    service.input(&alice(), &id, &command, Vec::new(), true).await.unwrap();
+    let handle = service.command(&alice(), &id, &command).await.unwrap();
+    let printed = read(&handle, 0).await.stdout;
+    let printed: Vec<u32> = printed.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(printed.is_sorted_by(|one, next| one < next), "something came twice or out of order");
+    let lost: Vec<_> = acknowledged.iter().filter(|number| !printed.contains(number)).collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
 }
 
 async fn output_is_read_again_from_any_byte(home: &Home) {
