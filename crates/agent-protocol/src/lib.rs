@@ -1,8 +1,9 @@
 //! What the server and the guest agent of a sandbox say to each other.
 //!
 //! [`v1`] is made of `proto/workspace/agent/v1/agent.proto`; [`output`] is how what programs print is kept in
-//! files that both sides reach.
+//! files that both sides reach; [`handover`] is what a guest that dials over the network starts with.
 
+pub mod handover;
 pub mod output;
 
 /// The contract in its first version.

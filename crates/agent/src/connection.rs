@@ -1,15 +1,13 @@
 //! The connection to the server: made by the agent, and made anew whenever it is lost.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use workspace_agent_protocol::GENERATION;
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
@@ -23,6 +21,7 @@ use crate::command::{self, CommandError};
 use crate::guest::{Guest, Order};
 use crate::supervise::Size;
 use crate::usage;
+use crate::way::Way;
 
 /// Between attempts to connect, at first and at last.
 const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
@@ -32,7 +31,7 @@ const QUEUE: usize = 64;
 
 /// How to reach the server, and as whom.
 pub(crate) struct Server {
-    pub(crate) socket: PathBuf,
+    pub(crate) way: Way,
     pub(crate) sandbox: String,
     pub(crate) token: Vec<u8>,
 }
@@ -40,7 +39,7 @@ pub(crate) struct Server {
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
-    #[error("cannot connect: {0}")]
+    #[error("cannot connect: {}", innermost(.0))]
     Connect(#[from] tonic::transport::Error),
     #[error("{0}")]
     Status(#[from] Status),
@@ -48,6 +47,12 @@ enum Lost {
     Refused(String),
     #[error("the server closed the connection")]
     Closed,
+}
+
+/// What really happened, below what passed it on.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().map_or_else(String::new, ToString::to_string)
 }
 
 /// Keeps a connection. Never ends: a server that is away may come back.
@@ -91,13 +96,12 @@ async fn talk(server: &Server, guest: &Guest, registered: &mut bool) -> Result<(
 }
 
 async fn connect(server: &Server) -> Result<Channel, Lost> {
-    let socket = server.socket.clone();
+    let way = server.way.clone();
     let connector = tower::service_fn(move |_| {
-        let socket = socket.clone();
-        async move { Ok::<_, io::Error>(TokioIo::new(UnixStream::connect(socket).await?)) }
+        let way = way.clone();
+        async move { Ok::<_, io::Error>(TokioIo::new(way.connect().await?)) }
     });
-    // The address is of no use: the connector knows where to go.
-    Ok(Endpoint::from_static("http://server").connect_with_connector(connector).await?)
+    Ok(server.way.endpoint().connect_with_connector(connector).await?)
 }
 
 fn registration(server: &Server, guest: &Guest) -> RegisterRequest {

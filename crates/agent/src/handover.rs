@@ -1,4 +1,5 @@
-//! What the agent is given when it starts: its token, and the directory of output files.
+//! What the agent is given when it starts: its token, over a network also where the server is and by what it is known,
+//! and the directory of output files.
 //!
 //! Whoever can pass descriptors passes them. A container's runtime cannot; there the agent dials a socket on which
 //! the server gives both to whoever comes first. That is the agent: nothing else runs before it.
@@ -26,7 +27,8 @@ pub(crate) enum Handover {
 
 /// What the agent is given.
 pub(crate) struct Given {
-    pub(crate) token: Vec<u8>,
+    /// The token; for who dials over a network, the protocol's `Handover`.
+    pub(crate) bytes: Vec<u8>,
     /// The directory of output files.
     pub(crate) output: OwnedFd,
 }
@@ -34,10 +36,10 @@ pub(crate) struct Given {
 impl Handover {
     pub(crate) fn take(self) -> io::Result<Given> {
         match self {
-            Self::Descriptors { token: from, output } => {
-                let mut token = Vec::new();
-                File::from(from).read_to_end(&mut token)?;
-                Ok(Given { token, output })
+            Self::Descriptors { token, output } => {
+                let mut bytes = Vec::new();
+                File::from(token).read_to_end(&mut bytes)?;
+                Ok(Given { bytes, output })
             }
             Self::Socket(path) => dial(&path).map_err(|error| {
                 io::Error::new(error.kind(), format!("nothing was given at {}: {error}", path.display()))
@@ -49,19 +51,19 @@ impl Handover {
 fn dial(path: &Path) -> io::Result<Given> {
     let mut socket = UnixStream::connect(path)?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    let mut token = [0; 256];
+    let mut first = [0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     // Nothing that is started later must have the directory.
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(&socket, &mut [IoSliceMut::new(&mut token)], &mut control, flags)?;
-    let mut token = token[..received.bytes].to_vec();
+    let received = recvmsg(&socket, &mut [IoSliceMut::new(&mut first)], &mut control, flags)?;
+    let mut bytes = first[..received.bytes].to_vec();
     let rights = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
     let output = rights.flatten().next();
     let output = output.ok_or_else(|| io::Error::other("the server gave no directory for output"))?;
-    socket.read_to_end(&mut token)?;
-    Ok(Given { token, output })
+    socket.read_to_end(&mut bytes)?;
+    Ok(Given { bytes, output })
 }

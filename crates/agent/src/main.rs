@@ -12,7 +12,9 @@ mod reaper;
 mod stream;
 mod supervise;
 mod tree;
+mod trust;
 mod usage;
+mod way;
 
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -21,15 +23,16 @@ use std::process::ExitCode;
 use crate::connection::Server;
 use crate::guest::Guest;
 use crate::handover::Handover;
+use crate::way::{Network, Way};
 
-const USAGE: &str =
-    "usage: workspace-agent --sandbox ID --socket PATH (--token-fd N --output-fd N | --start PATH)";
+const USAGE: &str = "usage: workspace-agent --sandbox ID (--socket PATH --token-fd N --output-fd N | [--socket PATH] --start PATH)";
 
 /// What it is told when it is started. What it is given comes by descriptors or a socket, so that nothing inside
 /// can read it: not in the environment, not in a file.
 struct Arguments {
     sandbox: String,
-    socket: PathBuf,
+    /// Where the server is; if not here, it is told what else it is given.
+    socket: Option<PathBuf>,
     handover: Handover,
 }
 
@@ -48,11 +51,11 @@ impl Arguments {
             }
         }
         let handover = match (token, output, start) {
-            (Some(token), Some(output), None) => Handover::Descriptors { token, output },
+            (Some(token), Some(output), None) if socket.is_some() => Handover::Descriptors { token, output },
             (None, None, Some(path)) => Handover::Socket(path),
             _ => return None,
         };
-        Some(Self { sandbox: sandbox?, socket: socket?, handover })
+        Some(Self { sandbox: sandbox?, socket, handover })
     }
 }
 
@@ -85,11 +88,18 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
     // Where it is not the first process, it takes in what others leave behind all the same.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let given = arguments.handover.take()?;
+    let (way, token) = match arguments.socket {
+        Some(socket) => (Way::Socket(socket), given.bytes),
+        None => {
+            let given = workspace_agent_protocol::handover::Handover::from_bytes(&given.bytes)?;
+            (Way::Network(Network::of(&given)?), given.token)
+        }
+    };
+    let server = Server { way, sandbox: arguments.sandbox, token };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let guest = Guest::new(given.output);
         reaper::start(&guest)?;
-        let server = Server { socket: arguments.socket, sandbox: arguments.sandbox, token: given.token };
         connection::keep(&server, &guest).await
     })
 }

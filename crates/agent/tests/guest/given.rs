@@ -16,7 +16,7 @@ use workspace_agent_protocol::output::Stream;
 use crate::plain::{Agent, command};
 use crate::server::{Bench, Guest, SANDBOX};
 
-const START: &str = "sockets/start.sock";
+pub(crate) const START: &str = "sockets/start.sock";
 
 /// These tests.
 pub(crate) fn trials() -> Vec<Trial> {
@@ -38,10 +38,10 @@ fn agent(home: &Path) -> Command {
 }
 
 /// Gives what it has to who comes first, and is gone.
-fn give(home: &Path, token: &[u8], with_directory: bool) -> JoinHandle<()> {
+pub(crate) fn give(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandle<()> {
     let listener = UnixListener::bind(home.join(START)).unwrap();
     let output = File::open(home.join("output")).unwrap();
-    let token = token.to_vec();
+    let bytes = bytes.to_vec();
     std::thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -50,7 +50,7 @@ fn give(home: &Path, token: &[u8], with_directory: bool) -> JoinHandle<()> {
         if with_directory {
             assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
         }
-        sendmsg(&socket, &[IoSlice::new(&token)], &mut control, SendFlags::empty()).unwrap();
+        sendmsg(&socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::empty()).unwrap();
     })
 }
 

@@ -3,6 +3,7 @@
 //! Sandboxes are started by this program again, so it has a `main` of its own.
 
 mod given;
+mod network;
 mod plain;
 mod sandboxed;
 mod server;
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::entry() {
         return code;
     }
-    let trials = [plain::trials(), given::trials(), sandboxed::trials()].into_iter().flatten().collect();
+    let trials = [plain::trials(), given::trials(), network::trials(), sandboxed::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -26,7 +26,7 @@ use workspace_agent_protocol::v1::{
 };
 
 pub(crate) const SANDBOX: &str = "sbx-test";
-const TOKEN: &[u8] = b"a token that nobody inside may see";
+pub(crate) const TOKEN: &[u8] = b"a token that nobody inside may see";
 const SOCKET: &str = "sockets/agent.sock";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -58,8 +58,9 @@ struct Heard {
     refusals: usize,
 }
 
+/// Listens to one guest.
 #[derive(Clone, Default)]
-struct Service {
+pub(crate) struct Service {
     heard: Arc<(Mutex<Heard>, Condvar)>,
 }
 
@@ -133,11 +134,15 @@ pub(crate) trait Guest {
     fn pid(&self) -> u32;
 }
 
+/// Makes a server that listens to guests, and goes when it is dropped.
+pub(crate) type Serve = Box<dyn Fn(&Service) -> Runtime>;
+
 /// A guest, and a server it has dialled.
 pub(crate) struct Bench {
     guest: Mutex<Option<Box<dyn Guest + Send>>>,
     service: Service,
     runtime: Option<Runtime>,
+    serve: Serve,
     next: AtomicU64,
     home: TempDir,
 }
@@ -155,14 +160,21 @@ impl Bench {
         token: &[u8],
         start: impl FnOnce(&Path, &[u8]) -> Box<dyn Guest + Send>,
     ) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        for name in ["output", "sockets"] {
-            std::fs::create_dir(home.path().join(name)).unwrap();
-        }
+        let home = home();
+        let socket = home.path().join(SOCKET);
+        Self::of(home, Box::new(move |service| serve(service, &socket)), |home| start(home, token))
+    }
+
+    /// With another server, and the guest that knows of it.
+    pub(crate) fn of(
+        home: TempDir,
+        serve: Serve,
+        start: impl FnOnce(&Path) -> Box<dyn Guest + Send>,
+    ) -> Self {
         let service = Service::default();
-        let runtime = Some(serve(&service, &home.path().join(SOCKET)));
-        let guest = Mutex::new(Some(start(home.path(), token)));
-        Self { guest, service, runtime, next: AtomicU64::new(1), home }
+        let runtime = Some(serve(&service));
+        let guest = Mutex::new(Some(start(home.path())));
+        Self { guest, service, runtime, serve, next: AtomicU64::new(1), home }
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -173,7 +185,7 @@ impl Bench {
         drop(self.guest.lock().unwrap().take());
     }
 
-    fn wait_for_guest(&self, before: usize) {
+    pub(crate) fn wait_for_guest(&self, before: usize) {
         self.service.wait("the guest never connected", |heard| (heard.connections > before).then_some(()));
     }
 
@@ -185,7 +197,7 @@ impl Bench {
             heard.progress.clear();
         });
         std::thread::sleep(away);
-        self.runtime = Some(serve(&self.service, &self.home.path().join(SOCKET)));
+        self.runtime = Some((self.serve)(&self.service));
         self.wait_for_guest(before);
     }
 
@@ -323,6 +335,15 @@ impl Bench {
         let list = std::fs::read_to_string(self.proc(&format!("task/{id}/children"))).unwrap();
         list.split_whitespace().count()
     }
+}
+
+/// A directory with what a guest needs in it.
+pub(crate) fn home() -> TempDir {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["output", "sockets"] {
+        std::fs::create_dir(home.path().join(name)).unwrap();
+    }
+    home
 }
 
 fn serve(service: &Service, socket: &Path) -> Runtime {
