@@ -258,6 +258,7 @@ impl Service {
             token: ready.token.as_bytes(),
             limits: &config.limits,
             network: making.new.network.clone(),
+            reach: self.reach(),
         };
         let missing = self.0.runtime.start(&start).await?.missing;
         self.wait_for_guest(&ready.live).await?;

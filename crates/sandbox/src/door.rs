@@ -1,22 +1,18 @@
-//! Where guest agents come in: each sandbox has a socket of its own, and who connects there must have its token.
+//! Where guest agents come in, and what they say there. Who comes in must have the token of its sandbox.
 //!
-//! A sandbox that floods its socket keeps nobody but itself waiting: each has a few connections at most, and one
-//! that does not say who it is in time is closed.
+//! Each sandbox has a socket of its own; over a network there is one port for all (`port.rs`). A sandbox that floods
+//! its socket keeps nobody but itself waiting: each has a few connections at most, and one that does not say who it is
+//! in time is closed.
 
 use std::io;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 use workspace_agent_protocol::GENERATION;
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
@@ -28,20 +24,25 @@ use workspace_agent_protocol::v1::{
 
 use crate::id;
 use crate::live::Live;
+use crate::unknown::{Known, Limited};
 
 /// How many connections a sandbox may have; a guest needs one, and another while the first is being lost.
 const CONNECTIONS: usize = 16;
 /// How long a guest may take to say who it is.
-const REGISTER: Duration = Duration::from_secs(5);
+pub(crate) const REGISTER: Duration = Duration::from_secs(5);
 /// A guest says something at least this often, or is taken for gone.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(95);
 /// Orders on their way to the guest.
 const QUEUE: usize = 256;
+/// Who is refused again and again is told of so often.
+const TELL: Duration = Duration::from_secs(10);
 
 /// Hears what guests say.
 #[tonic::async_trait]
 pub(crate) trait Listener: Send + Sync + 'static {
+    /// The sandbox of that id.
+    fn sandbox(&self, id: &str) -> Option<Arc<Live>>;
     /// A guest connected on the line of this number, and tells what it runs.
     async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest);
     /// It says something.
@@ -53,19 +54,77 @@ pub(crate) trait Listener: Send + Sync + 'static {
 /// Lets the guest of a sandbox in, until the task is ended.
 pub(crate) fn open(socket: UnixListener, live: &Arc<Live>, listener: Arc<dyn Listener>) {
     // The task is kept by the sandbox, so it must not keep the sandbox.
-    let door = AgentServiceServer::new(Door { live: Arc::downgrade(live), listener });
+    let door = Door::new(Some(Arc::downgrade(live)), listener).service();
     let id = live.id.clone();
     live.keep(tokio::spawn(async move {
-        let mut server = Server::builder().max_concurrent_streams(2).concurrency_limit_per_connection(2);
-        if let Err(error) = server.add_service(door).serve_with_incoming(incoming(socket)).await {
+        if let Err(error) = server().add_service(door).serve_with_incoming(incoming(socket)).await {
             tracing::error!(sandbox = id, %error, "the guest's socket failed");
         }
     }));
 }
 
-struct Door {
-    live: Weak<Live>,
+/// A server for guests, each of which needs one stream, and another while the first is being lost.
+pub(crate) fn server() -> Server {
+    Server::builder().max_concurrent_streams(2).concurrency_limit_per_connection(2)
+}
+
+/// What listens to guests, by whichever way they came.
+pub(crate) struct Door {
+    /// Whose guest comes in; none where everybody's does.
+    only: Option<Weak<Live>>,
     listener: Arc<dyn Listener>,
+    refusals: Refusals,
+}
+
+impl Door {
+    pub(crate) fn new(only: Option<Weak<Live>>, listener: Arc<dyn Listener>) -> Self {
+        Self { only, listener, refusals: Refusals::default() }
+    }
+
+    pub(crate) fn service(self) -> AgentServiceServer<Self> {
+        AgentServiceServer::new(self)
+    }
+
+    fn sandbox(&self, id: &str) -> Option<Arc<Live>> {
+        match &self.only {
+            Some(only) => only.upgrade().filter(|live| live.id == id),
+            None => self.listener.sandbox(id),
+        }
+    }
+
+    /// The sandbox that a guest speaks for, if it has its token. Takes as long and says the same whether there is no
+    /// such sandbox or the token is another's.
+    fn admit(&self, request: &RegisterRequest, known: Option<&Known>) -> Result<Arc<Live>, Status> {
+        let live = self.sandbox(&request.sandbox_id);
+        let hash = live.as_ref().map_or(id::NOBODYS, |live| live.token_hash.as_str());
+        let fits = id::is_token_of(&request.token, hash);
+        if let Some(live) = live.filter(|_| fits) {
+            return Ok(live);
+        }
+        if let Some(refused) = self.refusals.count() {
+            let (sandbox, peer) = (&request.sandbox_id, known.and_then(Known::peer));
+            tracing::warn!(sandbox, ?peer, refused, "guests with another token were refused");
+        }
+        Err(Status::unauthenticated("this token is not of this sandbox"))
+    }
+}
+
+/// Counts refusals, so that who is refused all the time does not fill the log.
+#[derive(Debug, Default)]
+struct Refusals(Mutex<(u64, Option<Instant>)>);
+
+impl Refusals {
+    /// One more; how many to tell of, if it is time.
+    fn count(&self) -> Option<u64> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (untold, told) = &mut *inner;
+        *untold += 1;
+        if told.is_some_and(|told| told.elapsed() < TELL) {
+            return None;
+        }
+        *told = Some(Instant::now());
+        Some(std::mem::take(untold))
+    }
 }
 
 #[tonic::async_trait]
@@ -76,12 +135,13 @@ impl AgentService for Door {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let live = self.live.upgrade().ok_or_else(|| Status::unavailable("the sandbox is gone"))?;
         let known = request.extensions().get::<Known>().cloned();
         let mut said = request.into_inner();
-        let registration = registration(&live, &mut said).await?;
+        let registration = registration(&mut said).await?;
+        let live = self.admit(&registration, known.as_ref())?;
+        check_generation(registration.generation)?;
         if let Some(known) = known {
-            known.0.store(true, Ordering::Relaxed);
+            known.set();
         }
         let (orders, mut ordered) = mpsc::channel::<ServerMessage>(QUEUE);
         let (sender, receiver) = mpsc::channel(QUEUE);
@@ -114,22 +174,22 @@ impl AgentService for Door {
     }
 }
 
-/// The first message, if it comes from whom it should.
-async fn registration(live: &Live, said: &mut Streaming<AgentMessage>) -> Result<RegisterRequest, Status> {
+/// The first message, in which a guest says who it is.
+async fn registration(said: &mut Streaming<AgentMessage>) -> Result<RegisterRequest, Status> {
     let first = timeout(REGISTER, said.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("register in time"))??;
-    let Some(Said::Register(request)) = first.and_then(|message| message.payload) else {
-        return Err(Status::invalid_argument("register first"));
-    };
-    if request.sandbox_id != live.id || !id::is_token_of(&request.token, &live.token_hash) {
-        tracing::warn!(sandbox = live.id, "a guest with another token was refused");
-        return Err(Status::unauthenticated("this token is not of this sandbox"));
+    match first.and_then(|message| message.payload) {
+        Some(Said::Register(request)) => Ok(request),
+        _ => Err(Status::invalid_argument("register first")),
     }
-    if request.generation == 0 || request.generation > GENERATION {
-        let message = format!("this server speaks generations 1 to {GENERATION} of the guest's contract");
-        return Err(Status::failed_precondition(message));
+}
+
+fn check_generation(generation: u32) -> Result<(), Status> {
+    if (1..=GENERATION).contains(&generation) {
+        return Ok(());
     }
-    Ok(request)
+    let message = format!("this server speaks generations 1 to {GENERATION} of the guest's contract");
+    Err(Status::failed_precondition(message))
 }
 
 fn welcome() -> RegisterResponse {
@@ -139,7 +199,7 @@ fn welcome() -> RegisterResponse {
 }
 
 /// The connections of a socket, a few at a time.
-fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result<Limited>> {
+fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result<Limited<UnixStream>>> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let room = Arc::new(Semaphore::new(CONNECTIONS));
@@ -151,7 +211,9 @@ fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result
             };
             match connection {
                 Ok((stream, _)) => {
-                    if sender.send(Ok(Limited::new(stream, permit))).await.is_err() {
+                    let deadline = Instant::now() + REGISTER;
+                    let limited = Limited::new(stream, Known::default(), deadline, Some(permit));
+                    if sender.send(Ok(limited)).await.is_err() {
                         return;
                     }
                 }
@@ -166,62 +228,16 @@ fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result
     ReceiverStream::new(receiver)
 }
 
-/// A connection that counts, and is closed when nobody says in time whose it is.
-struct Limited {
-    stream: UnixStream,
-    _permit: OwnedSemaphorePermit,
-    known: Known,
-    deadline: Pin<Box<Sleep>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Whether it is known whose a connection is.
-#[derive(Clone, Default)]
-struct Known(Arc<AtomicBool>);
-
-impl Limited {
-    fn new(stream: UnixStream, permit: OwnedSemaphorePermit) -> Self {
-        Self { stream, _permit: permit, known: Known::default(), deadline: Box::pin(sleep(REGISTER)) }
-    }
-
-    /// Whether it took too long. Wakes who reads when it does.
-    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        !self.known.0.load(Ordering::Relaxed)
-            && self.deadline.as_mut().poll(cx).is_ready()
-            && !self.known.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Connected for Limited {
-    type ConnectInfo = Known;
-
-    fn connect_info(&self) -> Known {
-        self.known.clone()
-    }
-}
-
-impl AsyncRead for Limited {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.is_late(cx) {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Limited {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    #[tokio::test(start_paused = true)]
+    async fn who_is_refused_all_the_time_is_told_of_from_time_to_time() {
+        let refusals = Refusals::default();
+        let told: Vec<_> = (0..5).map(|_| refusals.count()).collect();
+        assert_eq!(told, [Some(1), None, None, None, None]);
+        tokio::time::advance(TELL).await;
+        assert_eq!(refusals.count(), Some(5));
     }
 }

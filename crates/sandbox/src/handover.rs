@@ -1,4 +1,4 @@
-//! Gives a guest agent its token and the directory for output where no descriptors can be passed to it.
+//! Gives a guest agent its token, or more than that, and the directory for output where no descriptors can be passed to it.
 //!
 //! The server listens on `start.sock` beside the agent's socket and serves whoever comes first. That is the agent:
 //! it is the first process of its container, and dials before it runs anything. Nothing is kept where others could
@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use tokio::io::Interest;
+use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::place::{Place, START};
@@ -32,13 +32,15 @@ impl Handover {
         Ok(Self { listener, output, socket: place.sockets().join(START) })
     }
 
-    /// Gives the token and the directory to whoever comes first; nobody comes second.
-    pub(crate) async fn give(self, token: &[u8]) -> io::Result<()> {
-        let (guest, _) = self.listener.accept().await?;
-        self.send(&guest, token).await
+    /// Gives the bytes and the directory to whoever comes first; nobody comes second.
+    pub(crate) async fn give(self, bytes: &[u8]) -> io::Result<()> {
+        let (mut guest, _) = self.listener.accept().await?;
+        let sent = self.send(&guest, bytes).await?;
+        guest.write_all(&bytes[sent..]).await
     }
 
-    async fn send(&self, guest: &UnixStream, token: &[u8]) -> io::Result<()> {
+    /// Sends the directory, and as many of the bytes as there is room for.
+    async fn send(&self, guest: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
         let message = || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -46,11 +48,9 @@ impl Handover {
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
                 return Err(io::Error::other("no room for a descriptor"));
             }
-            Ok(sendmsg(guest, &[IoSlice::new(token)], &mut control, SendFlags::NOSIGNAL)?)
+            Ok(sendmsg(guest, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
         };
-        // A new socket's buffer takes a token as a whole.
-        let sent = guest.async_io(Interest::WRITABLE, message).await?;
-        if sent == token.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
+        guest.async_io(Interest::WRITABLE, message).await
     }
 }
 
@@ -83,6 +83,22 @@ mod tests {
         assert_eq!(receive(&first), (b"secret".to_vec(), true));
         assert_eq!(receive(&second), (Vec::new(), false));
         assert!(!socket.exists());
+    }
+
+    #[tokio::test]
+    async fn much_is_given_as_a_whole() {
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path().join("sbx-1"));
+        place.make().unwrap();
+        let handover = Handover::open(&place).unwrap();
+        let mut guest = std::os::unix::net::UnixStream::connect(place.sockets().join(START)).unwrap();
+        let much = vec![7; 2 << 20];
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut got = Vec::new();
+            io::Read::read_to_end(&mut guest, &mut got).map(|_| got)
+        });
+        handover.give(&much).await.unwrap();
+        assert_eq!(reading.await.unwrap().unwrap(), much);
     }
 
     /// What came, and whether a directory with the mark came with it.

@@ -4,8 +4,8 @@
 //! in the catalog, in files, or with the [`Runtime`]; the service finds everything again when it starts.
 //!
 //! - `create`, `remove`, `recover`, `watch`: the life of a sandbox.
-//! - `door`: where guest agents come in; `handover`: what they are given when they start;
-//!   `live`: what is known of a sandbox whose guest is there.
+//! - `door`, `port`: where guest agents come in, by socket and over a network; `identity`: by what they know the server
+//!   there; `handover`: what they are given when they start; `live`: what is known of a sandbox whose guest is there.
 //! - `command`, `terminal`, `output`: what runs inside, and what it prints.
 //! - [`runtime`]: what runs sandboxes.
 
@@ -17,12 +17,14 @@ mod error;
 mod forget;
 mod handover;
 mod id;
+mod identity;
 mod input;
 mod live;
 mod logs;
 mod output;
 mod place;
 mod pool;
+mod port;
 mod recover;
 mod remove;
 mod reserved;
@@ -32,16 +34,19 @@ mod settings;
 mod stats;
 pub mod template;
 mod terminal;
+mod unknown;
 mod watch;
 
 pub use command::{CommandHandle, RunRequest};
 pub use config::{Config, NewSandbox, ResourceRequest};
 pub use create::Wanted;
 pub use error::{Result, SandboxError};
+pub use identity::{Identity, IdentityError};
 pub use live::{End, Progress};
 pub use logs::Logs;
 pub use output::{Output, Piece, Stream};
 pub use place::Place;
+pub use port::{GuestPort, Reach};
 pub use recover::Collected;
 pub use runtime::Runtime;
 pub use service::{Scope, Service, View};

@@ -249,6 +249,7 @@ impl Service {
             token: ready.token.as_bytes(),
             limits: &self.usual_limits(),
             network: Network::None,
+            reach: self.reach(),
         };
         let started = self.0.runtime.start(&start).await?;
         self.wait_for_guest(&ready.live).await?;

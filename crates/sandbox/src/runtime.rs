@@ -24,6 +24,7 @@ pub use unavailable::Unavailable;
 pub use workspace_host::limits::{Limits, Usage};
 
 use crate::place::Place;
+use crate::port::Reach;
 use crate::template::Templates;
 
 /// What to start.
@@ -43,6 +44,8 @@ pub struct Start<'a> {
     pub limits: &'a Limits,
     /// What it may reach.
     pub network: Network,
+    /// How its guest agent reaches the server over a network, if it is to; else it dials the socket in its place.
+    pub reach: Option<&'a Reach>,
 }
 
 /// What a sandbox may reach.

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinHandle;
 use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
 
 use crate::config::{Config, check_labels};
@@ -14,6 +15,7 @@ use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
 use crate::place::Place;
 use crate::pool::Pool;
+use crate::port::{GuestPort, Reach};
 use crate::reserved::Places;
 use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
@@ -40,6 +42,10 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
+    /// How guests reach the port, if there is one.
+    reach: Option<Reach>,
+    /// What lets guests in there.
+    port: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Whose sandboxes somebody may see.
@@ -74,6 +80,16 @@ pub struct View {
 impl Service {
     /// Takes up all sandboxes that the catalog knows of, and removes what nobody knows of.
     pub async fn start(settings: Settings, catalog: Catalog, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        Self::start_with(settings, catalog, runtime, None).await
+    }
+
+    /// The same with a port, which the guests of sandboxes that have a network dial if the runtime can tell them to.
+    pub async fn start_with(
+        settings: Settings,
+        catalog: Catalog,
+        runtime: Arc<dyn Runtime>,
+        port: Option<GuestPort>,
+    ) -> Result<Self> {
         for directory in [&settings.sandboxes, &settings.workspaces] {
             private_directory(directory).doing(|| format!("make {}", directory.display()))?;
         }
@@ -89,9 +105,13 @@ impl Service {
             reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
+            reach: port.as_ref().map(GuestPort::reach),
+            port: Mutex::default(),
         }));
         service.0.catalog.sandboxes().adopt(&service.0.settings.node).await?;
         service.recover().await?;
+        // Guests that dialled meanwhile wait: before, they would have been refused.
+        *service.0.port.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
         service.watch();
         service.fill_pool();
         Ok(service)
@@ -105,6 +125,16 @@ impl Service {
         for live in lives.values() {
             live.shut();
         }
+        if let Some(port) = self.0.port.lock().await.take() {
+            port.abort();
+            // Whoever comes next may listen there.
+            drop(port.await);
+        }
+    }
+
+    /// How guests reach the port, if there is one.
+    pub(crate) fn reach(&self) -> Option<&Reach> {
+        self.0.reach.as_ref()
     }
 
     /// How many sandboxes there are in each state, as of a moment ago.

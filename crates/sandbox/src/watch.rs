@@ -26,6 +26,10 @@ const DISK_SHARE: u32 = 20;
 
 #[tonic::async_trait]
 impl Listener for Service {
+    fn sandbox(&self, id: &str) -> Option<Arc<Live>> {
+        self.live(id)
+    }
+
     async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest) {
         tracing::debug!(sandbox = live.id, version = request.agent_version, "the guest agent connected");
         // One that is being made has run nothing, and may not be in the catalog.

@@ -8,6 +8,7 @@
 //! same daemon.
 
 mod container;
+mod dial;
 mod image;
 
 use std::path::{Path, PathBuf};
@@ -167,14 +168,17 @@ impl Docker {
         let image = self.image(order.template).await?;
         let network = self.network(&order.network).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
-        let parts = container::Parts { agent, image, network, server, user, seccomp };
+        let remote = self.dial(order, &network).await?;
+        let dials_socket = remote.is_none();
+        let parts = container::Parts { agent, image, network, server, user, seccomp, dials_socket };
         let options = CreateContainerOptionsBuilder::new().name(order.id).build();
         let made = self.client.create_container(Some(options), parts.container(order)).await;
         made.map_err(|error| failed("make a container", &error))?;
         let started = self.client.start_container(order.id, None::<StartContainerOptions>).await;
         started.map_err(|error| failed("start a container", &error))?;
+        let given = remote.map_or_else(|| order.token.to_vec(), |remote| remote.to_bytes());
         let reason = tokio::select! {
-            given = timeout(PATIENCE, handover.give(order.token)) => match given {
+            given = timeout(PATIENCE, handover.give(&given)) => match given {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),

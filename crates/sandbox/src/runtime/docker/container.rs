@@ -27,6 +27,8 @@ pub(super) struct Parts<'a> {
     pub(super) user: User,
     /// Whether the daemon can restrict system calls.
     pub(super) seccomp: bool,
+    /// Whether the guest agent dials the socket in its place.
+    pub(super) dials_socket: bool,
 }
 
 impl Parts<'_> {
@@ -39,7 +41,7 @@ impl Parts<'_> {
             env: Some(ENVIRONMENT.map(str::to_owned).into()),
             image: Some(self.image.clone()),
             entrypoint: Some(vec![AGENT.to_owned()]),
-            cmd: Some(arguments(order.id)),
+            cmd: Some(arguments(order.id, self.dials_socket)),
             working_dir: Some("/".to_owned()),
             // What an image wants to be run from time to time would run beside the agent.
             healthcheck: Some(HealthConfig {

@@ -110,7 +110,7 @@ impl Bundle<'_> {
 
     fn config(&self, order: &Start<'_>, mounts: &[Value]) -> Value {
         let none: [&str; 0] = [];
-        let args: Vec<String> = [AGENT.to_owned()].into_iter().chain(arguments(order.id)).collect();
+        let args: Vec<String> = [AGENT.to_owned()].into_iter().chain(arguments(order.id, true)).collect();
         let env: Vec<&str> = [SEARCH].into_iter().chain(ENVIRONMENT).collect();
         let limit = |kind: &str, most: u64| json!({ "type": kind, "soft": most, "hard": most });
         let namespaces =

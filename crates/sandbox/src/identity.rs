@@ -1,0 +1,93 @@
+//! By what guest agents that dial over a network know the server: its certificate.
+
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{self, ServerConfig};
+
+/// Whom a certificate that is made here is for. Guests are given the certificate itself and ask for no name.
+const NAME: &str = "workspace-server";
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum IdentityError {
+    #[error("no certificates can be read: {0}")]
+    Certificate(pem::Error),
+    #[error("no private key can be read: {0}")]
+    Key(pem::Error),
+    #[error("there is no certificate in it")]
+    Empty,
+    #[error("certificate and key cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+    #[error("no certificate can be made: {0}")]
+    Make(#[from] rcgen::Error),
+}
+
+/// A certificate with its key, and what guests trust so that they trust it.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    config: Arc<ServerConfig>,
+    trusted: Vec<Vec<u8>>,
+}
+
+impl Identity {
+    /// A new certificate and its key, in PEM. It never expires, because guests could not be told of the next one.
+    pub fn make() -> Result<String, IdentityError> {
+        let key = rcgen::KeyPair::generate()?;
+        let certificate = rcgen::CertificateParams::new([NAME.to_owned()])?.self_signed(&key)?;
+        Ok(certificate.pem() + &key.serialize_pem())
+    }
+
+    /// The certificate that `chain` begins with and its key; guests trust the certificates in `trusted`. All are PEM.
+    pub fn new(chain: &[u8], key: &[u8], trusted: &[u8]) -> Result<Self, IdentityError> {
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(IdentityError::Key)?;
+        let trusted = certificates(trusted)?.iter().map(|one| one.to_vec()).collect();
+        let provider = Arc::new(ring::default_provider());
+        // Guests know no older one.
+        let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
+        let mut config = config.with_no_client_auth().with_single_cert(certificates(chain)?, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        // Guests take up no former session.
+        config.send_tls13_tickets = 0;
+        Ok(Self { config: Arc::new(config), trusted })
+    }
+
+    pub(crate) fn trusted(&self) -> &[Vec<u8>] {
+        &self.trusted
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.clone())
+    }
+}
+
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(IdentityError::Certificate)?;
+    if found.is_empty() { Err(IdentityError::Empty) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_can_be_used_and_is_never_the_same() {
+        let (one, other) = (Identity::make().unwrap(), Identity::make().unwrap());
+        assert_ne!(one, other);
+        let identity = Identity::new(one.as_bytes(), one.as_bytes(), one.as_bytes()).unwrap();
+        assert_eq!(identity.trusted().len(), 1);
+        let wrong = |chain: &str, key: &str, trusted: &str| {
+            Identity::new(chain.as_bytes(), key.as_bytes(), trusted.as_bytes()).unwrap_err()
+        };
+        assert!(matches!(wrong(&one, &other, &one), IdentityError::Unusable(_)));
+        assert!(matches!(wrong("", &one, &one), IdentityError::Empty));
+        assert!(matches!(wrong(&one, "", &one), IdentityError::Key(_)));
+        assert!(matches!(wrong(&one, &one, ""), IdentityError::Empty));
+    }
+}

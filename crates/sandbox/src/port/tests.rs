@@ -1,0 +1,190 @@
+//! The port as guests, and who is none, see it.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
+use workspace_agent_protocol::v1::{AgentMessage, RegisterRequest};
+
+use super::*;
+use crate::id::Token;
+use crate::live::Live;
+use crate::place::Place;
+
+const SANDBOX: &str = "sbx-1";
+
+/// Knows one sandbox.
+struct Listening {
+    live: Arc<Live>,
+    registered: Mutex<Vec<String>>,
+}
+
+#[tonic::async_trait]
+impl Listener for Listening {
+    fn sandbox(&self, id: &str) -> Option<Arc<Live>> {
+        (id == self.live.id).then(|| self.live.clone())
+    }
+
+    async fn registered(&self, live: &Arc<Live>, _: u64, _: RegisterRequest) {
+        self.registered.lock().unwrap().push(live.id.clone());
+    }
+
+    async fn heard(&self, _: &Arc<Live>, _: Said) {}
+
+    async fn lost(&self, _: &Arc<Live>) {}
+}
+
+/// An open port, and what is needed to come in.
+struct Bench {
+    address: SocketAddr,
+    tls: TlsConnector,
+    token: Token,
+    listening: Arc<Listening>,
+    task: JoinHandle<()>,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let pem = Identity::make().unwrap();
+        let identity = Identity::new(pem.as_bytes(), pem.as_bytes(), pem.as_bytes()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let token = Token::new().unwrap();
+        let live = Arc::new(Live::new(SANDBOX, Place::new("/nowhere".into()), &token.hash()));
+        let listening = Arc::new(Listening { live, registered: Mutex::default() });
+        let port = GuestPort::new(listener, identity, None).unwrap();
+        assert_eq!((port.reach().port, port.reach().trusted.len()), (address.port(), 1));
+        let task = port.open(listening.clone());
+        Self { address, tls: connector(&pem), token, listening, task }
+    }
+
+    /// A connection from that address.
+    async fn dial(&self, from: &str) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        socket.connect(self.address).await.unwrap()
+    }
+
+    async fn channel(&self, from: &str) -> Result<Channel, tonic::transport::Error> {
+        let stream = self.dial(from).await;
+        let (tls, stream) = (self.tls.clone(), Mutex::new(Some(stream)));
+        let connector = tower::service_fn(move |_| {
+            let stream = stream.lock().unwrap().take();
+            let tls = tls.clone();
+            async move {
+                let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
+                let name = ServerName::try_from("workspace-server").unwrap();
+                Ok::<_, io::Error>(TokioIo::new(tls.connect(name, stream).await?))
+            }
+        });
+        Endpoint::from_static("http://server").connect_with_connector(connector).await
+    }
+
+    /// What a guest that comes from that address is answered.
+    async fn register(&self, from: &str, sandbox: &str, token: &[u8]) -> Result<(), Status> {
+        let channel = self.channel(from).await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let request = RegisterRequest {
+            sandbox_id: sandbox.to_owned(),
+            token: token.to_vec(),
+            generation: GENERATION,
+            ..RegisterRequest::default()
+        };
+        let first = AgentMessage { sandbox_id: sandbox.to_owned(), payload: Some(Said::Register(request)) };
+        let mut client = AgentServiceClient::new(channel);
+        let mut heard = client.connect(tokio_stream::once(first)).await?.into_inner();
+        heard.message().await?.map(|_| ()).ok_or_else(|| Status::unavailable("nothing was said"))
+    }
+}
+
+fn connector(pem: &str) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let mut config = config
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+/// Whether a connection is closed within that time.
+async fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
+    let mut bytes = Vec::new();
+    // Closed is closed, with an end or with an error.
+    timeout(within, stream.read_to_end(&mut bytes)).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_guest_with_its_token_comes_in() {
+    let bench = Bench::new().await;
+    bench.register("127.0.0.1", SANDBOX, bench.token.as_bytes()).await.unwrap();
+    assert_eq!(*bench.listening.registered.lock().unwrap(), [SANDBOX]);
+    bench.task.abort();
+    assert!(bench.task.await.unwrap_err().is_cancelled());
+    TcpListener::bind(bench.address).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_not_there_and_a_wrong_token_are_answered_alike() {
+    let bench = Bench::new().await;
+    let other = Token::new().unwrap();
+    let mut said = Vec::new();
+    for (sandbox, token) in [(SANDBOX, other.as_bytes()), ("sbx-2", bench.token.as_bytes()), (SANDBOX, b"")] {
+        let refused = bench.register("127.0.0.1", sandbox, token).await.unwrap_err();
+        said.push((refused.code(), refused.message().to_owned()));
+    }
+    assert_eq!(said[0].0, Code::Unauthenticated);
+    assert!(said.iter().all(|one| *one == said[0]), "{said:?}");
+    assert!(bench.listening.registered.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn who_speaks_no_tls_is_sent_away() {
+    let bench = Bench::new().await;
+    let mut stream = bench.dial("127.0.0.1").await;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    assert!(is_closed(&mut stream, Duration::from_secs(2)).await);
+}
+
+#[tokio::test]
+async fn who_floods_the_port_keeps_nobody_else_out_and_is_closed_in_time() {
+    let bench = Bench::new().await;
+    let mut idle = Vec::new();
+    for _ in 0..EACH * 4 {
+        idle.push(bench.dial("127.0.0.2").await);
+    }
+    let refused = bench.register("127.0.0.2", SANDBOX, bench.token.as_bytes()).await;
+    assert!(refused.is_err(), "its own places are taken");
+    bench.register("127.0.0.3", SANDBOX, bench.token.as_bytes()).await.unwrap();
+    let began = Instant::now();
+    for stream in &mut idle {
+        assert!(is_closed(stream, REGISTER + Duration::from_secs(2)).await);
+    }
+    assert!(began.elapsed() <= REGISTER + Duration::from_secs(2));
+    bench.register("127.0.0.2", SANDBOX, bench.token.as_bytes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_says_nothing_over_tls_is_closed_in_time() {
+    let bench = Bench::new().await;
+    let stream = bench.dial("127.0.0.1").await;
+    let name = ServerName::try_from("workspace-server").unwrap();
+    let mut stream = bench.tls.connect(name, stream).await.unwrap();
+    let mut bytes = Vec::new();
+    let closed = timeout(REGISTER + Duration::from_secs(2), stream.read_to_end(&mut bytes)).await;
+    assert!(closed.is_ok(), "it is still open");
+}

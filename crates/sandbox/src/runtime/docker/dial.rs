@@ -1,0 +1,82 @@
+//! Where the guest agent of a container dials: the server's port, if its network leads there.
+
+use std::net::IpAddr;
+
+use bollard::models::NetworkInspect;
+use bollard::query_parameters::InspectNetworkOptions;
+use tokio::net::lookup_host;
+use workspace_agent_protocol::handover::Handover;
+
+use super::Docker;
+use crate::runtime::{Network, RuntimeError, Start};
+
+impl Docker {
+    /// What the guest is given to dial over the network; none for one that dials its socket, because it has no
+    /// network or the server no port.
+    pub(super) async fn dial(
+        &self,
+        order: &Start<'_>,
+        network: &str,
+    ) -> Result<Option<Handover>, RuntimeError> {
+        let Some(reach) = order.reach.filter(|_| order.network == Network::Egress) else { return Ok(None) };
+        let (name, port) = match &reach.advertised {
+            Some(advertised) => advertised.clone(),
+            None => (self.gateway(network).await?.to_string(), reach.port),
+        };
+        let found = lookup_host((name.as_str(), port)).await.map_err(|error| {
+            let message =
+                format!("`{name}`, which GRPC_ADVERTISE tells guest agents to dial, is not found: {error}");
+            RuntimeError::Network(message)
+        })?;
+        let addresses = found.map(|address| address.to_string()).collect();
+        let (token, trusted) = (order.token.to_vec(), reach.trusted.clone());
+        Ok(Some(Handover { token, addresses, name, trusted }))
+    }
+
+    /// By which address a network reaches this machine.
+    async fn gateway(&self, network: &str) -> Result<IpAddr, RuntimeError> {
+        let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
+        let reason = match found.as_ref().map(gateway_of) {
+            Ok(Some(gateway)) => return Ok(gateway),
+            Ok(None) => "it has no gateway".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(RuntimeError::Network(format!(
+            "the network `{network}` (DOCKER_NETWORK) does not tell by which address guest agents reach the server: \
+             {reason}; GRPC_ADVERTISE says it"
+        )))
+    }
+}
+
+fn gateway_of(network: &NetworkInspect) -> Option<IpAddr> {
+    let configs = network.ipam.as_ref()?.config.as_deref()?;
+    let gateways = configs.iter().filter_map(|config| {
+        // Some daemons write the network's length behind it.
+        let text = config.gateway.as_deref()?;
+        text.split('/').next()?.parse().ok()
+    });
+    let gateways: Vec<IpAddr> = gateways.collect();
+    gateways.iter().find(|gateway| gateway.is_ipv4()).or(gateways.first()).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::{Ipam, IpamConfig};
+
+    use super::*;
+
+    #[test]
+    fn the_gateway_is_found_in_what_the_daemon_says() {
+        let network = |gateways: &[&str]| {
+            let config =
+                |gateway: &&str| IpamConfig { gateway: Some((*gateway).to_owned()), ..IpamConfig::default() };
+            let config = Some(gateways.iter().map(config).collect());
+            NetworkInspect { ipam: Some(Ipam { config, ..Ipam::default() }), ..NetworkInspect::default() }
+        };
+        let found = |gateways: &[&str]| gateway_of(&network(gateways)).map(|it| it.to_string());
+        assert_eq!(found(&["fd00::1", "172.18.0.1"]).as_deref(), Some("172.18.0.1"));
+        assert_eq!(found(&["fd00::1/64"]).as_deref(), Some("fd00::1"));
+        assert_eq!(found(&[""]), None);
+        assert_eq!(gateway_of(&NetworkInspect::default()), None);
+    }
+}
