@@ -297,7 +297,7 @@ impl Service {
                 "ended before it connected".to_owned()
             }
         };
-        let said = std::fs::read_to_string(live.place.log()).unwrap_or_default();
+        let said = self.0.runtime.agent_log(&live.id, &live.place).await;
         let said = said.trim();
         let said = said.char_indices().rev().nth(LOG_SHOWN).map_or(said, |(at, _)| &said[at..]);
         let message = format!("the guest agent {outcome}{}{said}", if said.is_empty() { "" } else { ": " });

@@ -154,6 +154,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Ends everything in it and removes what the runtime made. What is not there is gone.
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError>;
 
+    /// What its guest agent said last, to be put behind an error.
+    async fn agent_log(&self, id: &str, place: &Place) -> String {
+        let _ = id;
+        std::fs::read_to_string(place.log()).unwrap_or_default()
+    }
+
     /// What it uses.
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
 

@@ -188,19 +188,9 @@ impl Docker {
                 "the guest agent ended at once".to_owned()
             }
         };
-        let said = self.said(order.id).await;
-        Err(failed("start the guest agent", &format!("{reason}{said}")))
-    }
-
-    /// What a container printed, to be put behind an error.
-    async fn said(&self, id: &str) -> String {
-        let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
-        let mut log = self.client.logs(id, Some(options));
-        let mut said = String::new();
-        while let Some(Ok(line)) = log.next().await {
-            said.push_str(&line.to_string());
-        }
-        if said.is_empty() { said } else { format!(": {}", said.trim()) }
+        let said = self.agent_log(order.id, order.place).await;
+        let between = if said.is_empty() { "" } else { ": " };
+        Err(failed("start the guest agent", &format!("{reason}{between}{said}")))
     }
 
     /// Waits until nothing is left of a container that is being removed.
@@ -273,6 +263,16 @@ impl Runtime for Docker {
             Err(error) => Err(failed("remove a container", &error)),
             Ok(()) => self.gone(id).await,
         }
+    }
+
+    async fn agent_log(&self, id: &str, _place: &Place) -> String {
+        let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
+        let mut log = self.client.logs(id, Some(options));
+        let mut said = String::new();
+        while let Some(Ok(line)) = log.next().await {
+            said.push_str(&line.to_string());
+        }
+        said.trim().to_owned()
     }
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {

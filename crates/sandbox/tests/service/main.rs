@@ -5,6 +5,7 @@ mod attempts;
 mod commands;
 mod docker;
 mod docker_only;
+mod docker_port;
 mod escape;
 mod home;
 mod kind;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     trials.extend(limits::trials());
     trials.extend(escape::trials());
     trials.extend(docker_only::trials());
+    trials.extend(docker_port::trials());
     trials.extend(oci_only::trials());
     trials.extend(pool::trials());
     trials.extend(ordinary::trials());

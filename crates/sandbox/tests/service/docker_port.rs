@@ -1,0 +1,233 @@
+//! Guests in containers that dial the server's port over a bridge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use workspace_catalog::State;
+use workspace_sandbox::runtime::{Docker, Network};
+use workspace_sandbox::{
+    GuestPort, Identity, NewSandbox, Piece, Service, Settings, Size, TerminalRequest, View,
+};
+
+use crate::docker::{self, say};
+use crate::home::{Home, agent_program, alice, base, create, read, request, run, sh, soon, wanted};
+use crate::kind::Kind;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    if !Kind::here().contains(&Kind::Docker) {
+        return Vec::new();
+    }
+    macro_rules! on_docker {
+        ($($name:ident),* $(,)?) => {
+            vec![$(Trial::test(concat!("docker::port::", stringify!($name)), || {
+                run(Kind::Docker, |home| Box::pin($name(home)));
+                Ok(())
+            })),*]
+        };
+    }
+    on_docker![
+        a_guest_with_a_network_dials_the_port,
+        a_guest_finds_the_port_of_the_next_server,
+        a_guest_stays_away_from_a_server_with_another_certificate,
+        a_sandbox_that_floods_the_port_keeps_no_other_out,
+        an_advertised_address_goes_before_the_gateway,
+    ]
+}
+
+/// A bridge with a server's port, for as long as a test runs.
+struct Bridge {
+    network: String,
+    /// Certificate and key of the server.
+    pem: String,
+    port: u16,
+}
+
+impl Bridge {
+    async fn new(name: &str) -> Self {
+        let network = format!("port{}{name}", std::process::id());
+        docker::host();
+        say(&["network", "create", &network]);
+        let free = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let port = free.local_addr().unwrap().port();
+        Self { network, pem: Identity::make().unwrap(), port }
+    }
+
+    async fn listen(&self) -> TcpListener {
+        TcpListener::bind(("0.0.0.0", self.port)).await.unwrap()
+    }
+
+    async fn start(&self, home: &Home) -> Service {
+        self.start_as(home, None).await
+    }
+
+    async fn start_as(&self, home: &Home, advertised: Option<(String, u16)>) -> Service {
+        let sandboxes = home.path().join("sandboxes");
+        let (host, agent) = (docker::host(), agent_program());
+        let runtime = Docker::connect(&host, Some(&self.network), &agent, &sandboxes).await.unwrap();
+        let mut settings = Settings::new(home.path());
+        settings.start_timeout = Duration::from_secs(10);
+        let pem = self.pem.as_bytes();
+        let identity = Identity::new(pem, pem, pem).unwrap();
+        let port = GuestPort::new(self.listen().await, identity, advertised).unwrap();
+        let runtime = Arc::new(runtime);
+        Service::start_with(settings, home.catalog().await, runtime, Some(port)).await.unwrap()
+    }
+
+    fn gateway(&self) -> String {
+        let format = "{{(index .IPAM.Config 0).Gateway}}";
+        say(&["network", "inspect", "--format", format, &self.network]).trim().to_owned()
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        let containers = say(&["ps", "--all", "--quiet", "--filter", &format!("network={}", self.network)]);
+        for container in containers.lines() {
+            say(&["rm", "--force", container]);
+        }
+        say(&["network", "rm", &self.network]);
+    }
+}
+
+async fn create_reaching(service: &Service) -> View {
+    service.create(wanted(), NewSandbox { network: Network::Egress, ..base() }).await.unwrap()
+}
+
+/// Whether the guest's socket is among what it was started with.
+fn dials_socket(view: &View) -> bool {
+    let words = say(&["inspect", "--format", "{{json .Args}}", &view.sandbox.id]);
+    assert!(words.contains("--start"), "{words}");
+    words.contains("--socket")
+}
+
+async fn connected(service: &Service, view: &View) {
+    let id = &view.sandbox.id;
+    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+}
+
+async fn a_guest_with_a_network_dials_the_port(home: &Home) {
+    let bridge = Bridge::new("dials").await;
+    let service = bridge.start(home).await;
+    let view = create_reaching(&service).await;
+    assert!(!dials_socket(&view) && view.agent_connected);
+    let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.end.exit_code), ("out\n", "err\n", 3));
+    let much = sh(&service, &view, "head -c 3000000 /dev/zero | tr '\\0' x").await;
+    assert_eq!(much.stdout.len(), 3_000_000);
+    // Neither the certificate nor an address is told inside.
+    let told = sh(&service, &view, "cat /proc/1/environ /proc/1/cmdline; ls -A /run/workspace /tmp").await;
+    assert!(!told.stdout.contains(&bridge.gateway()), "{}", told.stdout);
+    // One without a network cannot dial the port.
+    let alone = create(&service).await;
+    assert!(dials_socket(&alone) && alone.agent_connected);
+    assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
+}
+
+async fn a_guest_finds_the_port_of_the_next_server(home: &Home) {
+    let bridge = Bridge::new("next").await;
+    let service = bridge.start(home).await;
+    let view = create_reaching(&service).await;
+    let id = view.sandbox.id.clone();
+    let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
+    let handle = service.run(&alice(), &id, request(line)).await.unwrap();
+    let size = Size { cols: 80, rows: 24 };
+    let wanted = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), &id, wanted).await.unwrap();
+    service.type_in(&alice(), &id, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
+    handle.output(0).await.unwrap().next().await.unwrap();
+    service.close().await;
+    drop(service);
+    let service = bridge.start(home).await;
+    let again = service.command(&alice(), &id, &handle.id).await.unwrap();
+    let ran = read(&again, 0).await;
+    let expected: String = (1..=40).map(|n| format!("{n}\n")).collect();
+    assert_eq!((ran.stdout, ran.end.exit_code), (expected, 0));
+    connected(&service, &view).await;
+    service.type_in(&alice(), &id, &terminal.id, b"echo is-$x\n".to_vec()).await.unwrap();
+    let mut output = service.terminal(&alice(), &id, &terminal.id).await.unwrap().output(0).await.unwrap();
+    let mut shown = String::new();
+    while !shown.contains("is-kept") {
+        for piece in output.next().await.unwrap().unwrap() {
+            if let Piece::Data { data, .. } = piece {
+                shown.push_str(&String::from_utf8_lossy(&data));
+            }
+        }
+    }
+    assert_eq!(service.get(&alice(), &id).await.unwrap().sandbox.state, State::Running);
+}
+
+async fn a_guest_stays_away_from_a_server_with_another_certificate(home: &Home) {
+    let bridge = Bridge::new("other").await;
+    let service = bridge.start(home).await;
+    let view = create_reaching(&service).await;
+    service.close().await;
+    drop(service);
+    {
+        let (listener, other) = (bridge.listen().await, acceptor(&Identity::make().unwrap()));
+        for _ in 0..3 {
+            let (stream, _) = listener.accept().await.unwrap();
+            let refused = other.accept(stream).await;
+            // It hangs up before it has said anything that only a server may hear.
+            assert!(refused.unwrap_err().to_string().contains("alert"));
+        }
+    }
+    let service = bridge.start(home).await;
+    connected(&service, &view).await;
+    assert_eq!(sh(&service, &view, "echo out").await.stdout, "out\n");
+}
+
+fn acceptor(pem: &str) -> TlsAcceptor {
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    TlsAcceptor::from(Arc::new(config.with_single_cert(vec![certificate], key).unwrap()))
+}
+
+async fn a_sandbox_that_floods_the_port_keeps_no_other_out(home: &Home) {
+    let bridge = Bridge::new("flood").await;
+    let service = bridge.start(home).await;
+    let flooding = create_reaching(&service).await;
+    // Each says nothing, and dials again as soon as it is sent away.
+    let dial = format!("sleep 99 | while :; do nc {} {}; sleep 0.05; done", bridge.gateway(), bridge.port);
+    let flood = format!("for i in $(seq 30); do {dial} & done; wait");
+    service.run(&alice(), &flooding.sandbox.id, request(&flood)).await.unwrap();
+    soon("it floods", async || {
+        let open = sh(&service, &flooding, "netstat -tn | grep -c ESTABLISHED").await.stdout;
+        open.trim().parse::<u32>().unwrap() > 8
+    })
+    .await;
+    let other = create_reaching(&service).await;
+    assert_eq!(sh(&service, &other, "echo out").await.stdout, "out\n");
+    assert_eq!(sh(&service, &flooding, "echo out").await.stdout, "out\n", "it was there before");
+}
+
+async fn an_advertised_address_goes_before_the_gateway(home: &Home) {
+    let bridge = Bridge::new("told").await;
+    let advertised = (bridge.gateway(), bridge.port);
+    let service = bridge.start_as(home, Some(advertised)).await;
+    let view = create_reaching(&service).await;
+    assert_eq!(sh(&service, &view, "echo out").await.stdout, "out\n");
+    service.close().await;
+    drop(service);
+    let unknown = ("nobody.invalid".to_owned(), bridge.port);
+    let service = bridge.start_as(home, Some(unknown)).await;
+    let new = NewSandbox { network: Network::Egress, ..base() };
+    let refused = service.create(wanted(), new.clone()).await.unwrap_err().to_string();
+    assert!(refused.contains("GRPC_ADVERTISE") && refused.contains("nobody.invalid"), "{refused}");
+    service.close().await;
+    drop(service);
+    // Nobody listens there, and who waits is told what the guest said.
+    let service = bridge.start_as(home, Some((bridge.gateway(), 9))).await;
+    let refused = service.create(wanted(), new).await.unwrap_err().to_string();
+    assert!(refused.contains("did not connect") && refused.contains("Connection refused"), "{refused}");
+}
