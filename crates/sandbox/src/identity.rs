@@ -16,12 +16,12 @@ const NAME: &str = "workspace-server";
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum IdentityError {
-    #[error("no certificates can be read: {0}")]
-    Certificate(pem::Error),
-    #[error("no private key can be read: {0}")]
+    #[error("{part} cannot be read: {source}")]
+    Certificates { part: &'static str, source: pem::Error },
+    #[error("the private key cannot be read: {0}")]
     Key(pem::Error),
-    #[error("there is no certificate in it")]
-    Empty,
+    #[error("{part} holds no certificate")]
+    Empty { part: &'static str },
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
     #[error("no certificate can be made: {0}")]
@@ -46,11 +46,13 @@ impl Identity {
     /// The certificate that `chain` begins with and its key; guests trust the certificates in `trusted`. All are PEM.
     pub fn new(chain: &[u8], key: &[u8], trusted: &[u8]) -> Result<Self, IdentityError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(IdentityError::Key)?;
-        let trusted = certificates(trusted)?.iter().map(|one| one.to_vec()).collect();
+        let chain = certificates("the certificate chain", chain)?;
+        let trusted = certificates("what guest agents trust", trusted)?;
+        let trusted = trusted.iter().map(|one| one.to_vec()).collect();
         let provider = Arc::new(ring::default_provider());
         // Guests know no older one.
         let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
-        let mut config = config.with_no_client_auth().with_single_cert(certificates(chain)?, key)?;
+        let mut config = config.with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         // Guests take up no former session.
         config.send_tls13_tickets = 0;
@@ -66,10 +68,10 @@ impl Identity {
     }
 }
 
-fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+fn certificates(part: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let found = found.map_err(IdentityError::Certificate)?;
-    if found.is_empty() { Err(IdentityError::Empty) } else { Ok(found) }
+    let found = found.map_err(|source| IdentityError::Certificates { part, source })?;
+    if found.is_empty() { Err(IdentityError::Empty { part }) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -86,8 +88,8 @@ mod tests {
             Identity::new(chain.as_bytes(), key.as_bytes(), trusted.as_bytes()).unwrap_err()
         };
         assert!(matches!(wrong(&one, &other, &one), IdentityError::Unusable(_)));
-        assert!(matches!(wrong("", &one, &one), IdentityError::Empty));
+        assert!(matches!(wrong("", &one, &one), IdentityError::Empty { .. }));
         assert!(matches!(wrong(&one, "", &one), IdentityError::Key(_)));
-        assert!(matches!(wrong(&one, &one, ""), IdentityError::Empty));
+        assert!(matches!(wrong(&one, &one, ""), IdentityError::Empty { .. }));
     }
 }

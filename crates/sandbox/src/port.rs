@@ -8,6 +8,7 @@
 mod tests;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +64,11 @@ impl GuestPort {
         let port = listener.local_addr()?.port();
         let reach = Reach { advertised, port, trusted: identity.trusted().to_vec() };
         Ok(Self { listener, identity, reach })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 
     pub(crate) fn reach(&self) -> Reach {

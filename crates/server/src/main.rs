@@ -143,14 +143,16 @@ fn announcement(started: &Started, runtime: &str) -> String {
         Origin::Made(path) => format!("made just now, in {}", path.display()),
     };
     let metrics = started.metrics.map(|address| format!("metrics    http://{address}/metrics\n"));
+    let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));
     format!(
         "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\n\
-         {metrics}workspace  directory, the one provider of this version\nruntime    {runtime}\n\n\
+         {metrics}{guests}workspace  directory, the one provider of this version\nruntime    {runtime}\n\n\
          Try it:    {invitation}workspace run -- echo hello\n",
         address = started.address,
         catalog = settings.database_url.kind(),
         data = settings.data_dir.display(),
         metrics = metrics.unwrap_or_default(),
+        guests = guests.unwrap_or_default(),
         invitation = invitation(started),
     )
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
-use workspace_sandbox::{Resources, Runtime, SandboxError, Service};
+use workspace_sandbox::{GuestPort, Resources, Runtime, SandboxError, Service};
 
 use crate::settings::{Isolation, RuntimeKind, Settings};
 
@@ -13,6 +13,7 @@ pub(crate) async fn service(
     settings: &Settings,
     node: String,
     catalog: Catalog,
+    port: Option<GuestPort>,
 ) -> Result<Service, SandboxError> {
     let runtime = match choose(settings).await {
         Ok(runtime) => runtime,
@@ -23,7 +24,7 @@ pub(crate) async fn service(
         }
     };
     let settings = workspace_sandbox::Settings { node, ..of(settings) };
-    Service::start(settings, catalog, runtime).await
+    Service::start_with(settings, catalog, runtime, port).await
 }
 
 async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {

@@ -121,7 +121,12 @@ impl Server {
     }
 }
 
-async fn listen(host: IpAddr, port: u16, setting: &'static str) -> Result<TcpListener, ServeError> {
+/// Listens on a port that a setting chose.
+pub(crate) async fn listen(
+    host: IpAddr,
+    port: u16,
+    setting: &'static str,
+) -> Result<TcpListener, ServeError> {
     let address = SocketAddr::new(host, port);
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, setting, source })
 }

@@ -14,8 +14,9 @@ pub use given::{Given, Surroundings};
 pub use page::page;
 pub use table::{Settings, TABLE};
 pub use value::{
-    Count, Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds, Network,
-    NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch,
+    Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
+    Milliseconds, Network, NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret,
+    Size, Switch,
 };
 
 /// A setting as it is declared.

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::net::SocketAddr;
 
 use workspace_catalog::{Catalog, CatalogError};
-use workspace_sandbox::SandboxError;
+use workspace_sandbox::{GuestPort, SandboxError};
 
 use crate::app::{App, Part};
 use crate::first_key::{self, FirstKeyError, Origin};
+use crate::guests::{self, GuestsError};
 use crate::node;
 use crate::private::{self, PrivateError};
 use crate::runtime;
@@ -24,6 +25,8 @@ pub enum StartError {
     Catalog(#[from] CatalogError),
     #[error(transparent)]
     FirstKey(#[from] FirstKeyError),
+    #[error(transparent)]
+    Guests(#[from] GuestsError),
     #[error(transparent)]
     Sandboxes(#[from] SandboxError),
     #[error(transparent)]
@@ -42,6 +45,8 @@ pub struct Started {
     pub address: Address,
     /// Where its numbers are without a key.
     pub metrics: Option<SocketAddr>,
+    /// Where guest agents come in over TCP.
+    pub guests: Option<SocketAddr>,
     /// Where the first key came from.
     pub key: Origin,
     /// Keeps a second server from the same data.
@@ -56,10 +61,12 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
     let node = node::name(&settings.data_dir)?;
     let key = first_key::ensure(&settings, &node, &catalog).await?;
-    let sandboxes = runtime::service(&settings, node, catalog.clone()).await?;
+    let port = guests::port(&settings).await?;
+    let guests = port.as_ref().map(GuestPort::address).transpose()?;
+    let sandboxes = runtime::service(&settings, node, catalog.clone(), port).await?;
     let app = App::new(settings, catalog, sandboxes)?;
     let parts = parts(&app);
     let server = Server::bind(app.clone(), parts).await?;
     let (address, metrics) = (server.address()?, server.metrics_address()?);
-    Ok(Started { app, server, address, metrics, key, lock })
+    Ok(Started { app, server, address, metrics, guests, key, lock })
 }

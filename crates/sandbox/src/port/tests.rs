@@ -1,6 +1,5 @@
 //! The port as guests, and who is none, see it.
 
-use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use hyper_util::rt::TokioIo;

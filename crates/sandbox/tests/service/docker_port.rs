@@ -17,6 +17,7 @@ use workspace_sandbox::{
 };
 
 use crate::docker::{self, say};
+use crate::escape::assert_no_token;
 use crate::home::{Home, agent_program, alice, base, create, read, request, run, sh, soon, wanted};
 use crate::kind::Kind;
 
@@ -124,6 +125,7 @@ async fn a_guest_with_a_network_dials_the_port(home: &Home) {
     // Neither the certificate nor an address is told inside.
     let told = sh(&service, &view, "cat /proc/1/environ /proc/1/cmdline; ls -A /run/workspace /tmp").await;
     assert!(!told.stdout.contains(&bridge.gateway()), "{}", told.stdout);
+    assert_no_token(home, &service, &view).await;
     // One without a network cannot dial the port.
     let alone = create(&service).await;
     assert!(dials_socket(&alone) && alone.agent_connected);

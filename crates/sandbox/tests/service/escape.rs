@@ -209,9 +209,14 @@ async fn links_in_the_workspace_lead_the_server_nowhere(home: &Home) {
 async fn the_token_is_nowhere(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
-    bring(home, &view);
+    assert_no_token(home, &service, &view).await;
+}
+
+/// Nobody inside finds the token.
+pub(crate) async fn assert_no_token(home: &Home, service: &Service, view: &View) {
+    bring(home, view);
     let hash = view.sandbox.token_hash.as_str();
-    attempt(&service, &view, "token", &[hash]).await;
+    attempt(service, view, "token", &[hash]).await;
     // Nor does anybody outside find it in what the runtime tells or the sandbox's place holds.
     let hash = blake3::Hash::from_hex(hash).unwrap();
     if home.kind == Kind::Docker {

@@ -1,6 +1,6 @@
 //! What settings must fulfil together.
 
-use super::{Settings, Wrong};
+use super::{GuestTransport, RuntimeKind, Settings, Wrong};
 
 /// Everything in which settings contradict each other.
 pub(super) fn together(settings: &Settings) -> Vec<Wrong> {
@@ -23,6 +23,24 @@ pub(super) fn together(settings: &Settings) -> Vec<Wrong> {
     demand(
         settings.api_port == 0 || settings.metrics_port != Some(settings.api_port),
         "METRICS_PORT is the same as API_PORT: choose another",
+    );
+    let tcp = settings.guest_transport == GuestTransport::Tcp;
+    demand(
+        !tcp || settings.runtime == RuntimeKind::Docker,
+        "GUEST_TRANSPORT=tcp is for RUNTIME=docker: sandboxes of other runtimes always reach the server's sockets",
+    );
+    demand(
+        !tcp || !settings.grpc_host.is_loopback() || settings.grpc_advertise.is_some(),
+        "GRPC_HOST is a loopback address, which no container reaches\n\
+         hint: set it to the gateway of DOCKER_NETWORK or to 0.0.0.0, or GRPC_ADVERTISE to what leads to it",
+    );
+    demand(
+        settings.grpc_tls_cert.is_some() == settings.grpc_tls_key.is_some(),
+        "GRPC_TLS_CERT and GRPC_TLS_KEY belong together: set both or neither",
+    );
+    demand(
+        settings.grpc_tls_ca.is_none() || settings.grpc_tls_cert.is_some(),
+        "GRPC_TLS_CA vouches for GRPC_TLS_CERT, which is not set",
     );
     demand(
         settings.default_sandbox_timeout <= settings.max_sandbox_lifetime,

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
-    Count, Cpus, DatabaseUrl, DockerHost, HostPort, Isolation, LogFilter, LogFormat, Milliseconds,
-    NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size, Switch, Value,
+    Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
+    Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size,
+    Switch, Value,
 };
 use super::{Declared, Fallback, Given, Surroundings, Wrong};
 
@@ -84,10 +85,22 @@ settings! {
     require_isolation: Isolation = Found("`strict` for the superuser, else `best-effort`", isolation);
     /// The guest agent that is put into sandboxes.
     agent_program: PathBuf = Found("`workspace-agent` beside the server", agent);
-    /// The port for guest agents that cannot reach the server's socket.
+    /// How guest agents reach the server: over a socket in a directory that is mounted into each sandbox, or over TCP with TLS.
+    /// `tcp` is for `RUNTIME=docker`, and for sandboxes with a network; those without dial their socket.
+    guest_transport: GuestTransport = is("unix");
+    /// The address on which `GUEST_TRANSPORT=tcp` listens for guest agents. Containers must reach it.
+    grpc_host: IpAddr = is("127.0.0.1");
+    /// The port on which `GUEST_TRANSPORT=tcp` listens for guest agents. Those that run go on dialling it, so 0 is for trying things.
     grpc_port: u16 = is("50051");
-    /// The host and port that such agents are told to dial.
-    grpc_advertise (?): HostPort = Absent("found from the network");
+    /// The host and port that guest agents are told to dial. The server looks the host up whenever it starts a sandbox.
+    grpc_advertise (?): HostPort = Absent("the gateway of `DOCKER_NETWORK`, and `GRPC_PORT`");
+    /// A file with the certificate chain of that port, in PEM.
+    grpc_tls_cert (?): PathBuf = Absent("one is made and kept in `DATA_DIR/guests.pem`");
+    /// A file with the certificate's private key, in PEM.
+    grpc_tls_key (?): PathBuf = Absent("one is made and kept in `DATA_DIR/guests.pem`");
+    /// A file with the certificates that guest agents trust, in PEM: the port's own, or one that vouches for it under the host
+    /// that they dial. Agents keep what they were given, so a certificate that will be renewed needs one that vouches for it.
+    grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
     /// For later: what serves NFS.
     nfs_mode: NfsMode = is("embedded");
     /// For later: the port of NFS.

@@ -61,14 +61,27 @@ texts! {
             && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"_.-".contains(&it))
     };
     /// A host and a port.
-    HostPort, "HOST:PORT", |text| {
-        let parts = text.rsplit_once(':');
-        parts.is_some_and(|(host, port)| is_visible(host) && port.parse::<u16>().is_ok_and(|port| port > 0))
-    };
+    HostPort, "HOST:PORT", |text| host_port(text).is_some();
     /// Which log lines are written.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
         EnvFilter::try_new(text).is_ok()
     };
+}
+
+impl HostPort {
+    /// The host, an address without brackets, and the port.
+    pub fn parts(&self) -> Option<(String, u16)> {
+        host_port(&self.0).map(|(host, port)| (host.to_owned(), port))
+    }
+}
+
+fn host_port(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    // A name that can be in a certificate, or an address; one with colons needs brackets.
+    rustls::pki_types::ServerName::try_from(bare).ok()?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (bare != host || !host.contains(':')).then_some((bare, port))
 }
 
 fn is_visible(text: &str) -> bool {
@@ -295,6 +308,15 @@ choices! {
 }
 
 choices! {
+    /// How guest agents reach the server.
+    GuestTransport, "unix or tcp":
+    /// Over a socket in a directory that is mounted into the sandbox.
+    Unix = "unix",
+    /// Over a port, with TLS.
+    Tcp = "tcp"
+}
+
+choices! {
     /// What happens when the machine cannot isolate as asked.
     Isolation, "strict or best-effort":
     /// The sandbox is not made.
@@ -428,8 +450,11 @@ mod tests {
     fn texts_allow_only_what_they_are_for() {
         let advertised = ["host:50051", "[::1]:1"].map(|text| HostPort::parse(text).is_some());
         assert_eq!(advertised, [true; 2]);
-        let refused = ["host", ":1", "host:0", "a b:1"].map(|text| HostPort::parse(text).is_some());
-        assert_eq!(refused, [false; 4]);
+        let refused =
+            ["host", ":1", "host:0", "a b:1", "::1:1", "a/b:1"].map(|text| HostPort::parse(text).is_some());
+        assert_eq!(refused, [false; 6]);
+        let parts = HostPort::parse("[::1]:50051").and_then(|advertised| advertised.parts());
+        assert_eq!(parts, Some(("::1".to_owned(), 50_051)));
         assert!(Program::parse("runc").is_some() && Program::parse("/usr/bin/crun").is_some());
         assert!(Program::parse("bin/crun").is_none() && Program::parse("-v").is_none());
         assert!(LogFilter::parse("info,sqlx=warn").is_some() && LogFilter::parse("a=b=c").is_none());

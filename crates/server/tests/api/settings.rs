@@ -99,19 +99,28 @@ fn a_file_that_is_no_toml_is_said_by_line_without_its_text() {
 
 #[test]
 fn settings_must_fit_together() {
-    let wrong: [(&[(&str, &str)], &str); 6] = [
+    let wrong: [(&[(&str, &str)], &str); 11] = [
         (&[("TLS_CERT", "/a")], "belong together"),
         (&[("API_HOST", "0.0.0.0")], "ALLOW_INSECURE=on"),
         (&[("METRICS_PORT", "8080")], "same as API_PORT"),
         (&[("MAX_SANDBOX_LIFETIME", "60")], "DEFAULT_SANDBOX_TIMEOUT"),
         (&[("DEFAULT_CPU", "100")], "MAX_CPU"),
         (&[("MAX_DISK", "1g")], "DEFAULT_DISK"),
+        (&[("GUEST_TRANSPORT", "tcp"), ("GRPC_HOST", "0.0.0.0")], "is for RUNTIME=docker"),
+        (&[("GUEST_TRANSPORT", "tcp"), ("RUNTIME", "oci"), ("GRPC_HOST", "::")], "is for RUNTIME=docker"),
+        (&[("GUEST_TRANSPORT", "tcp"), ("RUNTIME", "docker")], "GRPC_HOST is a loopback address"),
+        (&[("GRPC_TLS_KEY", "/a")], "GRPC_TLS_CERT and GRPC_TLS_KEY belong together"),
+        (&[("GRPC_TLS_CA", "/a")], "GRPC_TLS_CERT, which is not set"),
     ];
     for (variables, expected) in wrong {
         let error = read(variables, None).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
     assert!(read(&[("API_HOST", "0.0.0.0"), ("ALLOW_INSECURE", "on")], None).is_ok());
+    let tcp = [("GUEST_TRANSPORT", "tcp"), ("RUNTIME", "docker")];
+    for more in [("GRPC_HOST", "0.0.0.0"), ("GRPC_ADVERTISE", "server.example:50051")] {
+        assert!(read(&[&tcp[..], &[more]].concat(), None).is_ok(), "{more:?}");
+    }
     assert!(read(&[("API_HOST", "::"), ("TLS_CERT", "/a"), ("TLS_KEY", "/b")], None).is_ok());
 }
 

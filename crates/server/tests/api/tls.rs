@@ -14,7 +14,7 @@ fn openssl(arguments: &[&str], directory: &Path) -> std::process::Output {
     output
 }
 
-fn certificate(directory: &Path) -> [String; 2] {
+pub(crate) fn certificate(directory: &Path) -> [String; 2] {
     let names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
     let make =
         ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];

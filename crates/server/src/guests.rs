@@ -1,0 +1,72 @@
+//! The port for guest agents that dial over TCP.
+
+use std::path::{Path, PathBuf};
+
+use workspace_sandbox::{GuestPort, Identity, IdentityError};
+
+use crate::private::{self, PrivateError};
+use crate::serve::{ServeError, listen};
+use crate::settings::{GuestTransport, HostPort, Settings};
+
+/// What keeps the certificate that is made when none is set.
+const FILE: &str = "guests.pem";
+
+/// Why guest agents cannot be let in.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum GuestsError {
+    #[error("{setting} {path} cannot be read: {source}")]
+    File { setting: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("GRPC_TLS_CERT, GRPC_TLS_KEY and GRPC_TLS_CA cannot be used: {0}\nhint: they must be PEM files")]
+    Given(IdentityError),
+    #[error(
+        "{path} cannot be used: {source}\nhint: removed, it is made anew; agents that run would not know it"
+    )]
+    Kept { path: PathBuf, source: IdentityError },
+    #[error("no certificate for guest agents can be made: {0}")]
+    Make(IdentityError),
+    #[error(transparent)]
+    Private(#[from] PrivateError),
+    #[error(transparent)]
+    Listen(#[from] ServeError),
+    #[error("cannot tell the port for guest agents: {0}")]
+    Address(#[from] std::io::Error),
+}
+
+/// Listens, if the settings say so.
+pub(crate) async fn port(settings: &Settings) -> Result<Option<GuestPort>, GuestsError> {
+    if settings.guest_transport == GuestTransport::Unix {
+        return Ok(None);
+    }
+    let identity = identity(settings)?;
+    let listener = listen(settings.grpc_host, settings.grpc_port, "GRPC_PORT").await?;
+    let advertised = settings.grpc_advertise.as_ref().and_then(HostPort::parts);
+    Ok(Some(GuestPort::new(listener, identity, advertised)?))
+}
+
+fn identity(settings: &Settings) -> Result<Identity, GuestsError> {
+    let (Some(chain), Some(key)) = (&settings.grpc_tls_cert, &settings.grpc_tls_key) else {
+        return kept(&settings.data_dir.join(FILE));
+    };
+    let (chain, key) = (read("GRPC_TLS_CERT", chain)?, read("GRPC_TLS_KEY", key)?);
+    let trusted = settings.grpc_tls_ca.as_ref().map(|path| read("GRPC_TLS_CA", path)).transpose()?;
+    Identity::new(&chain, &key, trusted.as_ref().unwrap_or(&chain)).map_err(GuestsError::Given)
+}
+
+fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, GuestsError> {
+    std::fs::read(path).map_err(|source| GuestsError::File { setting, path: path.to_owned(), source })
+}
+
+/// The certificate of this server, the same at every start: agents that run know no other.
+fn kept(path: &Path) -> Result<Identity, GuestsError> {
+    let pem = match private::read(path)? {
+        Some(pem) => pem,
+        None => {
+            let pem = Identity::make().map_err(GuestsError::Make)?;
+            private::create(path, &pem)?;
+            pem
+        }
+    };
+    let pem = pem.as_bytes();
+    Identity::new(pem, pem, pem).map_err(|source| GuestsError::Kept { path: path.to_owned(), source })
+}

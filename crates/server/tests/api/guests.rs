@@ -1,0 +1,127 @@
+//! The port for guest agents, as one who is none finds it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use workspace_server::{StartError, Started, start};
+
+use crate::support::settings;
+use crate::tls::certificate;
+
+/// A server with a port for guests; no daemon is needed for that.
+async fn begin(data: &TempDir, more: &[(&str, &str)]) -> Result<Started, StartError> {
+    let nowhere = format!("unix://{}/docker.sock", data.path().display());
+    let usual = [
+        ("RUNTIME", "docker"),
+        ("DOCKER_HOST", &nowhere),
+        ("GUEST_TRANSPORT", "tcp"),
+        ("GRPC_PORT", "0"),
+        ("GRPC_ADVERTISE", "server.example:50051"),
+    ];
+    let usual = usual.into_iter().filter(|(name, _)| more.iter().all(|(other, _)| other != name));
+    let variables: Vec<_> = usual.chain(more.iter().copied()).collect();
+    start(settings(data, &variables), |_| Vec::new()).await
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Serves until the work is done.
+fn serving(data: &TempDir, more: &[(&str, &str)], work: impl FnOnce(SocketAddr)) {
+    let runtime = runtime();
+    let Started { app, server, guests, lock, .. } = runtime.block_on(begin(data, more)).unwrap();
+    let running = runtime.spawn(server.run());
+    let address = guests.unwrap();
+    work(address);
+    app.shutdown.begin();
+    runtime.block_on(running).unwrap();
+    drop(lock);
+    assert!(TcpStream::connect(address).is_err(), "it is closed when the server has stopped");
+}
+
+/// The certificate that is shown at that address, in PEM; empty if what is trusted does not vouch for it.
+fn shown(address: SocketAddr, trusted: &Path) -> String {
+    let connect = address.to_string();
+    let output = Command::new("openssl")
+        .args(["s_client", "-tls1_3", "-alpn", "h2", "-verify_return_error", "-connect", &connect, "-CAfile"])
+        .arg(trusted)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let from = text.find("-----BEGIN").filter(|_| output.status.success());
+    let to = text.find("-----END CERTIFICATE-----");
+    from.zip(to).map(|(from, to)| text[from..to].to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn the_certificate_is_made_once_and_kept_for_the_servers_user_alone() {
+    let data = tempfile::tempdir().unwrap();
+    let kept = data.path().join("guests.pem");
+    let mut first = String::new();
+    serving(&data, &[], |address| first = shown(address, &kept));
+    let text = std::fs::read_to_string(&kept).unwrap();
+    assert!(!first.is_empty() && text.replace('\r', "").contains(&first), "{first}");
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    serving(&data, &[("GRPC_ADVERTISE", "another.example:1")], |address| {
+        assert_eq!(shown(address, &kept), first);
+    });
+    std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = runtime().block_on(begin(&data, &[])).err().unwrap().to_string();
+    assert!(refused.contains("chmod 600"), "{refused}");
+}
+
+#[test]
+fn a_certificate_can_be_given() {
+    let (data, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [cert, key] = certificate(place.path());
+    serving(&data, &[("GRPC_TLS_CERT", &cert), ("GRPC_TLS_KEY", &key)], |address| {
+        assert!(!shown(address, Path::new(&cert)).is_empty());
+    });
+    assert!(!data.path().join("guests.pem").exists());
+}
+
+#[test]
+fn who_speaks_no_tls_is_sent_away() {
+    let data = tempfile::tempdir().unwrap();
+    serving(&data, &[], |address| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        // An end or a reset, but no waiting.
+        let ended = stream.read_to_end(&mut answer);
+        let waited = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!waited && !answer.starts_with(b"HTTP"));
+    });
+}
+
+#[test]
+fn what_cannot_be_used_stops_the_start_and_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let [cert, key] = certificate(place.path());
+    let nothing = place.path().join("nothing").to_str().unwrap().to_owned();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (cert, key, nothing) = (cert.as_str(), key.as_str(), nothing.as_str());
+    let given = |cert, key| vec![("GRPC_TLS_CERT", cert), ("GRPC_TLS_KEY", key)];
+    let cases: [(Vec<(&str, &str)>, &str); 5] = [
+        (vec![("GRPC_PORT", &port)], "hint: GRPC_PORT chooses another port"),
+        (given(nothing, key), "GRPC_TLS_CERT /"),
+        (given(cert, cert), "the private key cannot be read"),
+        (given(key, key), "the certificate chain holds no certificate"),
+        ([given(cert, key), vec![("GRPC_TLS_CA", key)]].concat(), "what guest agents trust holds no"),
+    ];
+    for (variables, expected) in cases {
+        let data = tempfile::tempdir().unwrap();
+        let error = runtime().block_on(begin(&data, &variables)).err().unwrap().to_string();
+        assert!(error.contains(expected), "{expected} in {error}");
+    }
+}
