@@ -22,9 +22,9 @@ use workspace_agent_protocol::v1::{
     AgentMessage, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
 };
 
+use crate::counted::{Known, Limited, Room};
 use crate::id;
 use crate::live::Live;
-use crate::unknown::{Known, Limited};
 
 /// How many connections a sandbox may have; a guest needs one, and another while the first is being lost.
 const CONNECTIONS: usize = 16;
@@ -73,12 +73,14 @@ pub(crate) struct Door {
     /// Whose guest comes in; none where everybody's does.
     only: Option<Weak<Live>>,
     listener: Arc<dyn Listener>,
+    /// The connections of each sandbox.
+    lines: Arc<Room<String>>,
     refusals: Refusals,
 }
 
 impl Door {
     pub(crate) fn new(only: Option<Weak<Live>>, listener: Arc<dyn Listener>) -> Self {
-        Self { only, listener, refusals: Refusals::default() }
+        Self { only, listener, lines: Room::new(CONNECTIONS, usize::MAX), refusals: Refusals::default() }
     }
 
     pub(crate) fn service(self) -> AgentServiceServer<Self> {
@@ -141,7 +143,10 @@ impl AgentService for Door {
         let live = self.admit(&registration, known.as_ref())?;
         check_generation(registration.generation)?;
         if let Some(known) = known {
-            known.set();
+            let ticket = self.lines.enter(live.id.clone());
+            known.set(
+                ticket.ok_or_else(|| Status::resource_exhausted("this sandbox has too many connections"))?,
+            );
         }
         let (orders, mut ordered) = mpsc::channel::<ServerMessage>(QUEUE);
         let (sender, receiver) = mpsc::channel(QUEUE);

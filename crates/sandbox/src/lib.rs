@@ -11,6 +11,7 @@
 
 mod command;
 mod config;
+mod counted;
 mod create;
 mod door;
 mod error;
@@ -34,7 +35,6 @@ mod settings;
 mod stats;
 pub mod template;
 mod terminal;
-mod unknown;
 mod watch;
 
 pub use command::{CommandHandle, RunRequest};

@@ -8,7 +8,7 @@
 mod tests;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::counted::{Known, Limited, Room, Ticket};
 use crate::door::{Door, Listener, REGISTER, server};
 use crate::identity::Identity;
-use crate::unknown::{Known, Limited, Room, Ticket};
 
 /// Connections from one address of which it is not known whose they are; a guest needs one.
 const EACH: usize = 8;
@@ -100,7 +100,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io
     let room = Room::new(EACH, ALL);
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => match room.enter(peer.ip()) {
+            Ok((stream, peer)) => match room.enter(peer.ip().to_canonical()) {
                 Some(ticket) => {
                     tokio::spawn(shake_hands(stream, ticket, tls.clone(), sender.clone()));
                 }
@@ -117,7 +117,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io
 
 async fn shake_hands(
     stream: TcpStream,
-    ticket: Ticket,
+    ticket: Ticket<IpAddr>,
     tls: TlsAcceptor,
     sender: mpsc::Sender<io::Result<Guarded>>,
 ) {

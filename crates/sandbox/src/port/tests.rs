@@ -91,8 +91,8 @@ impl Bench {
         Endpoint::from_static("http://server").connect_with_connector(connector).await
     }
 
-    /// What a guest that comes from that address is answered.
-    async fn register(&self, from: &str, sandbox: &str, token: &[u8]) -> Result<(), Status> {
+    /// The connection of a guest that comes from that address, or what it is answered.
+    async fn register(&self, from: &str, sandbox: &str, token: &[u8]) -> Result<Channel, Status> {
         let channel = self.channel(from).await.map_err(|error| Status::unavailable(error.to_string()))?;
         let request = RegisterRequest {
             sandbox_id: sandbox.to_owned(),
@@ -101,9 +101,9 @@ impl Bench {
             ..RegisterRequest::default()
         };
         let first = AgentMessage { sandbox_id: sandbox.to_owned(), payload: Some(Said::Register(request)) };
-        let mut client = AgentServiceClient::new(channel);
+        let mut client = AgentServiceClient::new(channel.clone());
         let mut heard = client.connect(tokio_stream::once(first)).await?.into_inner();
-        heard.message().await?.map(|_| ()).ok_or_else(|| Status::unavailable("nothing was said"))
+        heard.message().await?.map(|_| channel).ok_or_else(|| Status::unavailable("nothing was said"))
     }
 }
 
@@ -186,4 +186,19 @@ async fn who_says_nothing_over_tls_is_closed_in_time() {
     let mut bytes = Vec::new();
     let closed = timeout(REGISTER + Duration::from_secs(2), stream.read_to_end(&mut bytes)).await;
     assert!(closed.is_ok(), "it is still open");
+}
+
+#[tokio::test]
+async fn a_guest_has_a_few_connections_at_most() {
+    let bench = Bench::new().await;
+    let register = || bench.register("127.0.0.1", SANDBOX, bench.token.as_bytes());
+    let mut lines = Vec::new();
+    for _ in 0..16 {
+        lines.push(register().await.unwrap());
+    }
+    assert_eq!(register().await.unwrap_err().code(), Code::ResourceExhausted);
+    lines.clear();
+    while register().await.is_err() {
+        sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -1,6 +1,7 @@
-//! Connections of which nobody has said yet whose they are.
+//! Connections of guests: counted, and closed when nobody says in time whose they are.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -29,22 +30,36 @@ pub(crate) struct Known(Arc<Origin>);
 #[derive(Debug, Default)]
 struct Origin {
     known: AtomicBool,
-    /// What it takes up until it is known.
-    ticket: Mutex<Option<Ticket>>,
+    /// What it takes up: a place among the unknown of its address, and then one among those of its sandbox.
+    place: Mutex<Place>,
     peer: Option<IpAddr>,
+}
+
+#[derive(Debug, Default)]
+enum Place {
+    #[default]
+    None,
+    Unknown {
+        _ticket: Ticket<IpAddr>,
+    },
+    Sandbox {
+        _ticket: Ticket<String>,
+    },
 }
 
 impl Known {
     /// Of a connection that waits in a room.
-    pub(crate) fn waiting(ticket: Ticket) -> Self {
-        let peer = Some(ticket.peer);
-        Self(Arc::new(Origin { known: AtomicBool::new(false), ticket: Mutex::new(Some(ticket)), peer }))
+    pub(crate) fn waiting(ticket: Ticket<IpAddr>) -> Self {
+        let peer = Some(ticket.of);
+        let place = Mutex::new(Place::Unknown { _ticket: ticket });
+        Self(Arc::new(Origin { known: AtomicBool::new(false), place, peer }))
     }
 
-    /// It is known now.
-    pub(crate) fn set(&self) {
+    /// It is known now, and takes up a place of its sandbox's.
+    pub(crate) fn set(&self, ticket: Ticket<String>) {
         self.0.known.store(true, Ordering::Relaxed);
-        drop(self.0.ticket.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let place = Place::Sandbox { _ticket: ticket };
+        drop(std::mem::replace(&mut *self.0.place.lock().unwrap_or_else(PoisonError::into_inner), place));
     }
 
     fn is_set(&self) -> bool {
@@ -108,52 +123,53 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
     }
 }
 
-/// Where connections over a network wait until it is known whose they are: so many of each address, so that who
-/// floods it keeps nobody but itself out, and so many in all.
+/// Counts connections: so many of each, of an address or a sandbox, so that who floods keeps nobody but itself out; and
+/// so many in all.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Room<K: Eq + Hash> {
     each: usize,
     all: usize,
-    taken: Mutex<HashMap<IpAddr, usize>>,
+    taken: Mutex<HashMap<K, usize>>,
 }
 
 /// A place in the room; free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    room: Arc<Room>,
-    peer: IpAddr,
+pub(crate) struct Ticket<K: Eq + Hash> {
+    room: Arc<Room<K>>,
+    of: K,
 }
 
-impl Room {
+impl<K: Eq + Hash + Clone> Room<K> {
     pub(crate) fn new(each: usize, all: usize) -> Arc<Self> {
         Arc::new(Self { each, all, taken: Mutex::default() })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A place for a connection from that address, if there is one.
-    pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Ticket> {
-        let peer = peer.to_canonical();
+    /// A place for one more, if there is one.
+    pub(crate) fn enter(self: &Arc<Self>, of: K) -> Option<Ticket<K>> {
         let mut taken = self.taken();
         let all: usize = taken.values().sum();
-        let own = taken.get(&peer).copied().unwrap_or_default();
+        let own = taken.get(&of).copied().unwrap_or_default();
         if own >= self.each || all >= self.all {
             return None;
         }
-        taken.insert(peer, own + 1);
-        Some(Ticket { room: self.clone(), peer })
+        taken.insert(of.clone(), own + 1);
+        Some(Ticket { room: self.clone(), of })
     }
 }
 
-impl Drop for Ticket {
+impl<K: Eq + Hash> Room<K> {
+    fn taken(&self) -> MutexGuard<'_, HashMap<K, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash> Drop for Ticket<K> {
     fn drop(&mut self) {
         let mut taken = self.room.taken();
-        match taken.get_mut(&self.peer) {
+        match taken.get_mut(&self.of) {
             Some(own) if *own > 1 => *own -= 1,
-            // Addresses that have gone are not remembered.
-            _ => drop(taken.remove(&self.peer)),
+            // Those that have gone are not remembered.
+            _ => drop(taken.remove(&self.of)),
         }
     }
 }
@@ -167,15 +183,18 @@ mod tests {
         let room = Room::new(2, 3);
         let [one, other, third]: [IpAddr; 3] =
             ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|it| it.parse().unwrap());
-        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
         let first = room.enter(one).unwrap();
-        let known = Known::waiting(room.enter(mapped).unwrap());
+        let known = Known::waiting(room.enter(one).unwrap());
         assert!(room.enter(one).is_none());
         let last = room.enter(other).unwrap();
         assert!(room.enter(third).is_none(), "there are no more than three in all");
-        known.set();
-        assert!(room.enter(third).is_some(), "who is known takes no place");
-        drop((first, last));
-        assert!(room.taken().is_empty());
+        let sandboxes = Room::new(1, 3);
+        known.set(sandboxes.enter("sbx-1".to_owned()).unwrap());
+        assert!(room.enter(third).is_some(), "who is known takes a place of its sandbox's instead");
+        assert!(
+            sandboxes.enter("sbx-1".to_owned()).is_none() && sandboxes.enter("sbx-2".to_owned()).is_some()
+        );
+        drop((first, last, known));
+        assert!(room.taken().is_empty() && sandboxes.taken().is_empty());
     }
 }
