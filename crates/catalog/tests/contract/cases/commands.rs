@@ -117,7 +117,8 @@ pub(crate) async fn many_write_at_once_and_each_gets_its_answer(place: Place) {
             assert!(matches!(inserted, Err(CatalogError::NotFound { what: "sandbox", .. })), "{inserted:?}");
             assert!(matches!(finished, Err(CatalogError::NotFound { what: "command", .. })), "{finished:?}");
         } else {
-            (inserted.unwrap(), finished.unwrap());
+            inserted.unwrap();
+            finished.unwrap();
         }
     }
     // What was answered is there for whoever opens it next.
