@@ -18,10 +18,12 @@ OVERRIDDEN = {"RATE_LIMIT": "off", "MAX_SANDBOXES": "600", "MAX_CONCURRENT_CREAT
 
 
 class Server:
-    """`workspace-server` with settings of its own, stopped when done."""
+    """`workspace-server` with settings of its own, as this user or another, stopped when done."""
 
-    def __init__(self, binaries, **settings):
+    def __init__(self, binaries, user=None, **settings):
         self.home = tempfile.mkdtemp(prefix="workspace-bench-")
+        if user is not None:
+            os.chown(self.home, user, user)
         self.port = free_port()
         environment = {
             "PATH": os.environ["PATH"],
@@ -37,6 +39,9 @@ class Server:
             [os.path.join(binaries, "workspace-server")],
             env=environment,
             stdout=subprocess.DEVNULL,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
         )
         self.wait()
 
@@ -109,7 +114,7 @@ class Client:
 
     def stream(self, sandbox, command):
         """Bytes of answer until the command ended."""
-        body = json.dumps({"command": command, "stream": True, "timeout": 600_000})
+        body = json.dumps({"command": command, "stream": True, "timeout": 600_000, "overflow": "block"})
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
         self.connection.request("POST", f"/api/v1/sandboxes/{sandbox}/process/run", body, headers)
         answer = self.connection.getresponse()

@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,14 +20,17 @@ ROWS = {
     "warm": sandbox_rows.warm,
     "cold": sandbox_rows.cold,
     "fifty": sandbox_rows.fifty,
+    "parallel": sandbox_rows.parallel,
+    "ordinary": sandbox_rows.ordinary,
     "run": sandbox_rows.run_true,
     "stream": sandbox_rows.stream,
     "echo": sandbox_rows.echo,
     "idle": sandbox_rows.idle,
+    "agent": sandbox_rows.agent,
     "api": sandbox_rows.api,
 }
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
-WITH_PEERS = {"warm", "cold", "fifty", "run"}
+WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run"}
 INSIDE = "WORKSPACE_BENCH_INSIDE"
 
 
@@ -126,8 +130,10 @@ def build():
     agent = subprocess.run(["scripts/agent.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     binaries = tempfile.mkdtemp(prefix="workspace-bench-bin-")
-    os.symlink(os.path.join(target, "release/workspace-server"), os.path.join(binaries, "workspace-server"))
-    os.symlink(os.path.join(ROOT, agent), os.path.join(binaries, "workspace-agent"))
+    # Copies, in a place that every user may read.
+    os.chmod(binaries, 0o755)
+    shutil.copy(os.path.join(target, "release/workspace-server"), binaries)
+    shutil.copy(os.path.join(ROOT, agent), binaries)
     return binaries
 
 

@@ -150,11 +150,11 @@ def make_root(root):
         os.symlink("busybox", os.path.join(root, "bin", name))
 
 
-def time_to_output(words):
+def time_to_output(words, user=None):
     """Seconds until the first byte of output."""
     began = time.perf_counter()
     # Unbuffered: what is read ahead would be lost to `communicate`.
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, user=user, group=user)
     first = process.stdout.read(1)
     took = time.perf_counter() - began
     rest, errors = process.communicate()

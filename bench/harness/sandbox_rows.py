@@ -1,7 +1,10 @@
 """The rows about sandboxes. Each is measured with its peers taking turns."""
 
 import os
+import socket
 import statistics
+import subprocess
+import tempfile
 import threading
 import time
 
@@ -11,6 +14,7 @@ from sandbox_peers import time_to_output
 from timing import summary
 
 OURS = "workspace"
+NOBODY = 65_534
 
 
 def p95(samples):
@@ -122,6 +126,69 @@ def fifty(bench):
     return row
 
 
+def parallel(bench):
+    row = Row("parallel", "50 in parallel", "how long each of 50 takes that begin at once: a sandbox and its first output, then a command; peers: 50 programs at once")
+    crun = next(peer for peer in bench.oci if peer.program == "crun")
+    samples = {}
+
+    def timed(tool, what, work):
+        def one(index):
+            began = time.perf_counter()
+            work(index)
+            samples.setdefault((tool, what), []).append(time.perf_counter() - began)
+
+        together(50, one)
+
+    for _ in range(1 if bench.quick else 3):
+        with bench.server() as server:
+            clients = [server.client() for _ in range(50)]
+            made = [None] * 50
+
+            def make(index, clients=clients, made=made):
+                made[index] = clients[index].create()
+                assert clients[index].run(made[index], "echo hello")["stdout"] == "hello\n"
+
+            timed(OURS, "create and run", make)
+            timed(OURS, "one command", lambda index, clients=clients, made=made: clients[index].run(made[index], "true"))
+        bench.docker.start("exec")
+        timed("docker run", "create and run", lambda _: time_to_output(bench.docker.run()))
+        commands = [crun.run() for _ in range(50)]
+        timed("crun run", "create and run", lambda index, commands=commands: time_to_output(commands[index]))
+        timed("docker exec", "one command", lambda _: bench.docker.quiet("exec", "exec", "/bin/true"))
+        bench.docker.quiet("rm", "-f", "exec")
+    for (tool, what), taken in samples.items():
+        add(row, tool, what, taken)
+    return row
+
+
+def ordinary(bench):
+    row = Row("ordinary", "as an ordinary user", "create to first output, the server and bwrap as a user without rights; Docker's daemon is the superuser's")
+    samples = {}
+
+    def measured(what, **settings):
+        with bench.server(user=NOBODY, **settings) as server:
+            client = server.client()
+            for _ in range(5):
+                create_and_run(client)
+            time.sleep(1)
+            for _ in range(bench.rounds):
+                samples.setdefault((OURS, what), []).append(create_and_run(client))
+                samples.setdefault(("docker run", what), []).append(time_to_output(bench.docker.run()))
+                samples.setdefault(("bwrap", what), []).append(time_to_output(bench.bubblewrap.run(), NOBODY))
+
+    measured("started ahead")
+    measured("cold", POOL_SIZE="0")
+    for (tool, what), taken in samples.items():
+        add(row, tool, what, taken)
+    warm, cold = (statistics.median(samples[OURS, what]) for what in ("started ahead", "cold"))
+    docker = statistics.median(samples["docker run", "started ahead"])
+    row.at_least("started ahead: ≥ 30 × faster than `docker run`", docker / warm, 30, "×")
+    row.at_most("started ahead: p50 ≤ 10 ms", warm * 1000, 10, "ms")
+    docker = statistics.median(samples["docker run", "cold"])
+    row.at_least("cold: ≥ 8 × faster than `docker run`", docker / cold, 8, "×")
+    return row
+
+
 def run_true(bench):
     row = Row("run", "`true` in a sandbox that is there", "REST over a kept connection; peer: docker exec; then 16 connections at once")
     ours, docker = [], []
@@ -165,14 +232,14 @@ def stream(bench):
         before = server.memory()
         for _ in range(3):
             began = time.perf_counter()
-            client.stream(sandbox, f"head -c {size} /dev/zero | tr '\\0' x")
+            assert client.stream(sandbox, f"head -c {size} /dev/zero | tr '\\0' x") > size
             rates.append(size / (time.perf_counter() - began) / 1e6)
             grown.append((server.memory() - before) / 2**20)
     row.add(OURS, "end to end", "MB/s", summary(rates))
     row.add(OURS, "server's memory grew by", "MiB", summary(grown))
     row.at_least("≥ 200 MB/s", statistics.median(rates), 200, "MB/s")
     row.at_most("memory flat (≤ 32 MiB more)", max(grown), 32, "MiB")
-    row.notes.append("The oldest output goes when a client is slower than the command; the stream then says which bytes are missing.")
+    row.notes.append("The command waits for the client (`overflow: block`): all of it arrives.")
     return row
 
 
@@ -215,6 +282,50 @@ def idle(bench):
     row.at_least(f"all {count} usable", usable, count, "")
     row.at_most("≤ 5 MiB each, server included", each, 5, "MiB")
     return row
+
+
+def agent(bench):
+    row = Row("agent", "the guest agent", "its program; memory resident when it waits; from its start to its call to the server, outside of any sandbox")
+    program = os.path.join(bench.binaries, "workspace-agent")
+    starts, resident = [], []
+    with tempfile.TemporaryDirectory() as home:
+        path = os.path.join(home, "agent.sock")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            for _ in range(bench.rounds):
+                took, memory = start_agent(program, listener, path, home)
+                starts.append(took)
+                resident.append(memory)
+    size = os.path.getsize(program)
+    row.add(OURS, "size", "MB", summary([size / 1e6]))
+    row.add(OURS, "resident", "MiB", summary([kib / 1024 for kib in resident]))
+    add(row, OURS, "start", starts)
+    row.at_most("under 4 MB", size / 1e6, 4, "MB")
+    row.at_most("under 4 MiB resident when idle", statistics.median(resident) / 1024, 4, "MiB")
+    row.at_most("starts in under 5 ms", statistics.median(starts) * 1000, 5, "ms")
+    return row
+
+
+def start_agent(program, listener, path, home):
+    """Seconds until it calls, and KiB that are resident then."""
+    token, give = os.pipe()
+    output = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    os.write(give, b"token")
+    os.close(give)
+    words = [program, "--sandbox", "sbx-1", "--socket", path, "--token-fd", str(token), "--output-fd", str(output)]
+    began = time.perf_counter()
+    with subprocess.Popen(words, pass_fds=(token, output), stderr=subprocess.DEVNULL) as process:
+        connection, _ = listener.accept()
+        took = time.perf_counter() - began
+        os.close(token)
+        os.close(output)
+        time.sleep(0.05)
+        with open(f"/proc/{process.pid}/status", encoding="utf-8") as lines:
+            memory = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+        process.kill()
+        connection.close()
+    return took, memory
 
 
 def guests_of(home):
