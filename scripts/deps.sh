@@ -3,7 +3,7 @@
 #
 #   scripts/deps.sh build    a C compiler and make
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
-#                            Python
+#                            passt, slirp4netns, Python
 
 . "$(dirname "$0")/lib.sh"
 
@@ -42,6 +42,9 @@ test)
     need dockerd docker.io
     need iptables iptables
     need runc runc
+    need ip iproute2
+    need pasta passt
+    need slirp4netns slirp4netns
     need python3 python3
     python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
     ;;

@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::{attach, holder, launch, probe};
+use crate::{attach, egress, holder, launch, probe};
 
 /// The first argument of such a start.
 const WORD: &str = "internal-host";
@@ -125,6 +125,7 @@ fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
             .and_then(|path| holder::run(&path))
             .and_then(|held| json(&held)),
         "attach" => read(&mut asked).and_then(|order| attach::run(&order)).and_then(|()| json(&())),
+        "connect" => read(&mut asked).and_then(|order| egress::run(&order)).and_then(|()| json(&())),
         "probe" => read(&mut asked).and_then(|holder| probe::run(&holder)).and_then(|can| json(&can)),
         _ => Err(HostError::Helper("unknown task".to_owned())),
     };

@@ -31,6 +31,16 @@ pub enum HostError {
     },
 }
 
+/// How what a helper says begins when a sandbox's network was what it could not make.
+pub(crate) const NO_NETWORK: &str = "the sandbox's network cannot be made";
+
+impl HostError {
+    /// Whether a sandbox's network was what could not be made.
+    pub fn is_of_network(&self) -> bool {
+        matches!(self, Self::Helper(said) if said.starts_with(NO_NETWORK))
+    }
+}
+
 /// Says what was being done when something failed.
 pub(crate) trait Doing<T> {
     fn doing(self, action: impl Into<String>) -> Result<T>;

@@ -1,7 +1,7 @@
 //! Making processes in namespaces of their own, from a process with one thread.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
@@ -100,6 +100,11 @@ pub(crate) fn child(
 }
 
 impl Parent {
+    /// The descriptors that this needs.
+    pub(crate) fn descriptors(&self) -> [RawFd; 2] {
+        [self.to.as_raw_fd(), self.from.as_raw_fd()]
+    }
+
     /// Tells the parent that a step is done.
     pub(crate) fn done(&mut self) -> Result<()> {
         self.to.write_all(&[STEP]).doing("tell the parent")

@@ -43,7 +43,7 @@ impl Guest<'_> {
         // Set up before the rights are given up.
         parent.wait()?;
         if self.order.holder == Holder::Machine {
-            become_root_inside()?;
+            identity::become_root_inside()?;
         }
         // First of all, so that whatever it uses is counted; then no other groups are seen any more.
         self.groups.enter()?;
@@ -61,6 +61,7 @@ impl Guest<'_> {
             group: USER,
             places: &places,
             memory: self.order.limits.memory_bytes,
+            nameserver: self.order.egress.is_some(),
         }
         .build()?;
         rustix::system::sethostname(id.as_bytes()).doing("set the host name")?;
@@ -90,13 +91,6 @@ fn own_groups() -> Result<()> {
 fn take(number: RawFd) -> OwnedFd {
     // SAFETY: the server left it to the helper under this number, and the helper to this process.
     unsafe { OwnedFd::from_raw_fd(number) }
-}
-
-/// The superuser's own id does not exist inside.
-fn become_root_inside() -> Result<()> {
-    // SAFETY: the calls take numbers.
-    let done = unsafe { libc::setresgid(0, 0, 0) == 0 && libc::setresuid(0, 0, 0) == 0 };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()).doing("become somebody inside") }
 }
 
 /// A network with nobody else in it, which programs expect all the same.

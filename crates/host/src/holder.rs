@@ -133,8 +133,8 @@ fn hold(parent: &mut fork::Parent, lock: &fs::File) -> Result<std::convert::Infa
     }
 }
 
-/// The terminal the server was started at is nothing of the holder's.
-fn let_go_of_output() -> Result<()> {
+/// The terminal the server was started at is nothing of what stays.
+pub(crate) fn let_go_of_output() -> Result<()> {
     let null = fs::File::options().read(true).write(true).open("/dev/null").doing("open /dev/null")?;
     rustix::stdio::dup2_stdin(&null)
         .and_then(|()| rustix::stdio::dup2_stdout(&null))

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attach;
 use crate::cgroup;
+use crate::egress::{self, Egress};
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::{self, Child};
@@ -79,6 +80,8 @@ pub struct Launch<'a> {
     pub note: &'a Path,
     /// How much it may use.
     pub limits: Limits,
+    /// What it may reach; none for nothing but itself.
+    pub egress: Option<&'a Egress>,
     /// With which the agent says for whom it speaks.
     pub token: &'a [u8],
 }
@@ -102,6 +105,7 @@ pub(crate) struct Order {
     sockets: PathBuf,
     note: PathBuf,
     pub(crate) limits: Limits,
+    pub(crate) egress: Option<Egress>,
 }
 
 /// Starts a sandbox.
@@ -114,6 +118,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
         sockets: launch.sockets.to_owned(),
         note: launch.note.to_owned(),
         limits: launch.limits.clone(),
+        egress: launch.egress.cloned(),
     };
     forget_former(launch)?;
     for directory in launch.workspace.into_iter().chain([launch.output]) {
@@ -239,6 +244,9 @@ fn accompany(child: &mut Child, order: &Order, mounts: Vec<(OwnedFd, &str)>) -> 
     // If this process ends before the child was let go, the child ends too; from here on it can be found.
     made.note(&order.note)?;
     let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
+    if let Some(egress) = &order.egress {
+        egress::start(&process, egress, &order.holder)?;
+    }
     attach::enter(process.as_fd())?;
     attach::mount(mounts)?;
     child.done()?;

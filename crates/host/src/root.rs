@@ -20,6 +20,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, pivot_root};
 
+use crate::egress::RESOLV_CONF;
 use crate::error::{Doing as _, Result};
 use crate::mounts::{Access, attach, bind};
 
@@ -70,6 +71,8 @@ pub(crate) struct Root<'a> {
     pub(crate) places: &'a [PathBuf],
     /// How much memory the sandbox may use.
     pub(crate) memory: Option<u64>,
+    /// Whether somebody inside answers what names mean.
+    pub(crate) nameserver: bool,
 }
 
 impl Root<'_> {
@@ -134,7 +137,7 @@ impl Root<'_> {
         }
         write(&at.join("etc/hostname"), &format!("{}\n", self.hostname))?;
         write(&at.join("etc/hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
-        write(&at.join("etc/resolv.conf"), "")
+        write(&at.join("etc/resolv.conf"), if self.nameserver { RESOLV_CONF } else { "" })
     }
 
     fn user_line(&self) -> String {

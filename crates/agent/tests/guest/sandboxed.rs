@@ -100,6 +100,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> Bench {
             log: &home.join("agent.log"),
             note: &home.join("process"),
             limits: Limits::default(),
+            egress: None,
             token,
         });
         Box::new(Sandbox { id: id(home), process: launched.unwrap().process, holder })

@@ -122,6 +122,7 @@ impl Places {
             log: &self.log,
             note: &self.note,
             limits: Limits::default(),
+            egress: None,
             token: b"token",
         }
     }

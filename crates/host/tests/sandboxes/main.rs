@@ -2,6 +2,7 @@
 //!
 //! Sandboxes are started by this program again, and it is the guest too; so it has a `main` of its own.
 
+mod egress;
 mod guest;
 mod holders;
 mod interrupted;
@@ -9,6 +10,7 @@ mod launcher;
 mod limits;
 mod template;
 mod warm;
+mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, ExitCode};
@@ -39,7 +41,11 @@ fn main() -> ExitCode {
     if let Some(code) = launcher::run() {
         return code;
     }
+    if let Some(code) = egress::run() {
+        return code;
+    }
     let mut trials = interrupted::trials();
+    trials.extend(egress::trials());
     trials.extend(holders::trials());
     trials.extend(limits::trials());
     trials.extend(template::trials());

@@ -98,6 +98,7 @@ impl Embedded {
                 log: &place.log(),
                 note: &place.process(),
                 limits,
+                egress: None,
                 token: &token,
             })
         })

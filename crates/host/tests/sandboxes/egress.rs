@@ -1,0 +1,392 @@
+//! What sandboxes reach that may reach out, in a world of the tests' own.
+
+use std::net::{SocketAddrV4, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::{Signal, geteuid};
+use workspace_host::egress::{Egress, Way};
+
+use crate::guest::{Home, Sandbox, soon};
+use crate::launcher::signal;
+use crate::world::{self, BULK, MACHINE, NAMES, WORLD, World, processes, tell_address};
+
+const WITH_PASTA: &str = "in-world-with-pasta";
+const WITH_SLIRP: &str = "in-world-with-slirp4netns";
+const AS_ORDINARY: &str = "in-world-as-ordinary";
+const KEEPER: &str = "egress-keeper";
+/// What processes of the way out are called; `pasta` has several names.
+const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
+/// Lets the ordinary user of the machine of the tests open the device, as most machines do.
+const OPEN_TUN: &str = "mknod \"$1\" c 10 200 && chmod 0666 \"$1\" && mount --bind \"$1\" /dev/net/tun";
+
+/// Puts a `pasta` first that claims to be recent: here nobody ends his own part of a connection early.
+const PRETEND: &str = r#"
+mount -t tmpfs -o mode=0755 tmpfs /opt
+printf '#!/bin/bash\ncase $1 in --help) echo --map-host-loopback ;; *) exec -a pasta /usr/bin/passt "$@" ;; esac\n' >/opt/pasta
+chmod 0755 /opt/pasta"#;
+const HIDE: &str = "mount --bind /dev/null /usr/bin/pasta && mount -t tmpfs -o mode=0755 tmpfs /opt";
+
+/// The suite as one test of the whole: it needs a machine of its own.
+pub(crate) fn trials() -> Vec<Trial> {
+    if !geteuid().is_root() {
+        // The superuser's tests run all the rest as an ordinary user as well.
+        return crate::trials![an_ordinary_user_is_told_what_is_missing];
+    }
+    vec![
+        Trial::test("egress_with_pasta", || in_world(WITH_PASTA)),
+        Trial::test("egress_with_slirp4netns", || in_world(WITH_SLIRP)),
+    ]
+}
+
+fn an_ordinary_user_is_told_what_is_missing() {
+    let opened = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
+    let lacks = workspace_host::egress::lacks();
+    match (opened, Path::new("/usr/bin/slirp4netns").exists()) {
+        (Ok(_), true) => assert_eq!(lacks, None),
+        (Err(_), true) => assert!(lacks.as_ref().unwrap().contains("/dev/net/tun"), "{lacks:?}"),
+        _ => {}
+    }
+}
+
+fn in_world(word: &str) -> Result<(), Failed> {
+    let missing = |program: &str| !Path::new("/usr/bin").join(program).exists();
+    if ["pasta", "slirp4netns", "ip"].into_iter().any(missing) {
+        assert!(std::env::var_os("CI").is_none(), "passt, slirp4netns and iproute2 are needed");
+        eprintln!("not tested: passt, slirp4netns and iproute2 are needed");
+        return Ok(());
+    }
+    let status = world::apart(&[word])?;
+    if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
+}
+
+/// Runs the suite, if this process was started for that.
+pub(crate) fn run() -> Option<ExitCode> {
+    let prepare = match std::env::args().nth(1)?.as_str() {
+        WITH_PASTA => PRETEND,
+        WITH_SLIRP => HIDE,
+        AS_ORDINARY => return Some(run_trials()),
+        _ => return None,
+    };
+    assert!(Command::new("sh").args(["-c", prepare]).status().unwrap().success());
+    let _world = World::make();
+    let done = run_trials();
+    Some(if done == ExitCode::SUCCESS { as_ordinary() } else { done })
+}
+
+fn run_trials() -> ExitCode {
+    let arguments = Arguments {
+        test_threads: Some(1),
+        filter: std::env::var("EGRESS_TEST").ok(),
+        ..Arguments::default()
+    };
+    let mut trials = crate::trials![
+        without_a_list_all_but_the_machine_is_reached,
+        with_a_list_only_what_is_on_it_is_reached,
+        much_arrives_as_it_was_sent_and_packets_do_too,
+        names_mean_what_they_mean_outside_and_open_the_fence,
+        no_name_leads_to_the_machine_or_to_what_is_denied,
+        what_is_not_allowed_fails_at_once,
+        whoever_sends_past_all_routes_gets_no_further,
+        nobody_inside_changes_the_network,
+        a_port_of_the_machine_can_be_excepted,
+        a_keeper_has_no_rights_but_over_networks,
+        with_its_keeper_killed_a_sandbox_reaches_nothing,
+        nothing_is_left_of_the_network_of_a_sandbox_that_ended,
+        a_sandbox_whose_network_cannot_be_made_does_not_run,
+    ];
+    if geteuid().is_root() {
+        trials.extend(crate::trials![an_address_that_the_machine_gets_later_is_not_reached]);
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn as_ordinary() -> ExitCode {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let tests = home.path().join("tests");
+    std::fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
+    let tun = home.path().join("tun");
+    let opened = Command::new("sh").args(["-c", OPEN_TUN, "sh"]).arg(tun).status().unwrap();
+    assert!(opened.success());
+    let id = crate::ORDINARY.to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests).arg(AS_ORDINARY);
+    let status = command.env("TMPDIR", home.path()).status().unwrap();
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn egress(allow: Option<&[&str]>) -> Egress {
+    Egress {
+        allow: allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect()),
+        deny: vec!["169.254.0.0/16".parse().unwrap()],
+        except: Vec::new(),
+        dns: Some(NAMES.parse().unwrap()),
+        way: Way::Program,
+    }
+}
+
+/// What a sandbox gets from a port: the address there, or nothing.
+#[track_caller]
+fn get(sandbox: &Sandbox<'_>, host: &str, port: u16) -> String {
+    let script = format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{host}/{port} && cat <&3' 2>/dev/null");
+    sandbox.sh(&script).trim().to_owned()
+}
+
+/// The only keeper, once those of sandboxes that ended are gone.
+#[track_caller]
+fn keeper() -> i32 {
+    let (mut keepers, mut programs) = (Vec::new(), Vec::new());
+    soon("there is one keeper and one program", || {
+        (keepers, programs) = (processes(&[KEEPER]), processes(&PROGRAMS));
+        (keepers.len(), programs.len()) == (1, 1)
+    });
+    keepers[0]
+}
+
+/// A port of the machine that listens on all of its addresses.
+fn port_of_machine() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tell_address(listener);
+    port
+}
+
+fn without_a_list_all_but_the_machine_is_reached() {
+    let (home, egress) = (Home::new(), egress(None));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    for address in &WORLD[..3] {
+        assert_eq!(get(&sandbox, address, 80), *address);
+    }
+    let port = port_of_machine();
+    for address in MACHINE.iter().chain(&["127.0.0.1", "127.1.2.3", "0.0.0.0", "192.88.99.1", "192.88.99.2"])
+    {
+        assert_eq!(get(&sandbox, address, port), "", "{address}");
+    }
+    assert_eq!(get(&sandbox, WORLD[3], 80), "", "denied by the settings");
+    assert_eq!(get(&sandbox, "other.test", 80), WORLD[2]);
+    assert_eq!(sandbox.sh("cat /etc/resolv.conf"), "nameserver 127.0.0.1\n");
+}
+
+fn with_a_list_only_what_is_on_it_is_reached() {
+    let allow = ["198.51.100.0/24", "169.254.169.254", "10.0.0.0/8"];
+    let (home, egress) = (Home::new(), egress(Some(&allow)));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    for address in [WORLD[0], WORLD[1], WORLD[3]] {
+        assert_eq!(get(&sandbox, address, 80), address);
+    }
+    assert_eq!(get(&sandbox, "10.77.0.2", 80), "10.77.0.2", "in the machine's network, and not the machine");
+    let port = port_of_machine();
+    for address in MACHINE {
+        assert_eq!(get(&sandbox, address, port), "", "{address}");
+    }
+    assert_eq!(get(&sandbox, WORLD[2], 80), "");
+    assert_eq!(get(&sandbox, "one.example.com", 80), "", "no names are on the list");
+}
+
+fn much_arrives_as_it_was_sent_and_packets_do_too() {
+    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10", "10.77.0.2"])));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    let much = format!(
+        "cd /workspace; head -c {BULK} /dev/urandom >much
+        timeout 20 bash -c 'exec 3<>/dev/tcp/{0}/81; cat much >&3; head -c {BULK} <&3 | cmp - much && echo same'",
+        WORLD[0]
+    );
+    assert_eq!(sandbox.sh(&much), "same\n");
+    for length in [1, 1_400, 8_000] {
+        let packet = format!(
+            "head -c {length} /workspace/much >/tmp/packet
+            timeout 5 bash -c 'exec 3<>/dev/udp/10.77.0.2/82; cat /tmp/packet >&3
+            head -c {length} <&3 | cmp - /tmp/packet && echo same'"
+        );
+        assert_eq!(sandbox.sh(&packet), "same\n", "{length}");
+    }
+}
+
+fn names_mean_what_they_mean_outside_and_open_the_fence() {
+    let allow = ["one.example.com", "*.example.org"];
+    let (home, egress) = (Home::new(), egress(Some(&allow)));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    for address in &WORLD[..3] {
+        assert_eq!(get(&sandbox, address, 80), "", "no name was asked for yet");
+    }
+    assert_eq!(get(&sandbox, "ONE.example.com", 80), WORLD[0]);
+    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
+    assert_eq!(get(&sandbox, WORLD[1], 80), "", "of another name");
+    assert_eq!(get(&sandbox, "deep.two.example.org", 80), WORLD[1]);
+    for name in ["other.test", "example.org", "x.one.example.com", "nobody.example.org"] {
+        assert_eq!(get(&sandbox, name, 80), "", "{name}");
+        assert_eq!(sandbox.sh(&format!("getent ahosts {name}; echo $?")), "2\n", "{name}");
+    }
+    assert_eq!(sandbox.sh("getent ahostsv6 one.example.com; echo $?"), "2\n", "no IPv6");
+    // More than fits in a packet, so that it is asked for again over a connection.
+    let many = sandbox.sh("getent ahostsv4 many.example.org | grep -c STREAM");
+    assert_eq!(many, "101\n");
+    assert_eq!(get(&sandbox, WORLD[2], 80), WORLD[2]);
+}
+
+fn no_name_leads_to_the_machine_or_to_what_is_denied() {
+    let (home, egress) = (Home::new(), egress(Some(&["*.example.org"])));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    let port = port_of_machine();
+    assert_eq!(get(&sandbox, "machine.example.org", port), "");
+    assert_eq!(get(&sandbox, "loopback.example.org", port), "");
+    assert_eq!(get(&sandbox, "metadata.example.org", 80), "");
+    let found = sandbox.sh("getent ahostsv4 machine.example.org");
+    assert!(found.contains(MACHINE[1]), "the name is known all the same: {found}");
+}
+
+fn what_is_not_allowed_fails_at_once() {
+    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10"])));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    let began = std::time::Instant::now();
+    for _ in 0..20 {
+        assert_eq!(get(&sandbox, WORLD[2], 80), "");
+        assert_eq!(get(&sandbox, "other.test", 80), "");
+    }
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+}
+
+/// Binding to a link, the link of a message, and not to route at all are everybody's to ask for.
+const PAST_ROUTES: &str = r#"
+import socket, struct, sys
+def tcp(option, value, address):
+    s = socket.socket(); s.settimeout(0.3)
+    s.setsockopt(*option, value)
+    s.connect(address); print("reached", address, s.recv(100))
+def udp(address, flags):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.3)
+    link = struct.pack("iII", socket.if_nametoindex("eth0"), 0, 0)
+    s.sendmsg([b"x"], [(socket.IPPROTO_IP, 8, link)], flags, address)
+    print("reached", address, s.recv(100))
+for host in sys.argv[2:]:
+    address = (host, int(sys.argv[1]))
+    for attempt in [
+        lambda: tcp((socket.SOL_SOCKET, 25), b"eth0\0", address),
+        lambda: tcp((socket.SOL_SOCKET, socket.SO_DONTROUTE), 1, address),
+        lambda: tcp((socket.IPPROTO_IP, 50), socket.htonl(socket.if_nametoindex("eth0")), address),
+        lambda: udp(address, 0),
+        lambda: udp(address, socket.MSG_DONTROUTE),
+    ]:
+        try: attempt()
+        except OSError as error: pass
+print("done")
+"#;
+
+fn whoever_sends_past_all_routes_gets_no_further() {
+    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10"])));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    let port = port_of_machine();
+    let answering = std::net::UdpSocket::bind(("0.0.0.0", port)).unwrap();
+    std::thread::spawn(move || {
+        while let Ok((_, from)) = answering.recv_from(&mut [0; 9]) {
+            let _ = answering.send_to(b"here", from);
+        }
+    });
+    std::fs::write(home.path("workspace/past.py"), PAST_ROUTES).unwrap();
+    let hosts =
+        [MACHINE[0], MACHINE[1], "127.0.0.1", "192.88.99.1", "192.88.99.2", "224.0.0.1", "255.255.255.255"];
+    let of_machine = sandbox.sh(&format!("python3 /workspace/past.py {port} {}", hosts.join(" ")));
+    assert_eq!(of_machine, "done\n");
+    let of_world = sandbox.sh(&format!("python3 /workspace/past.py 80 {} {}", WORLD[2], WORLD[3]));
+    assert_eq!(of_world, "done\n");
+    let allowed = sandbox.sh(&format!("python3 /workspace/past.py 80 {}", WORLD[0]));
+    assert!(allowed.contains("reached"), "the attempts are real: {allowed}");
+}
+
+fn nobody_inside_changes_the_network() {
+    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10"])));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    for change in [
+        "route add 203.0.113.5 via 192.88.99.1 dev eth0 onlink",
+        "route del unreachable 127.0.0.0/8",
+        "addr add 10.9.9.9/8 dev eth0",
+        "neigh add 203.0.113.5 lladdr 02:00:00:00:00:01 dev eth0",
+        "link set eth0 down",
+    ] {
+        let said = sandbox.sh(&format!("ip {change}; echo $?"));
+        assert!(said.contains("not permitted") && said.ends_with("2\n"), "{change}: {said}");
+    }
+    let addresses = sandbox.sh("ip -6 -br addr show dev eth0");
+    assert_eq!(addresses, "", "no IPv6");
+    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
+}
+
+fn a_port_of_the_machine_can_be_excepted() {
+    let (home, port, other) = (Home::new(), port_of_machine(), port_of_machine());
+    let except = vec![SocketAddrV4::new(MACHINE[0].parse().unwrap(), port)];
+    let egress = Egress { except, ..egress(Some(&["198.51.100.10"])) };
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    assert_eq!(get(&sandbox, MACHINE[0], port), MACHINE[0]);
+    assert_eq!(get(&sandbox, MACHINE[0], other), "");
+    assert_eq!(get(&sandbox, MACHINE[1], port), "");
+    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
+}
+
+fn with_its_keeper_killed_a_sandbox_reaches_nothing() {
+    let (home, egress) = (Home::new(), egress(None));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
+    let keeper = keeper();
+    signal(keeper, Signal::KILL);
+    soon("the way out ends with its keeper", || processes(&PROGRAMS).is_empty());
+    assert_eq!(get(&sandbox, WORLD[0], 80), "");
+    assert_eq!(get(&sandbox, MACHINE[0], port_of_machine()), "");
+    assert!(sandbox.process.is_running());
+}
+
+fn a_keeper_has_no_rights_but_over_networks() {
+    let (home, egress) = (Home::new(), egress(None));
+    let _sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", keeper())).unwrap();
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    for set in ["CapPrm:", "CapEff:"] {
+        assert_eq!(field(set), "0000000000001000", "{set}");
+    }
+    assert_eq!(field("NoNewPrivs:"), "1");
+    let users = field("Uid:");
+    assert!(!users.split_whitespace().any(|user| user == "0"), "{users}");
+}
+
+fn nothing_is_left_of_the_network_of_a_sandbox_that_ended() {
+    let (home, egress) = (Home::new(), egress(None));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    keeper();
+    drop(sandbox);
+    soon("keeper and program end", || processes(&[KEEPER]).is_empty() && processes(&PROGRAMS).is_empty());
+}
+
+fn a_sandbox_whose_network_cannot_be_made_does_not_run() {
+    let home = Home::new();
+    let way = Way::Link {
+        name: "nothing".to_owned(),
+        address: "10.1.1.2".parse().unwrap(),
+        gateway: "10.1.1.1".parse().unwrap(),
+        network: "10.1.1.0/24".parse().unwrap(),
+    };
+    let egress = Egress { way, ..egress(None) };
+    let error = home.try_launch(|launch| launch.egress = Some(&egress)).unwrap_err();
+    assert!(error.is_of_network() && error.to_string().contains("there is no link `nothing`"), "{error}");
+    assert!(!home.guest_ran());
+    soon("nobody is left", || processes(&[KEEPER]).is_empty());
+}
+
+fn an_address_that_the_machine_gets_later_is_not_reached() {
+    let (home, egress) = (Home::new(), egress(Some(&["203.0.113.0/24", "*.example.org"])));
+    let sandbox = home.launch(|launch| launch.egress = Some(&egress));
+    assert_eq!(get(&sandbox, WORLD[2], 80), WORLD[2]);
+    assert_eq!(get(&sandbox, "two.example.org", 80), WORLD[1]);
+    let port = port_of_machine();
+    for address in [WORLD[2], WORLD[1]] {
+        let added = Command::new("ip").args(["addr", "add", &format!("{address}/32"), "dev", "lo"]).status();
+        assert!(added.unwrap().success());
+        soon("the fence is shut", || get(&sandbox, address, port).is_empty());
+        assert_eq!(get(&sandbox, address, 80), "");
+        let removed =
+            Command::new("ip").args(["addr", "del", &format!("{address}/32"), "dev", "lo"]).status();
+        assert!(removed.unwrap().success());
+    }
+}
