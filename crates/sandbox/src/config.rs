@@ -6,12 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, SandboxError};
-use crate::runtime::{Limits, Network};
+use crate::runtime::{Allow, Limits, Network};
 use crate::settings::{Resources, Settings};
 
 const NAME_MAX: usize = 128;
 const LABELS_MAX: usize = 64;
 const LABEL_MAX: usize = 256;
+const ALLOWED_MAX: usize = 256;
 const ENVS_MAX: usize = 1_024;
 const ENVS_BYTES: usize = 128 << 10;
 /// As little as anything runs in.
@@ -63,6 +64,9 @@ pub struct Config {
     /// Bytes in the workspace.
     #[serde(default)]
     pub disk: Option<u64>,
+    /// All that it may reach of what it could; none for everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress_allow: Option<Vec<Allow>>,
     /// What was asked for and could not be applied, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
@@ -94,8 +98,13 @@ impl NewSandbox {
             memory_bytes: Some(resources.memory),
             processes: Some(resources.processes),
         };
-        let config =
-            Config { envs: self.envs.clone(), limits, disk: Some(resources.disk), missing: Vec::new() };
+        let config = Config {
+            envs: self.envs.clone(),
+            limits,
+            disk: Some(resources.disk),
+            egress_allow: check_network(&self.network)?,
+            missing: Vec::new(),
+        };
         Ok((config, timeout))
     }
 }
@@ -122,6 +131,16 @@ impl ResourceRequest {
         within("resources.processes", processes, PROCESSES_MIN.into(), max.processes.into(), "")?;
         Ok(wanted)
     }
+}
+
+/// The allow list of a network, if it has one.
+fn check_network(network: &Network) -> Result<Option<Vec<Allow>>> {
+    let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
+    if allow.is_empty() || allow.len() > ALLOWED_MAX {
+        let message = format!("1 to {ALLOWED_MAX} entries are allowed; without the list everything is");
+        return Err(invalid("egress_allow", message));
+    }
+    Ok(Some(allow.clone()))
 }
 
 fn check_text(field: &'static str, text: &str, longest: usize) -> Result<()> {

@@ -17,7 +17,7 @@ use crate::live::Live;
 use crate::place::remove_tree;
 use crate::pool::Ready;
 use crate::reserved::{Place, Reserved};
-use crate::runtime::{Network, RuntimeError, Start};
+use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
 use crate::service::{Service, View, event, milliseconds, not_running, now};
 
 /// Between two looks at a sandbox that another request makes.
@@ -250,6 +250,7 @@ impl Service {
         make_workspace(&workspace).doing(|| format!("make {}", workspace.display()))?;
         self.open_door(&ready.live)?;
         let config = &making.config;
+        let egress = self.egress(&making.new.network);
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
@@ -257,13 +258,21 @@ impl Service {
             place: &ready.live.place,
             token: ready.token.as_bytes(),
             limits: &config.limits,
-            network: making.new.network.clone(),
+            egress: egress.as_ref(),
             reach: self.reach(),
         };
         let missing = self.0.runtime.start(&start).await?.missing;
         self.wait_for_guest(&ready.live).await?;
         self.must_be_strict(&missing)?;
         self.set_running(&sandbox.id, Some(Config { missing, ..config.clone() })).await
+    }
+
+    /// What a sandbox may reach in such a network of this server's.
+    fn egress(&self, network: &Network) -> Option<Egress> {
+        let Network::Egress { allow } = network else { return None };
+        let settings = &self.0.settings;
+        let (allow, deny, dns) = (allow.clone(), settings.egress_deny.clone(), settings.egress_dns);
+        Some(Egress { allow, deny, except: Vec::new(), dns, way: Way::Program })
     }
 
     /// Makes its place, and lets its guest in.
@@ -441,7 +450,7 @@ fn told_of(row: &workspace_catalog::NewSandbox, kind: EventKind) -> NewEvent {
 fn network_word(network: &Network) -> &'static str {
     match network {
         Network::None => "none",
-        Network::Egress => "egress",
+        Network::Egress { .. } => "egress",
     }
 }
 

@@ -32,9 +32,13 @@ impl Handover {
         Ok(Self { listener, output, socket: place.sockets().join(START) })
     }
 
-    /// Gives the bytes and the directory to whoever comes first; nobody comes second.
-    pub(crate) async fn give(self, bytes: &[u8]) -> io::Result<()> {
-        let (mut guest, _) = self.listener.accept().await?;
+    /// Waits for whoever comes first. As long as it is not given anything, it runs nothing.
+    pub(crate) async fn guest(&self) -> io::Result<UnixStream> {
+        Ok(self.listener.accept().await?.0)
+    }
+
+    /// Gives the bytes and the directory to the guest; nobody comes second.
+    pub(crate) async fn give(self, mut guest: UnixStream, bytes: &[u8]) -> io::Result<()> {
         let sent = self.send(&guest, bytes).await?;
         guest.write_all(&bytes[sent..]).await
     }
@@ -79,7 +83,9 @@ mod tests {
         let socket = place.sockets().join(START);
         let dial = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
         let (first, second) = (dial(), dial());
-        handover.give(b"secret").await.unwrap();
+        let guest = handover.guest().await.unwrap();
+        assert_eq!(guest.peer_cred().unwrap().pid(), Some(std::process::id() as i32));
+        handover.give(guest, b"secret").await.unwrap();
         assert_eq!(receive(&first), (b"secret".to_vec(), true));
         assert_eq!(receive(&second), (Vec::new(), false));
         assert!(!socket.exists());
@@ -97,7 +103,8 @@ mod tests {
             let mut got = Vec::new();
             io::Read::read_to_end(&mut guest, &mut got).map(|_| got)
         });
-        handover.give(&much).await.unwrap();
+        let guest = handover.guest().await.unwrap();
+        handover.give(guest, &much).await.unwrap();
         assert_eq!(reading.await.unwrap().unwrap(), much);
     }
 

@@ -248,7 +248,7 @@ impl Service {
             place: &ready.live.place,
             token: ready.token.as_bytes(),
             limits: &self.usual_limits(),
-            network: Network::None,
+            egress: None,
             reach: self.reach(),
         };
         let started = self.0.runtime.start(&start).await?;

@@ -5,6 +5,7 @@
 //! outlives the server. All runtimes are held to the same tests.
 
 mod docker;
+mod egress;
 mod embedded;
 mod guest;
 mod oci;
@@ -15,12 +16,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
 pub use docker::Docker;
 pub use embedded::Embedded;
 pub use oci::Oci;
 pub use unavailable::Unavailable;
+pub use workspace_host::egress::{Allow, AllowError, Cidr, Egress, Way};
 pub use workspace_host::limits::{Limits, Usage};
 
 use crate::place::Place;
@@ -42,21 +43,23 @@ pub struct Start<'a> {
     pub token: &'a [u8],
     /// What it may use.
     pub limits: &'a Limits,
-    /// What it may reach.
-    pub network: Network,
+    /// What it may reach; none for nothing but itself.
+    pub egress: Option<&'a Egress>,
     /// How its guest agent reaches the server over a network, if it is to; else it dials the socket in its place.
     pub reach: Option<&'a Reach>,
 }
 
-/// What a sandbox may reach.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// What somebody wants a sandbox to reach.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
     /// Nothing but itself.
     #[default]
     None,
     /// What the machine can reach, but not the machine itself.
-    Egress,
+    Egress {
+        /// All that it may reach; none for everything.
+        allow: Option<Vec<Allow>>,
+    },
 }
 
 /// What came of a start.

@@ -1,7 +1,10 @@
 //! What the sandboxes of a server may do, and where they are kept.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::runtime::Cidr;
 
 /// How to run sandboxes. The defaults are those that the documents name.
 #[derive(Debug, Clone)]
@@ -50,6 +53,10 @@ pub struct Settings {
     pub pool: u32,
     /// Whether a sandbox that cannot be limited or isolated as asked is an error.
     pub strict: bool,
+    /// What sandboxes that may reach out do not reach, unless they are allowed something more specific.
+    pub egress_deny: Vec<Cidr>,
+    /// Who is asked what names mean for them; none for whom the machine asks.
+    pub egress_dns: Option<SocketAddr>,
 }
 
 /// What a sandbox may use.
@@ -66,6 +73,8 @@ pub struct Resources {
 }
 
 const GIB: u64 = 1 << 30;
+/// Where clouds tell their machines secrets.
+const METADATA: Cidr = Cidr::new(Ipv4Addr::new(169, 254, 0, 0), 16);
 
 impl Settings {
     /// The defaults, with everything below `directory`.
@@ -95,6 +104,8 @@ impl Settings {
             disk_interval: Duration::from_secs(2),
             pool: 8,
             strict: false,
+            egress_deny: vec![METADATA],
+            egress_dns: None,
         }
     }
 }

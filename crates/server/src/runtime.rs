@@ -74,6 +74,8 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         expiry_interval: settings.expiry_interval,
         pool: settings.pool_size.0,
         strict: settings.require_isolation == Isolation::Strict,
+        egress_deny: settings.egress_deny.0.clone(),
+        egress_dns: settings.egress_dns,
         ..workspace_sandbox::Settings::new(&settings.data_dir)
     }
 }

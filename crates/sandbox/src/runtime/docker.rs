@@ -24,9 +24,12 @@ use bollard::query_parameters::{
 };
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
+use workspace_agent_protocol::handover::Handover as Remote;
+use workspace_host::egress::RESOLV_CONF;
 
+use super::egress::{HandoverError, hand_over};
 use super::guest::{User, is_harmless};
-use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
+use super::{Egress, Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::handover::Handover;
 use crate::place::Place;
 
@@ -133,9 +136,11 @@ impl Docker {
     }
 
     /// The network a sandbox is in.
-    async fn network(&self, wanted: &Network) -> Result<String, RuntimeError> {
-        let (Network::Egress, network) = (wanted, &self.network) else { return Ok("none".to_owned()) };
-        let Some(network) = network else {
+    async fn network(&self, order: &Start<'_>) -> Result<String, RuntimeError> {
+        if order.egress.is_none() {
+            return Ok("none".to_owned());
+        }
+        let Some(network) = &self.network else {
             let reason = "this server has no network for sandboxes: DOCKER_NETWORK names one";
             return Err(RuntimeError::Network(reason.to_owned()));
         };
@@ -166,21 +171,31 @@ impl Docker {
         let handover = Handover::open(order.place);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
         let image = self.image(order.template).await?;
-        let network = self.network(&order.network).await?;
+        let network = self.network(order).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
         let remote = self.dial(order, &network).await?;
         let dials_socket = remote.is_none();
-        let parts = container::Parts { agent, image, network, server, user, seccomp, dials_socket };
+        let part = network.clone();
+        let parts = container::Parts { agent, image, network: part, server, user, seccomp, dials_socket };
         let options = CreateContainerOptionsBuilder::new().name(order.id).build();
+        if order.egress.is_some() {
+            let written = write_readable(&container::resolv_conf(order), RESOLV_CONF);
+            written.map_err(|error| failed("write a sandbox's resolv.conf", &error))?;
+        }
         let made = self.client.create_container(Some(options), parts.container(order)).await;
         made.map_err(|error| failed("make a container", &error))?;
         let started = self.client.start_container(order.id, None::<StartContainerOptions>).await;
         started.map_err(|error| failed("start a container", &error))?;
+        let egress = match order.egress {
+            Some(egress) => Some(self.through(order.id, &network, egress, remote.as_ref()).await?),
+            None => None,
+        };
         let given = remote.map_or_else(|| order.token.to_vec(), |remote| remote.to_bytes());
         let reason = tokio::select! {
-            given = timeout(PATIENCE, handover.give(&given)) => match given {
+            given = timeout(PATIENCE, hand_over(handover, &given, egress)) => match given {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(HandoverError::Network(error))) => return Err(error),
+                Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
             },
             ended = self.ended(order.id, order.place) => {
@@ -191,6 +206,24 @@ impl Docker {
         let said = self.agent_log(order.id, order.place).await;
         let between = if said.is_empty() { "" } else { ": " };
         Err(failed("start the guest agent", &format!("{reason}{between}{said}")))
+    }
+
+    /// The same by way of the link that a container has to a network, and to the server's port if its agent dials that.
+    async fn through(
+        &self,
+        id: &str,
+        network: &str,
+        egress: &Egress,
+        remote: Option<&Remote>,
+    ) -> Result<Egress, RuntimeError> {
+        let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
+        let way = found.as_ref().and_then(|found| container::way(found, network)).ok_or_else(|| {
+            let reason = format!("the network `{network}` (DOCKER_NETWORK) has no IPv4 gateway");
+            RuntimeError::Network(reason)
+        })?;
+        let dialled = remote.into_iter().flat_map(|remote| &remote.addresses);
+        let except = dialled.filter_map(|address| address.parse().ok()).collect();
+        Ok(Egress { way, except, ..egress.clone() })
     }
 
     /// Waits until nothing is left of a container that is being removed.
@@ -298,6 +331,13 @@ impl Runtime for Docker {
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
         self.list_templates().await
     }
+}
+
+/// Writes what everybody inside may read, whatever the mask of this process says.
+fn write_readable(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
 }
 
 fn runs(container: &ContainerInspectResponse) -> bool {

@@ -11,8 +11,9 @@ use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::{Process, cgroup};
 
+use super::egress::{check_egress, no_egress};
 use super::watched::ended;
-use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
+use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::place::Place;
 use crate::template::{Known, Templates};
 
@@ -86,6 +87,7 @@ impl Embedded {
         let (id, token) = (order.id.to_owned(), order.token.to_vec());
         let (workspace, place) = (order.workspace.map(Path::to_owned), order.place.clone());
         let (template, limits) = (self.template(order.template)?, order.limits.clone());
+        let egress = order.egress.cloned();
         blocking(move || {
             launch::launch(&Launch {
                 holder: &holder,
@@ -98,7 +100,7 @@ impl Embedded {
                 log: &place.log(),
                 note: &place.process(),
                 limits,
-                egress: None,
+                egress: egress.as_ref(),
                 token: &token,
             })
         })
@@ -123,21 +125,22 @@ impl Runtime for Embedded {
             ("limit of processes", found.processes),
         ];
         let lacks = parts.into_iter().filter_map(|(part, had)| Some(format!("no {part}: {}", had.err()?)));
-        Ok(lacks.collect())
+        Ok(lacks.chain(no_egress()).collect())
     }
 
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        if order.network != Network::None {
-            return Err(RuntimeError::Network("this server has no network for sandboxes".to_owned()));
+        if order.egress.is_some() {
+            check_egress()?;
         }
         let mut launched = self.launch(order).await?;
-        if matches!(launched, Err(HostError::Helper(_))) {
+        if matches!(&launched, Err(error @ HostError::Helper(_)) if !error.is_of_network()) {
             // Perhaps the holder was killed; a new one makes do.
             self.renew_holder().await?;
             launched = self.launch(order).await?;
         }
         let launched = launched.map_err(|error| match error {
             HostError::NoUserNamespaces { .. } => unavailable(&error),
+            error if error.is_of_network() => RuntimeError::Network(error.to_string()),
             other => failed("start a sandbox", &other),
         })?;
         let missing = launched.missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason));

@@ -18,9 +18,10 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use workspace_host::cgroup;
 
+use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_harmless};
 use super::watched::ended;
-use super::{Network, Runtime, RuntimeError, Start, Started, Template, Usage};
+use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::handover::Handover;
 use crate::place::Place;
 
@@ -150,9 +151,10 @@ impl Oci {
             return Err(self.failed("start a sandbox", &said(order.place)));
         }
         let reason = tokio::select! {
-            given = timeout(PATIENCE, handover.give(order.token)) => match given {
+            given = timeout(PATIENCE, hand_over(handover, order.token, order.egress.cloned())) => match given {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(HandoverError::Network(error))) => return Err(error),
+                Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
             },
             ended = self.ended(order.id, order.place) => {
@@ -161,6 +163,18 @@ impl Oci {
             }
         };
         Err(self.failed("start the guest agent", &reason))
+    }
+
+    /// Refuses programs whose sandboxes do not use the kernel's network: what is put up there they would not see.
+    fn check_network(&self) -> Result<(), RuntimeError> {
+        let name = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+        if !["runsc", "kata"].iter().any(|other| name.starts_with(other)) {
+            return Ok(());
+        }
+        let reason = format!(
+            "sandboxes of `{name}` have a network of their own and cannot reach out; those of runc can"
+        );
+        Err(RuntimeError::Network(reason))
     }
 
     fn bundle(&self, order: &Start<'_>) -> Result<PathBuf, RuntimeError> {
@@ -191,15 +205,15 @@ impl Runtime for Oci {
         NAME
     }
 
-    /// What is asked for in a bundle and cannot be had is an error of its start.
+    /// What else is asked for in a bundle and cannot be had is an error of its start.
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(Vec::new())
+        Ok(no_egress().into_iter().collect())
     }
 
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        if order.network != Network::None {
-            let reason = "the oci runtime has no network for sandboxes; the docker runtime can have one";
-            return Err(RuntimeError::Network(reason.to_owned()));
+        if order.egress.is_some() {
+            check_egress()?;
+            self.check_network()?;
         }
         self.run(order).await?;
         Ok(Started::default())

@@ -10,6 +10,9 @@ use crate::kind::find;
 
 const KEEPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/docker.sh");
 
+/// The network of sandboxes that may reach out, for tests that make it.
+pub(crate) const NETWORK: &str = "workspace-egress";
+
 /// A running daemon. Ending it, or dying, closes the keeper's standard input, and the keeper ends the rest.
 struct Daemon {
     keeper: Child,

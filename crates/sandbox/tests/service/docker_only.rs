@@ -122,7 +122,7 @@ async fn a_sandbox_that_may_reach_something_is_in_the_named_network(home: &Home)
     let runtime = Docker::connect(&docker::host(), Some(&name), &agent_program(), &sandboxes).await.unwrap();
     let settings = Settings::new(home.path());
     let service = Service::start(settings, home.catalog().await, Arc::new(runtime)).await.unwrap();
-    let new = NewSandbox { network: Network::Egress, ..base() };
+    let new = NewSandbox { network: Network::Egress { allow: None }, ..base() };
     let refused = service.create(wanted(), new.clone()).await.unwrap_err().to_string();
     assert!(refused.contains(&format!("`docker network create {name}` makes it")), "{refused}");
     say(&["network", "create", &name]);

@@ -98,7 +98,7 @@ impl Drop for Bridge {
 }
 
 async fn create_reaching(service: &Service) -> View {
-    service.create(wanted(), NewSandbox { network: Network::Egress, ..base() }).await.unwrap()
+    service.create(wanted(), NewSandbox { network: Network::Egress { allow: None }, ..base() }).await.unwrap()
 }
 
 /// Whether the guest's socket is among what it was started with.
@@ -223,7 +223,7 @@ async fn an_advertised_address_goes_before_the_gateway(home: &Home) {
     drop(service);
     let unknown = ("nobody.invalid".to_owned(), bridge.port);
     let service = bridge.start_as(home, Some(unknown)).await;
-    let new = NewSandbox { network: Network::Egress, ..base() };
+    let new = NewSandbox { network: Network::Egress { allow: None }, ..base() };
     let refused = service.create(wanted(), new.clone()).await.unwrap_err().to_string();
     assert!(refused.contains("GRPC_ADVERTISE") && refused.contains("nobody.invalid"), "{refused}");
     service.close().await;

@@ -42,14 +42,14 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Brings this program into a workspace.
-fn bring(home: &Home, view: &View) {
+pub(crate) fn bring(home: &Home, view: &View) {
     let program = home.workspace(view).join("attempt");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Makes attempts inside; all of them must fail.
-async fn attempt(service: &Service, view: &View, what: &str, arguments: &[&str]) {
+pub(crate) async fn attempt(service: &Service, view: &View, what: &str, arguments: &[&str]) {
     let arguments = arguments.join(" ");
     // Without a shell in between: its parent is what watches over it.
     let ran = sh(service, view, &format!("exec ./attempt {WORD} {what} {arguments}")).await;

@@ -53,8 +53,8 @@ impl Kind {
         match self {
             Self::Embedded => Arc::new(Embedded::start(home, &agent).await.unwrap()),
             Self::Docker => {
-                let sandboxes = home.join("sandboxes");
-                Arc::new(Docker::connect(&docker::host(), None, &agent, &sandboxes).await.unwrap())
+                let (sandboxes, network) = (home.join("sandboxes"), Some(docker::NETWORK));
+                Arc::new(Docker::connect(&docker::host(), network, &agent, &sandboxes).await.unwrap())
             }
             Self::Oci => {
                 let templates = home.join("templates");

@@ -1,24 +1,19 @@
 //! What a sandbox may use and reach.
 
 use libtest_mimic::Trial;
-use workspace_sandbox::runtime::{Network, RuntimeError};
-use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxError};
+use workspace_sandbox::{NewSandbox, ResourceRequest};
 
 use crate::home::{Home, base, create, sh, soon, wanted};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials![
-        what_it_uses_is_counted,
-        processes_and_memory_are_limited,
-        a_network_that_is_not_there_is_refused,
-        there_is_always_a_base_template,
-    ]
+    trials![what_it_uses_is_counted, processes_and_memory_are_limited, there_is_always_a_base_template,]
 }
 
 /// Whether the runtime can limit everything here. An ordinary user may have no groups to do so with.
 async fn can_limit(service: &workspace_sandbox::Service) -> bool {
     let lacks = service.runtime().lacks().await.unwrap();
+    let lacks: Vec<String> = lacks.into_iter().filter(|lack| lack.starts_with("no limit")).collect();
     if !lacks.is_empty() {
         eprintln!("skipped: {}", lacks.join("; "));
     }
@@ -63,13 +58,6 @@ async fn processes_and_memory_are_limited(home: &Home) {
     let ran = sh(&service, &view, "tail /dev/zero; echo $?").await;
     assert_eq!(ran.stdout, "137\n", "{ran:?}");
     assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
-}
-
-async fn a_network_that_is_not_there_is_refused(home: &Home) {
-    let service = home.start().await;
-    let new = NewSandbox { network: Network::Egress, ..base() };
-    let refused = service.create(wanted(), new).await.unwrap_err();
-    assert!(matches!(refused, SandboxError::Runtime(RuntimeError::Network(_))), "{refused}");
 }
 
 async fn there_is_always_a_base_template(home: &Home) {

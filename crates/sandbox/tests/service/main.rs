@@ -6,6 +6,7 @@ mod commands;
 mod docker;
 mod docker_only;
 mod docker_port;
+mod egress;
 mod escape;
 mod home;
 mod kind;
@@ -16,6 +17,8 @@ mod ordinary;
 mod pool;
 mod restart;
 mod terminals;
+#[path = "../../../host/tests/sandboxes/world.rs"]
+mod world;
 
 use std::process::ExitCode;
 
@@ -29,6 +32,9 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::entry() {
         return code;
     }
+    if let Some(code) = egress::run() {
+        return code;
+    }
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(life::trials());
     trials.extend(commands::trials());
@@ -36,6 +42,7 @@ fn main() -> ExitCode {
     trials.extend(restart::trials());
     trials.extend(limits::trials());
     trials.extend(escape::trials());
+    trials.extend(egress::trials());
     trials.extend(docker_only::trials());
     trials.extend(docker_port::trials());
     trials.extend(oci_only::trials());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use workspace_sandbox::runtime::Network;
+use workspace_sandbox::runtime::{AllowError, Network};
 use workspace_sandbox::{NewSandbox, ResourceRequest, Stats, View};
 
 use crate::code;
@@ -37,6 +37,11 @@ pub(crate) struct CreateSandbox {
     /// What it may reach: nothing, or what the machine can reach.
     #[serde(default)]
     network: NetworkChoice,
+    /// All that it may reach with the network `egress`: host names (`example.com` itself, `*.example.com` for all below
+    /// it) and ranges of IPv4 addresses. Without it, everything but the machine and what the server denies.
+    #[serde(default, alias = "egressAllow", skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(["pypi.org", "*.pythonhosted.org", "10.1.0.0/16"]), min_items = 1, max_items = 256)]
+    egress_allow: Option<Vec<String>>,
     /// What lists can be narrowed by.
     #[serde(default)]
     labels: BTreeMap<String, String>,
@@ -51,6 +56,24 @@ pub(crate) enum NetworkChoice {
     None,
     /// What the machine can reach, but not the machine.
     Egress,
+}
+
+impl NetworkChoice {
+    fn parse(self, allow: Option<Vec<String>>) -> Result<Network, ApiError> {
+        let wrong = |message: String| {
+            ApiError::new(code::INVALID_REQUEST, format!("egress_allow: {message}"))
+                .detail("field", "egress_allow")
+        };
+        match (self, allow) {
+            (Self::None, None) => Ok(Network::None),
+            (Self::None, Some(_)) => Err(wrong("is for the network `egress` alone".to_owned())),
+            (Self::Egress, allow) => {
+                let parse = |list: Vec<String>| list.iter().map(|entry| entry.parse()).collect();
+                let parsed: Result<_, AllowError> = allow.map(parse).transpose();
+                Ok(Network::Egress { allow: parsed.map_err(|error| wrong(error.to_string()))? })
+            }
+        }
+    }
 }
 
 /// What a sandbox may use; the server's default for what is not said.
@@ -85,10 +108,7 @@ impl TryFrom<CreateSandbox> for NewSandbox {
             envs: order.envs,
             timeout: order.timeout_seconds.map(Duration::from_secs),
             resources: order.resources.parse()?,
-            network: match order.network {
-                NetworkChoice::None => Network::None,
-                NetworkChoice::Egress => Network::Egress,
-            },
+            network: order.network.parse(order.egress_allow)?,
             labels: order.labels,
         })
     }
@@ -145,6 +165,9 @@ pub(crate) struct Sandbox {
     runtime: String,
     /// What it may reach.
     network: String,
+    /// All that it may reach of that; everything if there is no list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    egress_allow: Option<Vec<String>>,
     /// What lists can be narrowed by.
     labels: BTreeMap<String, String>,
     /// What it may use.
@@ -188,6 +211,7 @@ impl TryFrom<View> for Sandbox {
             template: sandbox.template,
             runtime: sandbox.runtime,
             network: sandbox.network,
+            egress_allow: config.egress_allow.map(|list| list.iter().map(ToString::to_string).collect()),
             labels: sandbox.labels,
             resources: ResourceLimits {
                 cpu: cpus(config.limits.cpu_millis.unwrap_or_default()),

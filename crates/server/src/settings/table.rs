@@ -1,13 +1,13 @@
 //! Every setting, once. When one is added here, `make generate` writes the page anew.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
     Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
-    Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, RuntimeKind, Secret, Size,
-    Switch, Value,
+    Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, Ranges, RuntimeKind, Secret,
+    Size, Switch, Value,
 };
 use super::{Declared, Fallback, Given, Surroundings, Wrong};
 
@@ -79,8 +79,13 @@ settings! {
     oci_runtime: Program = is("runc");
     /// Where `RUNTIME=docker` finds its daemon.
     docker_host: DockerHost = is("unix:///var/run/docker.sock");
-    /// The Docker network of sandboxes that ask for `egress`.
+    /// The Docker network of sandboxes with the network `egress` and `RUNTIME=docker`.
     docker_network: NetworkName = is("bridge");
+    /// What sandboxes with the network `egress` do not reach unless they are allowed something more specific; the
+    /// machine itself is never reached.
+    egress_deny: Ranges = is("169.254.0.0/16");
+    /// The nameserver that is asked for sandboxes with the network `egress`.
+    egress_dns (?): SocketAddr = Absent("the machine's own");
     /// Whether a sandbox may be made where the machine cannot isolate in every way.
     require_isolation: Isolation = Found("`strict` for the superuser, else `best-effort`", isolation);
     /// The guest agent that is put into sandboxes.

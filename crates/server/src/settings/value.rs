@@ -1,11 +1,12 @@
 //! The kinds of values that settings have. A kind knows what it allows, and says so.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use regex_lite::Regex;
 use tracing_subscriber::EnvFilter;
+use workspace_sandbox::runtime::Cidr;
 
 /// A kind of value.
 pub(super) trait Value: Sized {
@@ -410,6 +411,30 @@ fn network(text: &str) -> Option<Network> {
     (bits <= width).then_some(Network { address, bits })
 }
 
+impl Value for SocketAddr {
+    const ALLOWED: &'static str = "an address and a port, such as 10.0.0.2:53";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|address: &Self| address.port() > 0)
+    }
+}
+
+/// Ranges of IPv4 addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranges(pub Vec<Cidr>);
+
+impl Value for Ranges {
+    const ALLOWED: &'static str = "none, or IPv4 networks such as 169.254.0.0/16, separated by commas";
+    const SEPARATOR: Option<&'static str> = Some(",");
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "none" {
+            return Some(Self(Vec::new()));
+        }
+        parts(text, ',').map(|part| part.parse().ok()).collect::<Option<_>>().map(Self)
+    }
+}
+
 fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     text.split(separator).map(str::trim).filter(|part| !part.is_empty())
 }
@@ -460,6 +485,19 @@ mod tests {
         assert!(LogFilter::parse("info,sqlx=warn").is_some() && LogFilter::parse("a=b=c").is_none());
         assert!(DockerHost::parse("/var/run/docker.sock").is_none());
         assert!(NetworkName::parse("--privileged").is_none());
+    }
+
+    #[test]
+    fn what_is_denied_is_ranges_or_none() {
+        assert_eq!(Ranges::parse("none"), Some(Ranges(Vec::new())));
+        assert_eq!(Ranges::parse("10.0.0.0/8, 192.168.1.1").map(|it| it.0.len()), Some(2));
+        for text in ["10.0.0.1/8", "::1", "example.com", "none,10.0.0.0/8"] {
+            assert_eq!(Ranges::parse(text), None, "{text}");
+        }
+        assert!(
+            <SocketAddr as Value>::parse("10.0.0.2:53").is_some()
+                && <SocketAddr as Value>::parse("dns:53").is_none()
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod access;
 mod bridge;
 mod commands;
+mod egress;
 mod exhaustion;
 mod full_disk;
 mod house;

@@ -1,22 +1,25 @@
 //! What a sandbox's container is made with, and what it uses.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::models::{
-    ContainerCreateBody, ContainerStatsResponse, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
-    HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
+    ContainerCreateBody, ContainerInspectResponse, ContainerStatsResponse, HealthConfig, HostConfig,
+    HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
 };
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::seccomp_profile;
 
 use super::{SANDBOX, SERVER};
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, room};
-use crate::runtime::{Start, Usage};
+use crate::runtime::{Cidr, Start, Usage, Way};
 
 /// Enough to say why an agent did not start.
 const LOG_BYTES: &str = "64k";
+
+/// What Docker calls the link of a container that is in one network.
+const LINK: &str = "eth0";
 
 /// What a container is made of beside what was ordered.
 pub(super) struct Parts<'a> {
@@ -86,7 +89,8 @@ impl Parts<'_> {
     fn mounts(&self, order: &Start<'_>) -> Vec<Mount> {
         let workspace = order.workspace.map(|workspace| mount(workspace, WORKSPACE, false));
         let others = [mount(&order.place.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
-        workspace.into_iter().chain(others).collect()
+        let nameserver = order.egress.map(|_| mount(&resolv_conf(order), "/etc/resolv.conf", true));
+        workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
     /// The list of system calls is that of all runtimes: the daemon's own may be older, or switched off.
@@ -100,6 +104,21 @@ impl Parts<'_> {
             IN_MEMORY.iter().map(|one| (one.path.to_owned(), one.options(self.user, order).join(",")));
         options.collect()
     }
+}
+
+/// Where what says who knows what names mean is, outside.
+pub(super) fn resolv_conf(order: &Start<'_>) -> PathBuf {
+    order.place.root().join("resolv.conf")
+}
+
+/// By which way packets leave a container that is in a network; none if nobody there passes them on.
+pub(super) fn way(container: &ContainerInspectResponse, network: &str) -> Option<Way> {
+    let networks = container.network_settings.as_ref()?.networks.as_ref()?;
+    let found = networks.get(network)?;
+    let address = found.ip_address.as_ref()?.parse().ok()?;
+    let gateway = found.gateway.as_ref()?.parse().ok()?;
+    let bits = u8::try_from(found.ip_prefix_len?).ok()?;
+    Some(Way::Link { name: LINK.to_owned(), address, gateway, network: Cidr::new(address, bits) })
 }
 
 fn mount(from: &Path, to: &str, read_only: bool) -> Mount {

@@ -8,7 +8,7 @@ use tokio::net::lookup_host;
 use workspace_agent_protocol::handover::Handover;
 
 use super::Docker;
-use crate::runtime::{Network, RuntimeError, Start};
+use crate::runtime::{RuntimeError, Start};
 
 impl Docker {
     /// What the guest is given to dial over the network; none for one that dials its socket, because it has no
@@ -18,7 +18,7 @@ impl Docker {
         order: &Start<'_>,
         network: &str,
     ) -> Result<Option<Handover>, RuntimeError> {
-        let Some(reach) = order.reach.filter(|_| order.network == Network::Egress) else { return Ok(None) };
+        let Some(reach) = order.reach.filter(|_| order.egress.is_some()) else { return Ok(None) };
         let (name, port) = match &reach.advertised {
             Some(advertised) => advertised.clone(),
             None => (self.gateway(network).await?.to_string(), reach.port),

@@ -9,6 +9,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use workspace_host::egress::RESOLV_CONF;
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
@@ -84,7 +85,11 @@ impl Bundle<'_> {
         directory(&root.join("home/sandbox"))?;
         match self.template {
             None => self.base(root, order),
-            Some(template) => shown(template, root, &names(template)?),
+            Some(template) => {
+                let mut mounts = shown(template, root, &names(template)?)?;
+                mounts.extend(nameserver(template, order)?);
+                Ok(mounts)
+            }
         }
     }
 
@@ -102,7 +107,7 @@ impl Bundle<'_> {
         file(&etc.join("nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
         file(&etc.join("hostname"), &format!("{}\n", order.id))?;
         file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", order.id))?;
-        file(&etc.join("resolv.conf"), "")?;
+        file(&etc.join("resolv.conf"), order.egress.map_or("", |_| RESOLV_CONF))?;
         let mut mounts = shown(Path::new("/"), root, &PROGRAMS.map(str::to_owned))?;
         mounts.extend(shown(Path::new("/etc"), &etc, &ETC.map(str::to_owned))?);
         Ok(mounts)
@@ -143,6 +148,18 @@ impl Bundle<'_> {
             },
         })
     }
+}
+
+/// Covers a file of the template's that says who knows what names mean. Where there is none, or a link to what is not
+/// there, programs ask the right one by themselves.
+fn nameserver(template: &Path, order: &Start<'_>) -> io::Result<Option<Value>> {
+    let found = template.join("etc/resolv.conf").symlink_metadata();
+    if order.egress.is_none() || !found.is_ok_and(|found| found.is_file()) {
+        return Ok(None);
+    }
+    let ours = at(order.place).join("resolv.conf");
+    file(&ours, RESOLV_CONF)?;
+    Ok(Some(bind(&ours, "/etc/resolv.conf", "ro")))
 }
 
 fn resources(order: &Start<'_>) -> Value {

@@ -1,0 +1,217 @@
+//! What sandboxes of every runtime reach that may reach out, in a world of the tests' own.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::geteuid;
+use workspace_sandbox::runtime::{Network, RuntimeError};
+use workspace_sandbox::{NewSandbox, SandboxError, Service, Settings, View};
+
+use crate::escape::{attempt, bring};
+use crate::home::{Home, alice, base, create, run as run_on, sh, soon, wanted};
+use crate::kind::Kind;
+use crate::world::{self, MACHINE, NAMES, WORLD, World, processes, tell_address};
+use crate::{docker, trials};
+
+const IN_WORLD: &str = "in-world";
+const KEEPER: &str = "egress-keeper";
+/// What processes of the way out are called; `pasta` has several names.
+const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
+
+/// The suite as one test of the whole: it needs a machine of its own.
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = trials![an_allow_list_without_an_entry_is_refused];
+    if geteuid().is_root() {
+        trials.push(Trial::test("egress_in_a_world_of_its_own", in_world));
+    }
+    trials
+}
+
+fn in_world() -> Result<(), Failed> {
+    let missing = |program: &str| !Path::new("/usr/bin").join(program).exists();
+    if ["slirp4netns", "ip", "busybox"].into_iter().any(missing) {
+        assert!(std::env::var_os("CI").is_none(), "slirp4netns, iproute2 and busybox are needed");
+        eprintln!("not tested: slirp4netns, iproute2 and busybox are needed");
+        return Ok(());
+    }
+    let status = world::apart(&[IN_WORLD])?;
+    if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
+}
+
+/// Runs the suite, if this process was started for that.
+pub(crate) fn run() -> Option<ExitCode> {
+    if std::env::args().nth(1)? != IN_WORLD {
+        return None;
+    }
+    let _world = World::make();
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::default() };
+    let mut trials = trials![
+        a_sandbox_reaches_what_it_may_and_nothing_else,
+        names_open_the_fence,
+        a_network_survives_the_server_and_ends_with_its_sandbox,
+        sandboxes_do_not_reach_each_other,
+        nobody_gets_out_who_may_reach_out,
+        without_a_way_out_it_is_said_what_to_install,
+    ];
+    if Kind::here().contains(&Kind::Docker) {
+        docker::say(&["network", "create", docker::NETWORK]);
+        trials.push(Trial::test("docker::a_network_that_is_not_there_is_refused", || {
+            run_on(Kind::Docker, |home| Box::pin(a_network_that_is_not_there_is_refused(home)));
+            Ok(())
+        }));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    docker::end();
+    Some(conclusion.exit_code())
+}
+
+fn settings(settings: &mut Settings) {
+    settings.egress_dns = Some(NAMES.parse().unwrap());
+}
+
+fn reaching(allow: Option<&[&str]>) -> NewSandbox {
+    let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
+    NewSandbox { network: Network::Egress { allow }, ..base() }
+}
+
+/// What a sandbox gets from a port: the address there, or nothing.
+async fn get(service: &Service, view: &View, host: &str, port: u16) -> String {
+    let command = format!("busybox timeout 5 busybox nc {host} {port} </dev/null");
+    sh(service, view, &command).await.stdout.trim().to_owned()
+}
+
+/// A port of the machine that listens on all of its addresses.
+fn port_of_machine() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tell_address(listener);
+    port
+}
+
+async fn a_sandbox_reaches_what_it_may_and_nothing_else(home: &Home) {
+    let service = home.start_with(settings).await;
+    let (all, port) = (service.create(wanted(), reaching(None)).await.unwrap(), port_of_machine());
+    for address in &WORLD[..3] {
+        assert_eq!(get(&service, &all, address, 80).await, *address);
+    }
+    assert_eq!(get(&service, &all, WORLD[3], 80).await, "", "denied by the settings");
+    let some = service.create(wanted(), reaching(Some(&["198.51.100.10", "10.0.0.0/8"]))).await.unwrap();
+    assert_eq!(get(&service, &some, WORLD[0], 80).await, WORLD[0]);
+    assert_eq!(get(&service, &some, WORLD[1], 80).await, "");
+    let gateway = bridge();
+    for view in [&all, &some] {
+        for address in MACHINE.into_iter().chain(["127.0.0.1", "0.0.0.0"]).chain(gateway.as_deref()) {
+            assert_eq!(get(&service, view, address, port).await, "", "{address}");
+        }
+    }
+    let none = create(&service).await;
+    assert_eq!(get(&service, &none, WORLD[0], 80).await, "");
+}
+
+/// The machine's address in the network of containers.
+fn bridge() -> Option<String> {
+    let found = docker::say(&[
+        "network",
+        "inspect",
+        "--format",
+        "{{(index .IPAM.Config 0).Gateway}}",
+        docker::NETWORK,
+    ]);
+    Some(found.trim().to_owned()).filter(|address| !address.is_empty())
+}
+
+async fn names_open_the_fence(home: &Home) {
+    let service = home.start_with(settings).await;
+    let view = service.create(wanted(), reaching(Some(&["one.example.com", "*.example.org"]))).await.unwrap();
+    assert_eq!(get(&service, &view, WORLD[0], 80).await, "", "no name was asked for yet");
+    assert_eq!(get(&service, &view, "one.example.com", 80).await, WORLD[0]);
+    assert_eq!(get(&service, &view, "two.example.org", 80).await, WORLD[1]);
+    for (name, port) in
+        [("other.test", 80), ("metadata.example.org", 80), ("machine.example.org", port_of_machine())]
+    {
+        assert_eq!(get(&service, &view, name, port).await, "", "{name}");
+    }
+}
+
+async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &Home) {
+    soon("those of others are gone", async || processes(&[KEEPER]).is_empty()).await;
+    let service = home.start_with(settings).await;
+    let view = service.create(wanted(), reaching(Some(&["*.example.org"]))).await.unwrap();
+    assert_eq!(view.config.egress_allow.as_ref().unwrap()[0].to_string(), "*.example.org");
+    service.close().await;
+    drop(service);
+    let service = home.start_with(settings).await;
+    let id = &view.sandbox.id;
+    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    assert_eq!(get(&service, &view, "two.example.org", 80).await, WORLD[1]);
+    assert_eq!(processes(&[KEEPER]).len(), 1);
+    service.remove(&alice(), id, false).await.unwrap();
+    soon("keeper and program end", async || {
+        processes(&[KEEPER]).is_empty() && processes(&PROGRAMS).is_empty()
+    })
+    .await;
+}
+
+async fn sandboxes_do_not_reach_each_other(home: &Home) {
+    let service = home.start_with(settings).await;
+    let view = service.create(wanted(), reaching(None)).await.unwrap();
+    let other = service.create(wanted(), reaching(None)).await.unwrap();
+    let own = "busybox ip -4 -o addr show eth0 | busybox awk '{print $4}' | busybox cut -d/ -f1";
+    let address = sh(&service, &other, own).await.stdout.trim().to_owned();
+    let listen = "busybox nc -l -p 7000 -e busybox echo other >/dev/null 2>&1 &";
+    sh(&service, &other, listen).await;
+    assert_eq!(get(&service, &other, "127.0.0.1", 7000).await, "other");
+    sh(&service, &other, listen).await;
+    assert_ne!(address, "");
+    assert_eq!(get(&service, &view, &address, 7000).await, "");
+}
+
+async fn nobody_gets_out_who_may_reach_out(home: &Home) {
+    let service = home.start_with(settings).await;
+    let view = service.create(wanted(), reaching(None)).await.unwrap();
+    bring(home, &view);
+    for what in ["first-process", "mounts", "namespaces", "devices", "keyrings", "settings", "rights"] {
+        attempt(&service, &view, what, &[]).await;
+    }
+}
+
+async fn without_a_way_out_it_is_said_what_to_install(home: &Home) {
+    if home.kind == Kind::Docker {
+        return;
+    }
+    let service = home.start_with(settings).await;
+    for program in ["pasta", "slirp4netns"] {
+        sh_outside(&format!("mount --bind /dev/null /usr/bin/{program}"));
+    }
+    let (refused, lacks) = (
+        service.create(wanted(), reaching(None)).await.unwrap_err(),
+        service.runtime().lacks().await.unwrap(),
+    );
+    for program in ["pasta", "slirp4netns"] {
+        sh_outside(&format!("umount /usr/bin/{program}"));
+    }
+    assert!(matches!(refused, SandboxError::Runtime(RuntimeError::Network(_))), "{refused}");
+    assert!(refused.to_string().contains("the package passt has pasta"), "{refused}");
+    assert!(lacks.iter().any(|lack| lack.starts_with("no network `egress`: ")), "{lacks:?}");
+    assert_eq!(std::fs::read_dir(home.path().join("sandboxes")).unwrap().count(), 0);
+}
+
+fn sh_outside(script: &str) {
+    assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
+}
+
+async fn a_network_that_is_not_there_is_refused(home: &Home) {
+    docker::say(&["network", "rm", docker::NETWORK]);
+    let service = home.start_with(settings).await;
+    let refused = service.create(wanted(), reaching(None)).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Runtime(RuntimeError::Network(_))), "{refused}");
+    assert_eq!(service.runtime().known().await.unwrap(), [""; 0]);
+}
+
+async fn an_allow_list_without_an_entry_is_refused(home: &Home) {
+    let service = home.start().await;
+    let refused = service.create(wanted(), reaching(Some(&[]))).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Invalid { field: "egress_allow", .. }), "{refused}");
+}

@@ -1,0 +1,80 @@
+//! Sandboxes that may reach out, as clients ask for them.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use serde_json::json;
+
+use super::house::{House, soon};
+
+/// What is missing for such sandboxes here, if anything is.
+fn lacks() -> bool {
+    match workspace_host::egress::lacks() {
+        Some(missing) => {
+            let ordinary = !rustix::process::geteuid().is_root();
+            assert!(ordinary || std::env::var_os("CI").is_none(), "{missing}");
+            eprintln!("not tested: {missing}");
+            true
+        }
+        None => false,
+    }
+}
+
+/// Says that every name means 10.9.8.7; where it listens.
+fn nameserver() -> SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut packet = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut packet) {
+            let end = 12 + packet[12..length].iter().position(|byte| *byte == 0).unwrap() + 5;
+            let mut answer = packet[..end].to_vec();
+            answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
+            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 9, 8, 7]);
+            socket.send_to(&answer, from).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn an_allow_list_is_checked_with_the_name_of_what_is_wrong() {
+    let house = House::new();
+    let before = house.places();
+    for (network, allow, said) in [
+        ("none", json!(["example.com"]), "the network `egress` alone"),
+        ("egress", json!(["example.com", "http://example.com"]), "`http://example.com`"),
+        ("egress", json!(["fd00::/8"]), "`fd00::/8` is IPv6"),
+        ("egress", json!(["10.1.2.3/8"]), "`10.0.0.0/8`"),
+        ("egress", json!(["a..b"]), "`a..b`"),
+        ("egress", json!([]), "1 to 256"),
+        ("egress", json!(vec!["a"; 257]), "1 to 256"),
+    ] {
+        let body = json!({"template": "base", "network": network, "egress_allow": allow});
+        let answer = house.post("/api/v1/sandboxes", &body);
+        assert_eq!(answer.error(), "INVALID_REQUEST", "{allow}");
+        assert!(answer.body.contains(said) && answer.body.contains("egress_allow"), "{}", answer.body);
+    }
+    assert_eq!(house.places(), before, "nothing is left of them");
+}
+
+#[test]
+fn a_network_outlives_a_killed_server() {
+    if lacks() {
+        return;
+    }
+    let nameserver = nameserver().to_string();
+    let mut house = House::with(&[("EGRESS_DNS", &nameserver)]);
+    let allow = json!(["*.Example.com", "10.2.0.0/16"]);
+    let body = json!({"template": "base", "network": "egress", "egressAllow": allow});
+    let answer = house.post("/api/v1/sandboxes", &body);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let (sandbox, shown) = (answer.json(), json!(["*.example.com", "10.2.0.0/16"]));
+    assert_eq!((&sandbox["network"], &sandbox["egressAllow"]), (&json!("egress"), &shown));
+    let id = sandbox["id"].as_str().unwrap();
+    house.restart();
+    soon("the guest is back", || house.sandbox(id)["agentConnected"] == true);
+    assert_eq!(house.sandbox(id)["egressAllow"], shown);
+    let script = "getent ahostsv4 example.com || echo none; ip -4 -o route get 10.9.8.7 || echo shut
+        getent ahostsv4 a.example.com | grep -c STREAM; ip -4 -o route get 10.9.8.7 | cut -d' ' -f1-3";
+    assert_eq!(house.out(id, script), "none\nshut\n1\n10.9.8.7 via 192.88.99.1\n");
+}
