@@ -2024,7 +2024,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --env --cpu --memory --disk --network --label --timeout --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --env --cpu --memory --disk --network --allow --label --timeout --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2056,6 +2056,10 @@ _workspace() {
                     ;;
                 --network)
                     COMPREPLY=($(compgen -W "none egress" -- "${cur}"))
+                    return 0
+                    ;;
+                --allow)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --label)
@@ -2110,7 +2114,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --env --cpu --memory --disk --network --label --timeout --server --api-key --store --json --help"
+            opts="-h --template --name --env --cpu --memory --disk --network --allow --label --timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2142,6 +2146,10 @@ _workspace() {
                     ;;
                 --network)
                     COMPREPLY=($(compgen -W "none egress" -- "${cur}"))
+                    return 0
+                    ;;
+                --allow)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --label)

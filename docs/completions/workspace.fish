@@ -183,6 +183,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand run" -l memory -d 'M
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l disk -d 'What its workspace may hold, such as 10g' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
 egress\t'What the server\'s machine can reach, but not that machine'"
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l timeout -d 'How long it may run' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
@@ -257,6 +258,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l disk -d 'What its workspace may hold, such as 10g' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
 egress\t'What the server\'s machine can reach, but not that machine'"
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l timeout -d 'How long it lives [default: as the server says, an hour]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r

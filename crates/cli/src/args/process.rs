@@ -21,6 +21,7 @@ Examples:
   workspace run --env NAME=value --timeout 5m -- sh -c 'echo $NAME'
   workspace run -i -- sort < words
   workspace run -t -- bash
+  workspace run --network egress --allow pypi.org --allow '*.pythonhosted.org' -- pip install requests
   workspace run --keep --name work -- true")]
 pub(crate) struct Run {
     #[command(flatten)]

@@ -80,7 +80,8 @@ pub(crate) struct SandboxList {
 #[command(after_help = "\
 Examples:
   workspace sandbox create
-  workspace sandbox create --name work --timeout 4h --memory 4g --label run=42")]
+  workspace sandbox create --name work --timeout 4h --memory 4g --label run=42
+  workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'")]
 pub(crate) struct SandboxCreate {
     #[command(flatten)]
     pub(crate) making: Making,
@@ -115,6 +116,10 @@ pub(crate) struct Making {
     /// What it may reach
     #[arg(long, value_enum, default_value_t = Network::None)]
     pub(crate) network: Network,
+    /// All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses
+    /// such as 10.1.0.0/16; may be repeated
+    #[arg(long = "allow", value_name = "HOST|CIDR")]
+    pub(crate) allowed: Vec<String>,
     /// A label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,

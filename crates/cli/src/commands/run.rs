@@ -96,6 +96,9 @@ pub(super) async fn create(client: &Client, making: &Making, life: Option<Durati
     if let Some(name) = &making.name {
         body["name"] = json!(name);
     }
+    if !making.allowed.is_empty() {
+        body["egressAllow"] = json!(making.allowed);
+    }
     if let Some(life) = life {
         body["timeoutSeconds"] = json!(life.as_secs());
     }

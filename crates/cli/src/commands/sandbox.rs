@@ -101,6 +101,8 @@ fn get(context: &mut Context, sandbox: &Value) -> Result<Outcome> {
         .iter()
         .map(|field| (*field, table::text(sandbox, field)))
         .collect();
+    let allowed = sandbox["egressAllow"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    fields.extend(allowed.map(|allowed| ("allowed", allowed.to_owned())));
     fields.push(("reason", table::text(sandbox, "stateReason")));
     fields.push(("made", table::time(sandbox, "createdAt")));
     fields.push(("expires", table::time(sandbox, "expiresAt")));
