@@ -20,14 +20,16 @@ pub enum HostError {
     #[error("{0}")]
     Helper(String),
     /// Nobody but the superuser may make user namespaces here.
-    #[error(
-        "user namespaces are not allowed here ({source}); allow them (kernel.unprivileged_userns_clone=1, \
-         kernel.apparmor_restrict_unprivileged_userns=0, or --security-opt seccomp=unconfined for a container), or \
-         use the docker runtime"
-    )]
+    #[error("user namespaces are not allowed here ({source}); {WAY_OUT}")]
     NoUserNamespaces {
         /// What the system said.
         source: io::Error,
+    },
+    /// Namespaces can be made, but not what a sandbox needs in them.
+    #[error("sandboxes cannot be isolated here ({reason}); {WAY_OUT}")]
+    NoIsolation {
+        /// What was refused.
+        reason: String,
     },
 }
 
@@ -40,6 +42,12 @@ impl HostError {
         matches!(self, Self::Helper(said) if said.starts_with(NO_NETWORK))
     }
 }
+/// What whoever finds no isolation can do. A container's own root may do less than an ordinary user there: he has the
+/// name of the machine's superuser, but not his rights.
+const WAY_OUT: &str = "allow it (on the machine: kernel.unprivileged_userns_clone=1, \
+    kernel.apparmor_restrict_unprivileged_userns=0; in a container: an ordinary user, --user 1000:1000, with \
+    --security-opt seccomp=unconfined --security-opt systempaths=unconfined), or use the docker runtime \
+    (RUNTIME=docker)";
 
 /// Says what was being done when something failed.
 pub(crate) trait Doing<T> {

@@ -1,10 +1,17 @@
 //! What sandboxes can have on this machine, found out by trying.
 
-use crate::error::{HostError, Result};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::error::{Doing as _, HostError, Result};
 use crate::holder::{Holder, no_namespaces};
 use crate::launch::{NAMESPACES, users};
 use crate::limits::{self, Capabilities, Limits};
-use crate::{cgroup, entry, fork, identity};
+use crate::mounts::{self, Access};
+use crate::{attach, cgroup, entry, fork, identity};
 
 /// What sandboxes that are launched with this holder can have.
 pub fn probe(holder: &Holder) -> Result<Capabilities> {
@@ -24,15 +31,38 @@ pub(crate) fn run(holder: &Holder) -> Result<Capabilities> {
     Ok(Capabilities::new(namespaces, &missing))
 }
 
+/// Takes the steps of a launch that a machine, or a container around this process, may refuse.
 fn namespaces(holder: &Holder) -> Result<()> {
-    holder.join()?;
-    let child = fork::child(NAMESPACES, None, |parent| match parent.wait() {
-        Ok(()) => HostError::Helper("nothing to do".to_owned()),
+    let refused = |error: HostError| HostError::NoIsolation { reason: error.to_string() };
+    holder.join().map_err(refused)?;
+    let mut child = fork::child(NAMESPACES, None, |parent| match mount_inside(parent) {
+        Ok(()) => HostError::Helper("nothing more to do".to_owned()),
         Err(error) => error,
     })
     .map_err(no_namespaces)?;
-    let users = [users(holder)];
-    let mapped = identity::map(child.pid, &users, &users);
+    let mounted = accompany(&mut child, holder).map_err(refused);
     child.kill();
-    mapped
+    mounted
+}
+
+/// What the child tries.
+fn mount_inside(parent: &mut fork::Parent) -> Result<()> {
+    parent.wait()?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .doing("keep mounts to the sandbox")?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount(c"proc", "/proc", c"proc", flags, None).doing("mount proc")?;
+    parent.done()?;
+    parent.wait()
+}
+
+/// What is tried from outside.
+fn accompany(child: &mut fork::Child, holder: &Holder) -> Result<()> {
+    mounts::detached(Path::new("/dev/null"), Access::Read)?;
+    let users = [users(holder)];
+    identity::map(child.pid, &users, &users)?;
+    child.done()?;
+    child.ready()?;
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
+    attach::enter(process.as_fd())
 }

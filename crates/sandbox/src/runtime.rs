@@ -4,6 +4,7 @@
 //! ends it with everything it started. Sandboxes go by their id: what a runtime must remember it keeps where it
 //! outlives the server. All runtimes are held to the same tests.
 
+mod built_in;
 mod docker;
 mod egress;
 mod embedded;

@@ -20,11 +20,19 @@ pub(crate) async fn service(
         // The rest of the server is of use without sandboxes; who asks for one is told why there is none.
         Err(error) => {
             tracing::warn!(%error, "there will be no sandboxes");
-            Arc::new(Unavailable::new(settings.runtime.as_str(), error.to_string()))
+            Arc::new(unavailable(settings, &error)?)
         }
     };
     let settings = workspace_sandbox::Settings { node, ..of(settings) };
     Service::start_with(settings, catalog, runtime, port).await
+}
+
+fn unavailable(settings: &Settings, error: &RuntimeError) -> Result<Unavailable, RuntimeError> {
+    let none = Unavailable::new(settings.runtime.as_str(), error.to_string());
+    match settings.runtime {
+        RuntimeKind::Embedded => none.with_templates(settings.data_dir.join("templates")),
+        RuntimeKind::Docker | RuntimeKind::Oci => Ok(none),
+    }
 }
 
 async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {

@@ -9,8 +9,10 @@ use tokio::task::spawn_blocking;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
+use workspace_host::limits::Capabilities;
 use workspace_host::{Process, cgroup};
 
+use super::built_in::{BASE, how_to_get, listed};
 use super::egress::{check_egress, no_egress};
 use super::watched::ended;
 use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
@@ -18,16 +20,6 @@ use crate::place::Place;
 use crate::template::{Known, Templates};
 
 const NAME: &str = "embedded";
-const BASE: &str = "base";
-/// Templates that everybody knows, and the images that they come from.
-const BUILT_IN: [(&str, &str); 5] = [
-    ("python:3.11", "python:3.11-slim"),
-    ("python:3.12", "python:3.12-slim"),
-    ("node:18", "node:18-slim"),
-    ("node:20", "node:20-slim"),
-    ("go:1.21", "golang:1.21-alpine"),
-];
-
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
 pub struct Embedded {
@@ -80,6 +72,15 @@ impl Embedded {
 
     fn found(&self, name: &str) -> Result<Option<(Known, PathBuf)>, RuntimeError> {
         self.templates.find(name).map_err(|error| failed("look for a template", &error))
+    }
+
+    /// Why nothing could be started: a machine that isolates nothing says so with the way out.
+    async fn why_not(&self, error: &HostError) -> RuntimeError {
+        let holder = self.holder();
+        match blocking(move || workspace_host::probe(&holder)).await {
+            Ok(Ok(Capabilities { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
+            _ => failed("start a sandbox", error),
+        }
     }
 
     async fn launch(&self, order: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
@@ -138,11 +139,11 @@ impl Runtime for Embedded {
             self.renew_holder().await?;
             launched = self.launch(order).await?;
         }
-        let launched = launched.map_err(|error| match error {
-            HostError::NoUserNamespaces { .. } => unavailable(&error),
-            error if error.is_of_network() => RuntimeError::Network(error.to_string()),
-            other => failed("start a sandbox", &other),
-        })?;
+        let launched = match launched {
+            Ok(launched) => launched,
+            Err(error) if error.is_of_network() => return Err(RuntimeError::Network(error.to_string())),
+            Err(error) => return Err(self.why_not(&error).await),
+        };
         let missing = launched.missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason));
         Ok(Started { missing: missing.collect() })
     }
@@ -190,15 +191,7 @@ impl Runtime for Embedded {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        let here = self.templates.list().map_err(|error| failed("look for templates", &error))?;
-        let mut all = vec![base()];
-        for (name, image) in BUILT_IN {
-            if !here.iter().any(|known| known.name == name) {
-                all.push(absent(name, image));
-            }
-        }
-        all.extend(here.into_iter().map(present));
-        Ok(all)
+        listed(&self.templates).map_err(|error| failed("look for templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
@@ -207,51 +200,6 @@ impl Runtime for Embedded {
 
     fn imported(&self) -> Option<&Templates> {
         Some(&self.templates)
-    }
-}
-
-fn base() -> Template {
-    Template {
-        name: BASE.to_owned(),
-        description: "the programs and libraries of this machine, read-only".to_owned(),
-        size: None,
-        created_at: None,
-        present: true,
-        fetch: None,
-    }
-}
-
-fn present(known: Known) -> Template {
-    Template {
-        description: "imported".to_owned(),
-        size: Some(known.size),
-        created_at: Some(known.created_at),
-        present: true,
-        fetch: None,
-        name: known.name,
-    }
-}
-
-/// One that is known and not here.
-fn absent(name: &str, image: &str) -> Template {
-    Template {
-        name: name.to_owned(),
-        description: format!("the image {image}"),
-        size: None,
-        created_at: None,
-        present: false,
-        fetch: Some(fetch(name, image)),
-    }
-}
-
-fn fetch(name: &str, image: &str) -> String {
-    format!("docker pull {image} && docker save {image} | workspace template import {name} -")
-}
-
-fn how_to_get(name: &str) -> String {
-    match BUILT_IN.iter().find(|(known, _)| *known == name) {
-        Some((name, image)) => format!(" here; to get it: {}", fetch(name, image)),
-        None => format!("; import one: workspace template import {name} ARCHIVE"),
     }
 }
 

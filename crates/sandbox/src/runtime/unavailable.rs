@@ -1,21 +1,38 @@
 //! What there is where no runtime can be used.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 
+use super::built_in::listed;
 use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::place::Place;
+use crate::template::Templates;
 
 /// Runs nothing, and says why.
 #[derive(Debug)]
 pub struct Unavailable {
     name: &'static str,
     reason: String,
+    templates: Option<Templates>,
 }
 
 impl Unavailable {
     /// In place of the runtime of that name.
     pub fn new(name: &'static str, reason: String) -> Self {
-        Self { name, reason }
+        Self { name, reason, templates: None }
+    }
+
+    /// With the templates of the runtime in whose place it is: they can be seen to all the same.
+    pub fn with_templates(self, directory: PathBuf) -> Result<Self, RuntimeError> {
+        let templates = Templates::new(directory);
+        templates.clear().map_err(|error| self.failed("clear away unfinished templates", &error))?;
+        Ok(Self { templates: Some(templates), ..self })
+    }
+
+    fn failed(&self, action: &'static str, error: &std::io::Error) -> RuntimeError {
+        RuntimeError::Failed { runtime: self.name, action, reason: error.to_string() }
     }
 
     fn error<T>(&self) -> Result<T, RuntimeError> {
@@ -58,6 +75,16 @@ impl Runtime for Unavailable {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        Ok(Vec::new())
+        let Some(templates) = &self.templates else { return Ok(Vec::new()) };
+        listed(templates).map_err(|error| self.failed("look for templates", &error))
+    }
+
+    /// Asked before anything of a sandbox is made; so nothing has to be undone.
+    async fn variables(&self, _: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
+        self.error()
+    }
+
+    fn imported(&self) -> Option<&Templates> {
+        self.templates.as_ref()
     }
 }

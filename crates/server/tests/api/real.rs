@@ -3,6 +3,8 @@
 mod access;
 mod bridge;
 mod commands;
+mod container;
+mod docker;
 mod egress;
 mod exhaustion;
 mod full_disk;

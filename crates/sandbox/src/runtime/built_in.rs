@@ -1,0 +1,76 @@
+//! The templates of a machine that keeps them in directories: those that are there, and those that everybody knows.
+
+use std::io;
+
+use super::Template;
+use crate::template::{Known, Templates};
+
+/// The template that every machine has.
+pub(super) const BASE: &str = "base";
+/// Templates that everybody knows, and the images that they come from.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("python:3.11", "python:3.11-slim"),
+    ("python:3.12", "python:3.12-slim"),
+    ("node:18", "node:18-slim"),
+    ("node:20", "node:20-slim"),
+    ("go:1.21", "golang:1.21-alpine"),
+];
+
+/// What there is, and what could be.
+pub(super) fn listed(templates: &Templates) -> io::Result<Vec<Template>> {
+    let here = templates.list()?;
+    let mut all = vec![base()];
+    for (name, image) in BUILT_IN {
+        if !here.iter().any(|known| known.name == name) {
+            all.push(absent(name, image));
+        }
+    }
+    all.extend(here.into_iter().map(present));
+    Ok(all)
+}
+
+fn base() -> Template {
+    Template {
+        name: BASE.to_owned(),
+        description: "the programs and libraries of this machine, read-only".to_owned(),
+        size: None,
+        created_at: None,
+        present: true,
+        fetch: None,
+    }
+}
+
+fn present(known: Known) -> Template {
+    Template {
+        description: "imported".to_owned(),
+        size: Some(known.size),
+        created_at: Some(known.created_at),
+        present: true,
+        fetch: None,
+        name: known.name,
+    }
+}
+
+/// One that is known and not here.
+fn absent(name: &str, image: &str) -> Template {
+    Template {
+        name: name.to_owned(),
+        description: format!("the image {image}"),
+        size: None,
+        created_at: None,
+        present: false,
+        fetch: Some(fetch(name, image)),
+    }
+}
+
+fn fetch(name: &str, image: &str) -> String {
+    format!("docker pull {image} && docker save {image} | workspace template import {name} -")
+}
+
+/// What is said to whoever wants one that is not here.
+pub(super) fn how_to_get(name: &str) -> String {
+    match BUILT_IN.iter().find(|(known, _)| *known == name) {
+        Some((name, image)) => format!(" here; to get it: {}", fetch(name, image)),
+        None => format!("; import one: workspace template import {name} ARCHIVE"),
+    }
+}

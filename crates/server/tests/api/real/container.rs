@@ -1,0 +1,181 @@
+//! The server in a container that Docker runs as it runs any: no user namespaces can be made there.
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::docker::Docker;
+use super::house::{agent_program, server_program, soon};
+use crate::support::{Answer, KEY};
+
+const NAME: &str = "server";
+
+/// The command for the state engine.
+fn command_program() -> PathBuf {
+    let program = server_program().with_file_name("workspace");
+    assert!(program.is_file(), "build {} first: cargo build -p workspace-cli", program.display());
+    program
+}
+
+/// A server in a container.
+struct Contained<'a>(&'a Docker);
+
+impl<'a> Contained<'a> {
+    /// Runs it with these options of Docker's, beside those that bring the programs and a place for data.
+    fn run(docker: &'a Docker, options: &[&str]) -> Self {
+        let key = format!("API_KEY={KEY}");
+        let programs = [server_program(), agent_program(), command_program()];
+        let mounts = programs.each_ref().map(|program| mounted(program));
+        let mut words = vec!["run", "--detach", "--name", NAME, "--network", "none", "--env", &key];
+        words.extend(["--tmpfs", "/data:mode=1777", "--env", "DATA_DIR=/data/server"]);
+        words.extend(mounts.iter().flat_map(|mount| ["--volume", mount]));
+        words.extend(options);
+        words.extend(["workspace-base", "/opt/workspace-server"]);
+        docker.say(&words);
+        let contained = Self(docker);
+        soon("it announced itself", || contained.log().contains("Try it"));
+        contained
+    }
+
+    fn log(&self) -> String {
+        let output = self.0.command(&["logs", NAME]).output().unwrap();
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+
+    /// What a command inside prints.
+    fn exec(&self, line: &str) -> String {
+        self.0.say(&["exec", NAME, "sh", "-c", line])
+    }
+
+    /// A request by the admin, from inside: nothing else reaches the server.
+    fn call(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+        let mut command = self.0.command(&["exec", "--interactive", NAME, "nc", "127.0.0.1", "8080"]);
+        let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let kind = if method == "PUT" { "application/octet-stream" } else { "application/json" };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nauthorization: Bearer {KEY}\r\n\
+             content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        // Open until the answer is there: who stops sending counts as gone.
+        let mut input = client.stdin.take().unwrap();
+        input.write_all(&[head.as_bytes(), body].concat()).unwrap();
+        let mut answer = Vec::new();
+        client.stdout.take().unwrap().read_to_end(&mut answer).unwrap();
+        drop(input);
+        client.wait().unwrap();
+        Answer::parse(&answer)
+    }
+
+    fn processes(&self) -> usize {
+        self.exec("ls /proc").lines().filter(|name| name.parse::<u32>().is_ok()).count()
+    }
+}
+
+impl Drop for Contained<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server's log:\n{}", self.log());
+        }
+        self.0.say(&["rm", "--force", NAME]);
+    }
+}
+
+fn mounted(program: &Path) -> String {
+    format!("{}:/opt/{}:ro", program.display(), program.file_name().unwrap().to_string_lossy())
+}
+
+/// Says what is wrong, and both ways out.
+#[track_caller]
+fn assert_helpful(text: &str) {
+    for part in
+        ["here (", "--user 1000:1000", "seccomp=unconfined", "systempaths=unconfined", "RUNTIME=docker"]
+    {
+        assert!(text.contains(part), "no `{part}` in: {text}");
+    }
+}
+
+/// All but sandboxes works, and whoever wants one is told why there is none.
+fn all_but_sandboxes(server: &Contained<'_>) {
+    assert_helpful(&server.log());
+    let before = server.processes();
+    assert_eq!(server.call("GET", "/health", b"").json()["status"], "ok");
+    let ready = server.call("GET", "/ready", b"");
+    assert_eq!(ready.status, 200, "{}", ready.body);
+    assert_helpful(ready.json()["checks"][1]["message"].as_str().unwrap());
+
+    for _ in 0..3 {
+        let refused = server.call("POST", "/api/v1/sandboxes", br#"{"template":"base"}"#);
+        assert_eq!(refused.status, 503, "{}", refused.body);
+        let error = refused.json()["error"].clone();
+        assert_eq!(error["name"], "ISOLATION_UNAVAILABLE", "{error}");
+        assert_helpful(error["message"].as_str().unwrap());
+    }
+    let sandboxes = server.call("GET", "/api/v1/sandboxes", b"").json();
+    assert_eq!(sandboxes["items"], Value::Array(Vec::new()), "{sandboxes}");
+    assert_eq!(server.exec("ls /data/server/sandboxes /data/server/workspaces | grep sbx"), "");
+    assert_eq!(server.exec("ps | grep -v grep | grep workspace-agent"), "");
+    assert!(server.processes() <= before + 1, "{}", server.exec("ps"));
+
+    keys_and_templates(server);
+    state_engine(server);
+}
+
+fn keys_and_templates(server: &Contained<'_>) {
+    let made = server.call("POST", "/api/v1/keys", br#"{"name":"a test","owner":"alice","role":"user"}"#);
+    assert_eq!(made.status, 201, "{}", made.body);
+    assert_eq!(server.call("GET", "/api/v1/keys", b"").json()["items"].as_array().map(Vec::len), Some(2));
+    let names = |server: &Contained<'_>| {
+        let listed = server.call("GET", "/api/v1/templates", b"").json();
+        let names = listed.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert!(names(server).contains(&"python:3.12".to_owned()), "{:?}", names(server));
+    let imported = server.call("PUT", "/api/v1/templates/small", &archive());
+    assert_eq!(imported.status, 201, "{}", imported.body);
+    assert!(names(server).contains(&"small".to_owned()), "{:?}", names(server));
+    assert_eq!(server.call("DELETE", "/api/v1/templates/small", b"").status, 204);
+}
+
+/// A root filesystem with a shell.
+fn archive() -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("bin")).unwrap();
+    std::fs::write(directory.path().join("bin/sh"), "a shell").unwrap();
+    let tar = std::process::Command::new("tar").arg("-C").arg(directory.path()).args(["-c", "."]).output();
+    tar.unwrap().stdout
+}
+
+fn state_engine(server: &Contained<'_>) {
+    let said = server.exec(
+        "mkdir /data/work && cd /data/work && echo one >file && export HOME=/data && \
+         /opt/workspace snapshot . -m first 2>&1 && /opt/workspace log 2>&1",
+    );
+    assert!(said.contains("first"), "{said}");
+}
+
+#[test]
+fn in_a_default_container_all_but_sandboxes_works() {
+    let Some(docker) = Docker::start(&[server_program(), agent_program(), command_program()]) else { return };
+    // As the container's own root, and as somebody else.
+    all_but_sandboxes(&Contained::run(&docker, &[]));
+    all_but_sandboxes(&Contained::run(&docker, &["--user", "1000:1000"]));
+    // Allowed a part of what it needs, it says the same.
+    for options in [&["--security-opt", "seccomp=unconfined"][..], &["--cap-add", "SYS_ADMIN"]] {
+        let server = Contained::run(&docker, options);
+        let refused = server.call("POST", "/api/v1/sandboxes", br#"{"template":"base"}"#);
+        assert_eq!(refused.json()["error"]["name"], "ISOLATION_UNAVAILABLE", "{}", refused.body);
+        assert_helpful(&refused.body);
+    }
+    // The way out that it tells of is one.
+    let options = ["--user", "1000:1000", "--security-opt", "seccomp=unconfined"];
+    let options = [&options[..], &["--security-opt", "systempaths=unconfined"]].concat();
+    let server = Contained::run(&docker, &options);
+    let made = server.call("POST", "/api/v1/sandboxes", br#"{"template":"base"}"#);
+    assert_eq!(made.status, 201, "{}", made.body);
+    let path = format!("/api/v1/sandboxes/{}/process/run", made.json()["id"].as_str().unwrap());
+    let printed = server.call("POST", &path, br#"{"command":"echo $((6*7))"}"#);
+    assert_eq!(printed.json()["stdout"], "42\n", "{}", printed.body);
+}
