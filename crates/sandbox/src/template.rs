@@ -37,8 +37,10 @@ pub enum TemplateError {
     Exists { name: String },
     #[error("the archive is not usable: {0}")]
     Archive(String),
+    #[error("there is no room for the template on the server's disk; make some, and import it again")]
+    Full,
     #[error("cannot keep the template: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
 }
 
 impl TemplateError {
@@ -48,9 +50,20 @@ impl TemplateError {
     }
 }
 
+impl From<io::Error> for TemplateError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
+            // What the system did not say was said by whoever reads the archive.
+            _ if error.raw_os_error().is_none() => Self::Archive(error.to_string()),
+            _ => Self::Io(error),
+        }
+    }
+}
+
 impl From<rustix::io::Errno> for TemplateError {
     fn from(error: rustix::io::Errno) -> Self {
-        Self::Io(error.into())
+        io::Error::from(error).into()
     }
 }
 
@@ -120,8 +133,9 @@ impl Templates {
         }
         let new = self.directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
         let made = self.make(name, archive, &new).and_then(|known| {
-            fs::rename(&new, &path).map_err(|error| match error.raw_os_error() {
-                Some(code) if code == rustix::io::Errno::NOTEMPTY.raw_os_error() => {
+            fs::rename(&new, &path).map_err(|error| match error.kind() {
+                // Somebody else was quicker.
+                io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                     TemplateError::Exists { name: name.to_owned() }
                 }
                 _ => error.into(),
@@ -154,7 +168,10 @@ impl Templates {
             envs,
             left_out: unpacker.left_out,
         };
-        fs::write(new.join(NOTE), serde_json::to_vec(&known).map_err(io::Error::from)?)?;
+        fs::write(
+            new.join(NOTE),
+            serde_json::to_vec(&known).map_err(|error| TemplateError::Io(error.into()))?,
+        )?;
         Ok(known)
     }
 

@@ -85,6 +85,7 @@ codes! {
     HEADERS_TOO_LARGE = 9011, REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are larger than allowed.";
     CATALOG_UNAVAILABLE = 9012, SERVICE_UNAVAILABLE, "The catalog's database does not answer.";
     NOT_IMPLEMENTED = 9013, NOT_IMPLEMENTED, "This server cannot do that yet.";
+    STORAGE_FULL = 9014, INSUFFICIENT_STORAGE, "The server's disk has no room for it.";
 }
 
 /// Which numbers are for what.

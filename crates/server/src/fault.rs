@@ -52,6 +52,7 @@ impl From<SandboxError> for ApiError {
                 TemplateError::Exists { name } => {
                     Self::new(code::TEMPLATE_EXISTS, message).detail("template", name)
                 }
+                TemplateError::Full => Self::new(code::STORAGE_FULL, message),
                 TemplateError::Io(_) => Self::internal(message),
             },
             SandboxError::Lifetime { limit, left } => Self::new(code::LIFETIME_EXCEEDED, message)
@@ -76,9 +77,20 @@ impl From<SandboxError> for ApiError {
             SandboxError::Refused { .. } => Self::new(code::SANDBOX_CREATION_FAILED, message),
             SandboxError::Runtime(error) => of_runtime(error, message),
             SandboxError::Catalog(error) => error.into(),
+            SandboxError::Io { source, .. } if is_full(&source) => no_room().because(message),
             other => Self::internal(other),
         }
     }
+}
+
+/// Whether the disk was full.
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
+/// What is said then.
+pub(crate) fn no_room() -> ApiError {
+    ApiError::new(code::STORAGE_FULL, "the server's disk is full; make room, and try again")
 }
 
 fn of_runtime(error: RuntimeError, message: String) -> ApiError {

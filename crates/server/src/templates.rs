@@ -20,6 +20,7 @@ use crate::auth::Caller;
 use crate::code;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Path};
+use crate::fault::{is_full, no_room};
 use crate::request::RequestId;
 use crate::time::time;
 
@@ -114,19 +115,27 @@ async fn import(
     Ok((StatusCode::CREATED, Json(shown(template)?)))
 }
 
-/// Puts a body into a file as it comes.
+/// Puts a body into a file as it comes. One that cannot be kept is taken to its end all the same: a client that is
+/// cut off while it sends does not hear why.
 async fn receive(app: &App, body: Body) -> Result<std::fs::File, ApiError> {
     let mut file = tokio::fs::File::from_std(app.sandboxes.receive_template()?);
     let mut pieces = body.into_data_stream();
+    let mut kept = Ok(());
     loop {
         let next = tokio::time::timeout(SILENCE, pieces.next()).await;
         let next =
             next.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time"))?;
         let Some(piece) = next else { break };
         let broken = |_| ApiError::new(code::INVALID_REQUEST, "the archive did not come whole");
-        file.write_all(&piece.map_err(broken)?).await.map_err(ApiError::internal)?;
+        let piece = piece.map_err(broken)?;
+        if kept.is_ok() {
+            kept = file.write_all(&piece).await;
+        }
     }
-    file.flush().await.map_err(ApiError::internal)?;
+    if kept.is_ok() {
+        kept = file.flush().await;
+    }
+    kept.map_err(|error| if is_full(&error) { no_room() } else { ApiError::internal(error) })?;
     Ok(file.into_std().await)
 }
 

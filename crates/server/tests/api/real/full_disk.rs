@@ -1,48 +1,9 @@
 //! The disk on which the server keeps everything is full, and then it is not.
 
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::json;
 
+use super::disk::Disk;
 use super::house::{House, soon};
-
-/// A small disk of its own.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    fn mount(size: &str) -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(directory.path());
-        let mounted = command.output().is_ok_and(|done| done.status.success());
-        if !mounted {
-            eprintln!("not tested: only the superuser can mount a small disk");
-        }
-        mounted.then_some(Self(directory))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Leaves no room for anybody.
-    fn fill(&self) {
-        let filler = self.path().join("filler");
-        let filled = Command::new("dd").arg("if=/dev/zero").arg(format!("of={}", filler.display())).output();
-        assert!(!filled.unwrap().status.success(), "the disk is larger than expected");
-    }
-
-    fn empty(&self) {
-        std::fs::remove_file(self.path().join("filler")).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-    }
-}
 
 #[test]
 fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
@@ -59,7 +20,7 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
             let error = &answer.json()["error"];
             let name = error["name"].as_str().unwrap();
             assert!(
-                ["CATALOG_UNAVAILABLE", "SANDBOX_CREATION_FAILED", "INTERNAL_ERROR"].contains(&name),
+                ["CATALOG_UNAVAILABLE", "SANDBOX_CREATION_FAILED", "STORAGE_FULL"].contains(&name),
                 "{error}"
             );
             refused = true;

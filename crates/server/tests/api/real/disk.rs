@@ -1,0 +1,49 @@
+//! A disk that can be full.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+/// A small disk of its own.
+pub(crate) struct Disk(tempfile::TempDir);
+
+impl Disk {
+    pub(crate) fn mount(size: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(directory.path());
+        let mounted = command.output().is_ok_and(|done| done.status.success());
+        if !mounted {
+            eprintln!("not tested: only the superuser can mount a small disk");
+        }
+        mounted.then_some(Self(directory))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Leaves no room for anybody.
+    pub(crate) fn fill(&self) {
+        let filler = self.path().join("filler");
+        let filled = Command::new("dd").arg("if=/dev/zero").arg(format!("of={}", filler.display())).output();
+        assert!(!filled.unwrap().status.success(), "the disk is larger than expected");
+    }
+
+    /// Leaves so many bytes.
+    pub(crate) fn fill_but(&self, bytes: u64) {
+        self.fill();
+        let filler = File::options().write(true).open(self.path().join("filler")).unwrap();
+        filler.set_len(filler.metadata().unwrap().len() - bytes).unwrap();
+    }
+
+    pub(crate) fn empty(&self) {
+        std::fs::remove_file(self.path().join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}

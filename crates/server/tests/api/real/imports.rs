@@ -1,0 +1,142 @@
+//! Imports of templates that are killed, find no room, or come at the same time.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::disk::Disk;
+use super::house::{House, full, names};
+use crate::support::{Answer, Call, KEY};
+
+/// Files of the archive beside its shell, and the bytes of each.
+const FILES: usize = 400;
+const BYTES: usize = 20_000;
+const SIZE: u64 = (FILES * BYTES) as u64 + 7;
+
+/// A root filesystem, as `tar` writes it; compressed if that is wanted.
+fn archive(compressed: bool) -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["bin", "files"] {
+        std::fs::create_dir(directory.path().join(name)).unwrap();
+    }
+    std::fs::write(directory.path().join("bin/sh"), "a shell").unwrap();
+    for n in 0..FILES {
+        std::fs::write(directory.path().join(format!("files/{n}")), vec![b'x'; BYTES]).unwrap();
+    }
+    let how = if compressed { "-cz" } else { "-c" };
+    Command::new("tar").arg("-C").arg(directory.path()).args([how, "."]).output().unwrap().stdout
+}
+
+fn import(house: &House, name: &str, archive: &[u8]) -> Answer {
+    house.call("PUT", &format!("/api/v1/templates/{name}")).body(archive).send()
+}
+
+/// What the list says of a template, if it is there.
+fn listed(house: &House, name: &str) -> Option<Value> {
+    let list = house.get("/api/v1/templates").json();
+    list.as_array().unwrap().iter().find(|one| one["name"] == name && one["present"] == true).cloned()
+}
+
+/// All that is in the directory of templates, under whatever name.
+fn kept(data: &Path) -> Vec<String> {
+    names(&data.join("templates"))
+}
+
+#[test]
+fn an_import_that_is_killed_leaves_the_template_or_nothing() {
+    let mut house = House::new();
+    let archive = archive(true);
+    let began = Instant::now();
+    assert_eq!(import(&house, "many", &archive).status, 201);
+    let whole = began.elapsed();
+    assert_eq!(house.call("DELETE", "/api/v1/templates/many").send().status, 204);
+    let (rounds, mut there) = (if full() { 40 } else { 10 }, 0);
+    for round in 0..rounds {
+        let address = house.address();
+        let answer = std::thread::scope(|scope| {
+            let call = Call::new(address, "PUT", "/api/v1/templates/many").key(KEY).body(&archive);
+            let client = scope.spawn(move || call.try_send());
+            // From the first moment to a little after the last.
+            std::thread::sleep(whole.mul_f64(1.2) * round / rounds);
+            house.signal(Signal::KILL);
+            client.join().unwrap()
+        });
+        house.wait();
+        house.start();
+        let found = listed(&house, "many");
+        if answer.is_some() {
+            assert!(found.is_some(), "round {round}: it was acknowledged");
+        }
+        match found {
+            None => assert_eq!(kept(house.path()), [""; 0], "round {round}"),
+            Some(template) => {
+                there += 1;
+                assert_eq!(template["size"], SIZE, "round {round}");
+                assert_eq!(kept(house.path()), ["many"], "round {round}");
+                assert_eq!(names(&house.path().join("templates/many/root/files")).len(), FILES);
+                assert_eq!(house.call("DELETE", "/api/v1/templates/many").send().status, 204);
+            }
+        }
+    }
+    eprintln!("of {rounds} imports that were killed, {there} were done");
+    assert_eq!(import(&house, "many", &archive).status, 201);
+}
+
+#[test]
+fn an_import_without_room_says_so_and_works_when_there_is_some() {
+    let Some(disk) = Disk::mount("64m") else { return };
+    let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    let room = Duration::from_secs(10);
+    // The archive comes and cannot be unpacked; it does not even come whole.
+    for compressed in [true, false] {
+        let archive = archive(compressed);
+        disk.fill_but(4 << 20);
+        let refused = import(&house, "many", &archive);
+        assert_eq!(refused.status, 507, "{}", refused.body);
+        let error = refused.json()["error"].clone();
+        assert_eq!(error["name"], "STORAGE_FULL", "{error}");
+        assert!(error["message"].as_str().unwrap().contains("disk"), "{error}");
+        assert_eq!((kept(disk.path()), listed(&house, "many")), (Vec::new(), None));
+        disk.empty();
+        super::house::within(room, "it is imported", || import(&house, "many", &archive).status == 201);
+        assert_eq!(listed(&house, "many").unwrap()["size"], SIZE);
+        assert_eq!(house.call("DELETE", "/api/v1/templates/many").send().status, 204);
+    }
+}
+
+#[test]
+fn of_imports_of_one_name_one_wins() {
+    let house = House::new();
+    let archive = archive(true);
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let (house, archive) = (&house, &archive);
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(move || import(house, "many", archive))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let won = answers.iter().filter(|answer| answer.status == 201).count();
+    assert_eq!(won, 1, "{answers:?}");
+    for lost in answers.iter().filter(|answer| answer.status != 201) {
+        assert_eq!(
+            (lost.status, &lost.json()["error"]["name"]),
+            (409, &"TEMPLATE_EXISTS".into()),
+            "{lost:?}"
+        );
+    }
+    assert_eq!(kept(house.path()), ["many"]);
+    assert_eq!(listed(&house, "many").unwrap()["size"], SIZE);
+}
+
+#[test]
+fn an_archive_that_is_cut_off_is_the_clients_mistake() {
+    let house = House::new();
+    for compressed in [true, false] {
+        let archive = archive(compressed);
+        let refused = import(&house, "half", &archive[..archive.len() / 2]);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert_eq!(refused.json()["error"]["name"], "INVALID_REQUEST");
+        assert_eq!(kept(house.path()), [""; 0]);
+    }
+}
