@@ -102,6 +102,12 @@ impl House {
         self.wait();
     }
 
+    /// Sets a variable for the next start.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.variables.retain(|(set, _)| set != name);
+        self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.start();

@@ -122,6 +122,83 @@ fn killed_while_sandboxes_are_made() {
     assert!(house.places().is_empty() && house.workspaces().is_empty() && processes(&house).is_empty());
 }
 
+/// How many are started ahead.
+const AHEAD: usize = 4;
+
+/// Creates until the server is killed; what was answered.
+fn create_until_killed(house: &House, after: Duration) -> Vec<String> {
+    let made = Mutex::new(Vec::new());
+    let address = house.address();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..AHEAD {
+                    let call = Call::new(address, "POST", "/api/v1/sandboxes").key(crate::support::KEY);
+                    let Some(answer) = call.json(r#"{"template":"base"}"#).try_send() else { return };
+                    assert_eq!(answer.status, 201, "{}", answer.body);
+                    made.lock().unwrap().push(id(&answer.json()));
+                }
+            });
+        }
+        std::thread::sleep(after);
+        house.signal(Signal::KILL);
+    });
+    made.into_inner().unwrap()
+}
+
+#[test]
+fn killed_while_sandboxes_that_were_started_ahead_are_given_away() {
+    let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
+    let mut chance = Chance(4);
+    let mut given = 0;
+    for round in 0..rounds() {
+        house.kill();
+        house.set("POOL_SIZE", &AHEAD.to_string());
+        house.start();
+        // The more were wanted, the more are there.
+        soon("one is there", || !house.places().is_empty());
+        for one in (0..2).map(|_| house.create()).collect::<Vec<_>>() {
+            house.delete(&one);
+        }
+        soon("some are there", || house.places().len() >= 2);
+        let before: BTreeSet<String> = house.places().into_iter().collect();
+        let answered = create_until_killed(&house, Duration::from_millis(chance.below(60)));
+        house.wait();
+        given += answered.iter().filter(|one| before.contains(*one)).count();
+        let left: BTreeSet<String> = house.places().into_iter().chain(before).collect();
+        let guests: Vec<_> = left.iter().filter_map(|one| Some((one, house.guest(one)?))).collect();
+        house.set("POOL_SIZE", "0");
+        house.start();
+        assert_consistent(&house);
+        let rows: BTreeSet<String> = all(&house).iter().map(id).collect();
+        let lost: Vec<_> = answered.iter().filter(|one| !rows.contains(*one)).collect();
+        assert!(lost.is_empty(), "round {round}: answered and gone: {lost:?}");
+        for (one, guest) in guests {
+            assert!(rows.contains(one) || !guest.is_running(), "round {round}: {one} runs for nobody");
+        }
+        assert_groups(&left, &rows);
+        for one in &answered {
+            soon("the guest is back", || house.sandbox(one)["agentConnected"] == true);
+            assert_eq!(house.out(one, "echo usable >file; cat file"), "usable\n");
+            let file = house.path().join("workspaces").join(one).join("file");
+            assert_eq!(std::fs::read_to_string(file).unwrap(), "usable\n");
+        }
+        rows.iter().for_each(|one| house.delete(one));
+        assert!(house.places().is_empty() && house.workspaces().is_empty() && processes(&house).is_empty());
+    }
+    assert!(given > 0, "nothing was given away");
+}
+
+/// Of these sandboxes only those with a row have groups.
+fn assert_groups(left: &BTreeSet<String>, rows: &BTreeSet<String>) {
+    if rustix::process::geteuid().is_root() {
+        let groups = workspace_host::cgroup::ids().unwrap();
+        let strange: Vec<_> =
+            groups.iter().filter(|one| left.contains(*one) && !rows.contains(*one)).collect();
+        assert!(strange.is_empty(), "groups without a row: {strange:?}");
+    }
+}
+
 #[test]
 fn killed_while_sandboxes_are_deleted() {
     let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
