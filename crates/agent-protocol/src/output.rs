@@ -222,6 +222,14 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether there is anything of a command's output, be it only its end.
+pub fn is_kept(directory: impl AsFd, command: &str) -> io::Result<bool> {
+    if !is_plain(command) {
+        return Err(not_plain());
+    }
+    Ok(!segments(&directory.as_fd().try_clone_to_owned()?, command)?.is_empty())
+}
+
 /// Reads the output of one command, from any offset, also while it is being written.
 #[derive(Debug)]
 pub struct Reader {

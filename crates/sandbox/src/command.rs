@@ -18,8 +18,8 @@ use workspace_catalog::{CatalogError, Command, CommandState, NewCommand};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::id;
-use crate::live::{End, Live, Progress, Running};
-use crate::output::Output;
+use crate::live::{Coming, End, Live, Progress, Running};
+use crate::output::{self, Output};
 use crate::place::Place;
 use crate::service::{Scope, Service, now};
 
@@ -82,7 +82,15 @@ impl CommandHandle {
 
     /// What it prints, from the byte at `from` on.
     pub async fn output(&self, from: u64) -> Result<Output> {
+        if self.running.is_none() && self.has_exited() && !output::is_kept(&self.place, &self.id).await? {
+            return Err(SandboxError::OutputGone { id: self.id.clone() });
+        }
         Output::open(&self.place, &self.id, from, self.progress.clone(), self.running.clone()).await
+    }
+
+    /// Whether it ran to its end, so that its guest wrote at least that down.
+    fn has_exited(&self) -> bool {
+        self.progress.borrow().end.as_ref().is_some_and(|end| end.failed.is_none())
     }
 
     /// Waits for its end.
@@ -112,7 +120,10 @@ impl Service {
             block_output: request.block,
         };
         let id = order.command_id.clone();
-        let running = self.begin(&live, &id, &request.command, cwd, Asked::RunCommand(order)).await?;
+        let limit = self.0.settings.commands;
+        let room = live.room(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
+        let order = Asked::RunCommand(order);
+        let running = self.begin(&live, &id, &request.command, cwd, order, Some(room)).await?;
         if !request.stdin {
             running.input.close();
         }
@@ -127,6 +138,7 @@ impl Service {
         command: &str,
         cwd: &str,
         order: Asked,
+        room: Option<Coming<'_>>,
     ) -> Result<Arc<Running>> {
         let row = NewCommand {
             id: id.to_owned(),
@@ -136,7 +148,7 @@ impl Service {
             started_at: now(),
         };
         self.0.catalog.commands().insert(&row).await?;
-        let begun = live.begin(id, order).await;
+        let begun = live.begin(id, order, room).await;
         if let Err(error) = &begun {
             self.write_end(id, &End { failed: Some(error.to_string()), ..End::default() }).await;
         }

@@ -162,6 +162,10 @@ impl AgentService for Door {
         });
         let counts_input = registration.capabilities.get("input").is_some_and(|how| how == "counted");
         let confirms_input = registration.capabilities.contains_key("receipts");
+        // Whoever counts commands before he orders another knows of those that run.
+        for told in &registration.commands {
+            live.told_of(&told.command_id);
+        }
         let line = live.connect(orders, counts_input, confirms_input);
         let listener = self.listener.clone();
         tokio::spawn(async move {

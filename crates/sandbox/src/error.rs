@@ -151,6 +151,18 @@ pub enum SandboxError {
         /// How many there may be.
         limit: u32,
     },
+    /// As many commands run as may run at once.
+    #[error("a sandbox may run {limit} commands at once; wait for one or end it, or raise MAX_COMMANDS")]
+    TooManyCommands {
+        /// How many may run.
+        limit: u32,
+    },
+    /// The command is known, but what it printed is gone.
+    #[error("what command `{id}` printed is no longer kept")]
+    OutputGone {
+        /// The command.
+        id: String,
+    },
     /// The guest agent could not do it.
     #[error("{message}")]
     Refused {

@@ -2,7 +2,7 @@
 //! commands have come. All of it can be lost: the guest tells it anew when it connects.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub(crate) struct Live {
     /// What its guest counted last.
     usage: watch::Sender<Option<ResourceUsage>>,
     commands: Mutex<HashMap<String, Arc<Running>>>,
+    /// Commands that will be among those soon; changed only by who has the lock of those, or gives up.
+    coming: AtomicUsize,
     /// Commands that may end until old ones are looked for.
     until_forgetting: AtomicU32,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -166,6 +168,7 @@ impl Live {
             line: watch::Sender::default(),
             usage: watch::Sender::default(),
             commands: Mutex::default(),
+            coming: AtomicUsize::default(),
             until_forgetting: AtomicU32::default(),
             tasks: Mutex::default(),
         }
@@ -392,12 +395,33 @@ impl Live {
         }
     }
 
-    /// Orders a new command. It is known before the guest can answer.
-    pub(crate) async fn begin(&self, id: &str, order: Asked) -> Result<Arc<Running>> {
+    /// Keeps room for one more command of that kind; none when as many run, or are about to.
+    pub(crate) fn room(&self, prefix: &str, limit: u32) -> Option<Coming<'_>> {
+        let commands = self.commands();
+        let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended()).count();
+        if running + self.coming.load(Ordering::SeqCst) >= limit as usize {
+            return None;
+        }
+        self.coming.fetch_add(1, Ordering::SeqCst);
+        Some(Coming(&self.coming))
+    }
+
+    /// Orders a new command. It is known before the guest can answer, and takes the room that was kept for it.
+    pub(crate) async fn begin(
+        &self,
+        id: &str,
+        order: Asked,
+        room: Option<Coming<'_>>,
+    ) -> Result<Arc<Running>> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let line = self.line.borrow().clone().ok_or_else(away)?;
         let running = Arc::new(Running::new(id, line.number));
-        self.commands().insert(id.to_owned(), running.clone());
+        {
+            let mut commands = self.commands();
+            commands.insert(id.to_owned(), running.clone());
+            // Whoever counts counts it once.
+            drop(room);
+        }
         if let Err(error) = self.ask_on(&line, order).await {
             self.commands().remove(id);
             return Err(error);
@@ -429,6 +453,16 @@ impl Live {
     /// never heard of.
     pub(crate) fn ordered_before(&self, line: u64) -> Vec<Arc<Running>> {
         self.running("").into_iter().filter(|one| one.line < line).collect()
+    }
+}
+
+/// Room for a command that is about to run.
+#[derive(Debug)]
+pub(crate) struct Coming<'a>(&'a AtomicUsize);
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

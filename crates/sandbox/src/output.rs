@@ -170,6 +170,14 @@ impl Output {
     }
 }
 
+/// Whether there is anything of what a command printed, be it only its end.
+pub(crate) async fn is_kept(place: &Place, id: &str) -> Result<bool> {
+    let (directory, id) = (place.output(), id.to_owned());
+    let look = move || workspace_agent_protocol::output::is_kept(File::open(directory)?, &id);
+    let kept = spawn_blocking(look).await.map_err(|error| broken(std::io::Error::other(error)))?;
+    kept.map_err(broken)
+}
+
 fn read_batch(reader: &mut Reader) -> std::io::Result<Vec<Piece>> {
     let (mut pieces, mut size) = (Vec::new(), 0);
     while size < BATCH {

@@ -113,6 +113,16 @@ pub enum RuntimeError {
         /// How to get it, if that is known.
         hint: String,
     },
+    /// The template is one that everybody knows, and not here.
+    #[error("template `{name}` is not on this machine{reason}; to get it: {fetch}")]
+    TemplateAway {
+        /// Its name.
+        name: String,
+        /// What was tried, if anything was.
+        reason: String,
+        /// The command that brings it here.
+        fetch: String,
+    },
     /// Something else failed.
     #[error("the {runtime} runtime cannot {action}: {reason}")]
     Failed {

@@ -39,6 +39,8 @@ pub struct Settings {
     pub output_kept: u64,
     /// How many commands that ended are remembered in each sandbox.
     pub commands_kept: u32,
+    /// How many commands may run at once in each sandbox, terminals aside.
+    pub commands: u32,
     /// How many terminals a sandbox may have.
     pub terminals: u32,
     /// How long a sandbox whose guest agent is away still counts as running.
@@ -97,6 +99,7 @@ impl Settings {
             command_timeout: Duration::from_secs(60),
             output_kept: 16 << 20,
             commands_kept: 1_000,
+            commands: 100,
             terminals: 5,
             agent_grace: Duration::from_secs(30),
             start_timeout: Duration::from_secs(30),

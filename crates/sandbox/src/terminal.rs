@@ -92,7 +92,7 @@ impl Service {
             return Err(SandboxError::TooManyTerminals { limit });
         }
         let id = order.pty_id.clone();
-        self.begin(&live, &id, &shown, cwd, Asked::CreatePty(order)).await?;
+        self.begin(&live, &id, &shown, cwd, Asked::CreatePty(order), None).await?;
         self.terminal(scope, sandbox, &id).await
     }
 

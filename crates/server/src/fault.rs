@@ -74,6 +74,12 @@ impl From<SandboxError> for ApiError {
             SandboxError::TooManyTerminals { limit } => {
                 Self::new(code::PTY_LIMIT_EXCEEDED, message).detail("limit", limit)
             }
+            SandboxError::TooManyCommands { limit } => {
+                Self::new(code::COMMAND_LIMIT_EXCEEDED, message).detail("limit", limit)
+            }
+            SandboxError::OutputGone { id } => {
+                Self::new(code::OUTPUT_UNAVAILABLE, message).detail("commandId", id)
+            }
             SandboxError::Refused { .. } => Self::new(code::SANDBOX_CREATION_FAILED, message),
             SandboxError::Runtime(error) => of_runtime(error, message),
             SandboxError::Catalog(error) => error.into(),
@@ -101,6 +107,9 @@ fn of_runtime(error: RuntimeError, message: String) -> ApiError {
         RuntimeError::Isolation(_) => ApiError::new(code::ISOLATION_UNAVAILABLE, message),
         RuntimeError::Network(_) => ApiError::new(code::NETWORK_UNAVAILABLE, message),
         RuntimeError::NoTemplate { name, .. } => no_template(message, name),
+        RuntimeError::TemplateAway { name, fetch, .. } => {
+            ApiError::new(code::TEMPLATE_UNAVAILABLE, message).detail("template", name).detail("fetch", fetch)
+        }
         other => ApiError::new(code::SANDBOX_CREATION_FAILED, "the runtime failed").because(other),
     }
 }

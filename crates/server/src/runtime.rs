@@ -77,6 +77,7 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         command_timeout: settings.default_command_timeout.0,
         output_kept: settings.output_keep.0,
         commands_kept: settings.commands_kept,
+        commands: settings.max_commands,
         terminals: settings.max_terminals,
         agent_grace: settings.agent_grace,
         expiry_interval: settings.expiry_interval,

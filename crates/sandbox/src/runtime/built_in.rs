@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Template;
+use super::{RuntimeError, Template};
 use crate::template::{Known, Templates};
 
 /// The template that every machine has.
@@ -68,9 +68,16 @@ fn fetch(name: &str, image: &str) -> String {
 }
 
 /// What is said to whoever wants one that is not here.
-pub(super) fn how_to_get(name: &str) -> String {
+pub(super) fn not_here(name: &str) -> RuntimeError {
+    let name = name.to_owned();
     match BUILT_IN.iter().find(|(known, _)| *known == name) {
-        Some((name, image)) => format!(" here; to get it: {}", fetch(name, image)),
-        None => format!("; import one: workspace template import {name} ARCHIVE"),
+        Some((_, image)) => {
+            let fetch = fetch(&name, image);
+            RuntimeError::TemplateAway { name, reason: String::new(), fetch }
+        }
+        None => {
+            let hint = format!("; import one: workspace template import {name} ARCHIVE");
+            RuntimeError::NoTemplate { name, hint }
+        }
     }
 }

@@ -12,7 +12,7 @@ use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::Capabilities;
 use workspace_host::{Process, cgroup};
 
-use super::built_in::{BASE, how_to_get, listed};
+use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
 use super::watched::ended;
 use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
@@ -66,7 +66,7 @@ impl Embedded {
         }
         match self.found(name)? {
             Some((_, root)) => Ok(launch::Template::Directory(root)),
-            None => Err(RuntimeError::NoTemplate { name: name.to_owned(), hint: how_to_get(name) }),
+            None => Err(not_here(name)),
         }
     }
 

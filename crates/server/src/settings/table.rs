@@ -148,6 +148,8 @@ settings! {
     output_keep: Size = is("16m");
     /// Commands that ended and are remembered with their output, in each sandbox.
     commands_kept: u32 = is("1000");
+    /// Commands that run at once in each sandbox, terminals aside.
+    max_commands: u32 = is("100");
     /// Terminals of one sandbox.
     max_terminals: u32 = is("5");
     /// Seconds that a sandbox stays `running` without its guest agent.

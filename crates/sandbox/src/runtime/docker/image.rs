@@ -134,6 +134,11 @@ fn progress(step: &CreateImageInfo) -> Option<String> {
 
 fn not_pulled(template: &str, image: &str, progress: &str, error: &dyn std::fmt::Display) -> RuntimeError {
     let progress = if progress.is_empty() { String::new() } else { format!(" after `{progress}`") };
+    if template == BASE_NAME || BUILT_IN.iter().any(|(name, ..)| *name == template) {
+        let reason = format!(": the image {image} could not be pulled{progress} ({error})");
+        let fetch = format!("docker pull {image}");
+        return RuntimeError::TemplateAway { name: template.to_owned(), reason, fetch };
+    }
     let hint = format!(
         ": the image {image} is not here and could not be pulled{progress} ({error}); \
          `docker pull {image}` or `docker load` brings it"

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::house::{House, soon, within};
+use super::house::{House, names, soon, within};
 use super::stream::{Event, Stream, assert_seamless, printed};
+use crate::support::Answer;
 
 fn run_path(id: &str) -> String {
     format!("/api/v1/sandboxes/{id}/process/run")
@@ -207,7 +208,7 @@ fn commands_that_ended_long_ago_are_forgotten_and_none_that_runs() {
     assert!(count().as_array().unwrap().len() >= 21);
     assert_eq!(house.command(&id, &running)["state"], "running");
     let output = house.path().join("sandboxes").join(&id).join("output");
-    assert!(super::house::names(&output).len() <= 25);
+    assert!(names(&output).len() <= 25);
     let gone = house.get(&format!("/api/v1/sandboxes/{id}/process/{old}/output"));
     assert_eq!(gone.error(), "COMMAND_NOT_FOUND");
     let mut stream = Stream::output(&house, &id, &running, None).begun();
@@ -334,4 +335,51 @@ fn a_client_that_reads_slowly_slows_nobody_and_costs_no_memory() {
     // And who was slow still gets all of it.
     let late = slow.into_iter().next().unwrap().begun().rest();
     assert_eq!(assert_seamless(&late, 0), size);
+}
+
+#[test]
+fn no_more_commands_run_at_once_than_may() {
+    let mut house = House::with(&[("MAX_COMMANDS", "3")]);
+    let id = house.create();
+    let path = format!("/api/v1/sandboxes/{id}/process/run");
+    let run = |house: &House| house.post(&path, &json!({"command": "sleep 1000", "background": true}));
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..12).map(|_| scope.spawn(|| run(&house))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let (begun, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 202);
+    assert_eq!(begun.len(), 3, "{answers:?}");
+    for answer in refused {
+        assert_eq!((answer.status, answer.error().as_str()), (429, "COMMAND_LIMIT_EXCEEDED"));
+        assert_eq!(answer.json()["error"]["details"]["limit"], 3);
+    }
+    // Those that run are counted by the next server, too, as soon as any order can be given.
+    house.restart();
+    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(run(&house).error(), "COMMAND_LIMIT_EXCEEDED");
+    let one = begun[0].json()["commandId"].as_str().unwrap().to_owned();
+    let killed = house.post(&format!("/api/v1/sandboxes/{id}/process/{one}/kill"), &json!({"signal": 9}));
+    assert_eq!(killed.status, 204, "{}", killed.body);
+    soon("there is room again", || house.command(&id, &one)["state"] != "running");
+    assert_eq!(run(&house).status, 202);
+    assert_eq!(run(&house).error(), "COMMAND_LIMIT_EXCEEDED");
+}
+
+#[test]
+fn output_that_is_gone_is_said_to_be_gone() {
+    let house = House::new();
+    let id = house.create();
+    let command = house.run(&id, "echo printed")["commandId"].as_str().unwrap().to_owned();
+    soon("its end is written down", || house.command(&id, &command)["state"] == "exited");
+    let output = format!("/api/v1/sandboxes/{id}/process/{command}/output");
+    assert!(house.get(&output).body.contains("printed"));
+    let directory = house.path().join("sandboxes").join(&id).join("output");
+    for file in names(&directory).iter().filter(|name| name.contains(&command)) {
+        std::fs::remove_file(directory.join(file)).unwrap();
+    }
+    soon("it is gone", || {
+        let answer = house.get(&output);
+        answer.status == 410 && answer.error() == "OUTPUT_UNAVAILABLE"
+    });
+    assert_eq!(house.out(&id, "echo next"), "next\n");
 }

@@ -263,6 +263,12 @@ fn templates_are_listed_and_unknown_ones_refused() {
         let answer = house.post("/api/v1/sandboxes", &json!({ "template": name }));
         assert_eq!(answer.error(), "TEMPLATE_NOT_FOUND", "{name}");
     }
+    let known = list.as_array().unwrap().iter().find(|one| one["name"] == "python:3.12").unwrap();
+    let answer = house.post("/api/v1/sandboxes", &json!({ "template": "python:3.12" }));
+    assert_eq!((answer.status, answer.error().as_str()), (422, "TEMPLATE_UNAVAILABLE"), "{}", answer.body);
+    let error = &answer.json()["error"];
+    assert!(known["fetch"].is_string() && error["details"]["fetch"] == known["fetch"], "{error}");
+    assert!(error["message"].as_str().unwrap().contains(known["fetch"].as_str().unwrap()), "{error}");
     assert_eq!(house.places(), before, "nothing is left of them");
     let network = house.post("/api/v1/sandboxes", &json!({"template": "base", "network": "host"}));
     assert_eq!(network.error(), "INVALID_REQUEST");
