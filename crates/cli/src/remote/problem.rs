@@ -13,6 +13,8 @@ use crate::error::CommandError;
 pub(crate) enum Failure {
     /// Nobody answers; what the system says.
     Unreachable(String),
+    /// Somebody answers who does not show that he is the server; why.
+    Untrusted(String),
     /// The server answered, and then the connection broke.
     Lost(String),
     /// The server says what is wrong.
@@ -98,6 +100,7 @@ impl Failure {
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Lost(_) => true,
+            Self::Untrusted(_) => false,
             Self::Answered(problem) => {
                 matches!(
                     problem.status,
@@ -116,6 +119,7 @@ impl Failure {
     pub(crate) fn explain(self, place: &Place) -> CommandError {
         match self {
             Self::Unreachable(why) => unreachable(place, &why),
+            Self::Untrusted(why) => untrusted(place, &why),
             Self::Lost(why) => CommandError::failed(format!("lost the server at {}: {why}", place.url))
                 .hint("it may have been stopped; what runs in sandboxes goes on: see `workspace ps`"),
             Self::Answered(problem) if problem.name == "UNAUTHORIZED" => unauthorized(place, &problem),
@@ -132,6 +136,12 @@ fn unreachable(place: &Place, why: &str) -> CommandError {
         error.hint("check the name, and whether it runs")
     };
     error.hint("`--server URL` or WORKSPACE_SERVER choose another one")
+}
+
+fn untrusted(place: &Place, why: &str) -> CommandError {
+    CommandError::failed(format!("the server at {} is not trusted: {why}", place.url))
+        .hint("SSL_CERT_FILE names a file with the authority's certificate that vouches for the server's")
+        .hint("the certificate must be for the name in the URL")
 }
 
 fn unauthorized(place: &Place, problem: &Problem) -> CommandError {

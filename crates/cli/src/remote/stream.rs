@@ -24,16 +24,16 @@ pub(super) enum Stream {
 impl Stream {
     pub(super) async fn connect(place: &Place) -> Result<Self, Failure> {
         match timeout(PATIENCE, Self::dial(place)).await {
-            Ok(stream) => stream.map_err(Failure::Unreachable),
+            Ok(stream) => stream,
             Err(_) => Err(Failure::Unreachable("no answer".to_owned())),
         }
     }
 
-    async fn dial(place: &Place) -> Result<Self, String> {
-        let stream = TcpStream::connect((place.host.as_str(), place.port)).await;
-        let stream = stream.map_err(|error| error.to_string())?;
+    async fn dial(place: &Place) -> Result<Self, Failure> {
+        let unreachable = |error: io::Error| Failure::Unreachable(error.to_string());
+        let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(unreachable)?;
         // Keys that are pressed are small and must not wait for each other.
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(unreachable)?;
         if !place.tls {
             return Ok(Self::Plain(stream));
         }

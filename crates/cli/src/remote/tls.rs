@@ -1,6 +1,7 @@
 //! TLS, with the certificates that this machine trusts.
 
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::Failure;
+
 /// Where distributions keep what they trust.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -19,14 +22,28 @@ const BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Makes TLS of a connection.
-pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+/// Makes TLS of a connection. Nothing of the request is sent to a server that is not trusted.
+pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
+    let name = ServerName::try_from(host.to_owned());
+    let name = name.map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let roots = roots().map_err(Failure::Untrusted)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| error.to_string())?.with_root_certificates(roots()?);
-    let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
-    connector.connect(name, stream).await.map_err(|error| error.to_string())
+    let config = config.map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| refused(&error))
+}
+
+/// What a handshake that failed says about the server.
+fn refused(error: &io::Error) -> Failure {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(_)) => Failure::Untrusted(error.to_string()),
+        Some(rustls::Error::InvalidMessage(_)) => Failure::Unreachable(
+            "what answers there does not speak TLS; its URL may begin with http://".to_owned(),
+        ),
+        _ => Failure::Unreachable(error.to_string()),
+    }
 }
 
 /// `SSL_CERT_FILE`, or else the machine's.

@@ -21,5 +21,6 @@ mod shells;
 mod space;
 mod support;
 mod tar;
+mod tls;
 mod trees;
 mod views;

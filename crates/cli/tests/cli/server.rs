@@ -21,7 +21,12 @@ pub(crate) struct Server {
 impl Server {
     /// A server that can make sandboxes. None where the machine lets nobody isolate, which is said; in CI that fails.
     pub(crate) fn start() -> Option<Self> {
-        let server = Self::without_sandboxes(&[]);
+        Self::start_with(&[])
+    }
+
+    /// The same, with these settings.
+    pub(crate) fn start_with(variables: &[(&str, &str)]) -> Option<Self> {
+        let server = Self::without_sandboxes(variables);
         let ran = server.run(&["run", "--", "true"]);
         if ran.status == 0 {
             return Some(server);
@@ -69,7 +74,12 @@ impl Server {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        let scheme = if self.variable("TLS_CERT").is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.iter().find(|(set, _)| set == name).map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -85,6 +95,8 @@ impl Server {
     pub(crate) fn around(&self, words: &[&str]) -> Command {
         let mut command = self.place.program(words[0]);
         command.env("WORKSPACE_SERVER", self.url()).env("DATA_DIR", self.data()).args(&words[1..]);
+        // Certificates for the server's clients, which it does not look at itself.
+        command.envs(self.variable("SSL_CERT_FILE").map(|file| ("SSL_CERT_FILE", file)));
         command
     }
 
