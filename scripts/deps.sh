@@ -3,7 +3,7 @@
 #
 #   scripts/deps.sh build    a C compiler and make
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
-#                            passt, slirp4netns, Python
+#                            crun, passt, slirp4netns, Python
 
 . "$(dirname "$0")/lib.sh"
 
@@ -45,6 +45,7 @@ test)
     need ip iproute2
     need pasta passt
     need slirp4netns slirp4netns
+    need crun crun
     need python3 python3
     python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
     ;;

@@ -118,7 +118,7 @@ impl Oci {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
                 .map_err(|error| self.failed("tell of a sandbox", &error)),
-            Err(complaint) if complaint.contains("does not exist") => Ok(None),
+            Err(complaint) if is_unknown(id, &complaint) => Ok(None),
             Err(complaint) => Err(self.failed("tell of a sandbox", &complaint)),
         }
     }
@@ -234,7 +234,7 @@ impl Runtime for Oci {
         }
         let process = self.process(id).await?;
         match self.ask(&["delete", "--force", id]).await? {
-            Err(complaint) if !complaint.contains("does not exist") => {
+            Err(complaint) if !is_unknown(id, &complaint) => {
                 return Err(self.failed("remove a sandbox", &complaint));
             }
             _ => {}
@@ -264,6 +264,13 @@ impl Runtime for Oci {
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
         bundle::templates(&self.templates).map_err(|error| self.failed("list templates", &error))
     }
+}
+
+/// Whether a program complains that it knows of no such sandbox: `runc` says so, `crun` names the file that it has of
+/// every one.
+fn is_unknown(id: &str, complaint: &str) -> bool {
+    let no_file = complaint.contains(&format!("/{id}/status`: No such file or directory"));
+    no_file || complaint.contains("does not exist")
 }
 
 fn is_template(name: &str) -> bool {

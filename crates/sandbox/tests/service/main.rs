@@ -58,10 +58,13 @@ macro_rules! trials {
     ($($name:ident),* $(,)?) => {{
         let mut trials = Vec::new();
         for kind in crate::kind::Kind::here() {
-            $(trials.push(libtest_mimic::Trial::test(format!("{}::{}", kind.name(), stringify!($name)), move || {
-                crate::home::run(kind, |home| Box::pin($name(home)));
-                Ok(())
-            }));)*
+            $(if kind.runs(stringify!($name)) {
+                let name = format!("{}::{}", kind.name(), stringify!($name));
+                trials.push(libtest_mimic::Trial::test(name, move || {
+                    crate::home::run(kind, |home| Box::pin($name(home)));
+                    Ok(())
+                }));
+            })*
         }
         trials
     }};
