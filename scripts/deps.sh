@@ -4,6 +4,7 @@
 #   scripts/deps.sh build    a C compiler and make
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
 #                            crun, passt, slirp4netns, Python
+#   scripts/deps.sh vm       what the virtual machine of scripts/vm.sh is made with
 
 . "$(dirname "$0")/lib.sh"
 
@@ -49,7 +50,14 @@ test)
     need python3 python3
     python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
     ;;
-*) die "unknown set of packages \`$1\`" "build or test" ;;
+vm)
+    need qemu-system-x86_64 qemu-system-x86
+    need busybox busybox-static
+    need cpio cpio
+    need depmod kmod
+    need mkfs.ext4 e2fsprogs
+    ;;
+*) die "unknown set of packages \`$1\`" "build, test or vm" ;;
 esac
 
 [ -n "$missing" ] || exit 0
