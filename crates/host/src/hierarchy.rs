@@ -14,6 +14,8 @@ use crate::limits::Limit;
 const GROUPS: &str = "workspace";
 /// The group in which the server's own processes make room, where no processes may be beside groups.
 const SERVER: &str = "workspace-server";
+/// How often room is made in a group before it is given up: processes come while others are moved.
+const ATTEMPTS: u32 = 20;
 /// Controllers of the first version that are of use: to limit, to count and to stop.
 const USED: [&str; 5] = ["cpu", "cpuacct", "memory", "pids", "freezer"];
 
@@ -125,8 +127,12 @@ impl Hierarchy {
     /// A place for groups of sandboxes, made ready.
     pub(crate) fn place(&self) -> io::Result<PathBuf> {
         let mut first = None;
-        for (parent, place) in self.parents().iter().zip(self.places()) {
-            match self.prepare(parent, &place) {
+        let mut parents = self.parents();
+        // Where most can be limited.
+        parents.sort_by_key(|parent| std::cmp::Reverse(to_hand_on(parent).len()));
+        for parent in parents {
+            let place = parent.join(GROUPS);
+            match self.prepare(&parent, &place) {
                 Ok(()) => return Ok(place),
                 Err(error) => first = first.or(Some(error)),
             }
@@ -138,9 +144,7 @@ impl Hierarchy {
         if self.version == Version::One {
             return make(place);
         }
-        let there = words(&parent.join("cgroup.controllers"));
-        let wanted: Vec<&str> = Limit::ALL.map(Limit::controller).into();
-        let wanted: Vec<&str> = wanted.into_iter().filter(|name| there.iter().any(|it| it == name)).collect();
+        let wanted = to_hand_on(parent);
         if wanted.is_empty() {
             return Err(io::Error::other(format!("no controllers in {}", parent.display())));
         }
@@ -148,6 +152,13 @@ impl Hierarchy {
         make(place)?;
         hand_on(place, &wanted)
     }
+}
+
+/// The controllers of a group that are of use to groups below.
+fn to_hand_on(group: &Path) -> Vec<&'static str> {
+    let there = words(&group.join("cgroup.controllers"));
+    let wanted = Limit::ALL.map(Limit::controller).into_iter();
+    wanted.filter(|name| there.iter().any(|it| it == name)).collect()
 }
 
 /// Makes a group that may be there already.
@@ -172,29 +183,40 @@ fn hand_on(group: &Path, controllers: &[&str]) -> io::Result<()> {
         return Ok(());
     }
     let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
-    match fs::write(&file, lacks.join(" ")) {
-        // Processes are in the way.
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            make_room(group)?;
-            fs::write(&file, lacks.join(" ")).map_err(name)
+    for _ in 0..ATTEMPTS {
+        match fs::write(&file, lacks.join(" ")) {
+            // Processes are in the way.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => make_room(group)?,
+            other => return other.map_err(name),
         }
-        other => other.map_err(name),
     }
+    fs::write(&file, lacks.join(" ")).map_err(name)
 }
 
 /// Moves the server's processes into a group of their own. Other programs are left where they are.
 fn make_room(group: &Path) -> io::Result<()> {
     let this = fs::read_link("/proc/self/exe")?;
     let processes = words(&group.join("cgroup.procs"));
-    let others =
-        processes.iter().any(|pid| fs::read_link(format!("/proc/{pid}/exe")).ok() != Some(this.clone()));
-    if others {
+    let is_other = |pid: &String| match fs::read_link(format!("/proc/{pid}/exe")) {
+        Ok(program) => program != this,
+        // It has ended.
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    };
+    if processes.iter().any(is_other) {
         let text = format!("other programs run in {}: give the server a group of its own", group.display());
         return Err(io::Error::other(text));
     }
     let server = group.join(SERVER);
     make(&server)?;
-    processes.iter().try_for_each(|pid| fs::write(server.join("cgroup.procs"), pid))
+    processes.iter().try_for_each(|pid| move_to(&server, pid))
+}
+
+/// Puts a process, which may have ended, into a group.
+fn move_to(group: &Path, pid: &str) -> io::Result<()> {
+    match fs::write(group.join("cgroup.procs"), pid) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        moved => moved,
+    }
 }
 
 /// The words of a file; none where there is none.
@@ -245,6 +267,18 @@ mod tests {
         for group in [top.path(), &place] {
             let control = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap();
             assert_eq!(control, "+cpu +memory +pids");
+        }
+    }
+
+    #[test]
+    fn a_place_is_where_most_can_be_limited() {
+        let top = tempfile::tempdir().unwrap();
+        let own = top.path().join("a");
+        fs::create_dir(&own).unwrap();
+        let hierarchy = Hierarchy { own: own.clone(), ..second(top.path(), "cpu memory pids") };
+        for (controllers, parent) in [("memory pids", top.path()), ("cpu memory pids io", &own)] {
+            fs::write(own.join("cgroup.controllers"), controllers).unwrap();
+            assert_eq!(hierarchy.place().unwrap(), parent.join(GROUPS));
         }
     }
 

@@ -43,7 +43,10 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::in_directory(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn in_directory(directory: TempDir) -> Self {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         for name in ["workspace", "sockets", "output"] {
             std::fs::create_dir(directory.path().join(name)).unwrap();

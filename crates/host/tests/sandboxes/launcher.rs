@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use workspace_host::Result;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{Launch, launch};
 use workspace_host::limits::Limits;
@@ -27,6 +28,7 @@ pub(crate) fn run() -> Option<ExitCode> {
             let limits = Limits { processes: Some(1_000_000), ..Limits::default() };
             launch(&Launch { limits, ..places.launch(&holder) }).map(drop)
         }
+        "launch-all" => launch_all(home, &holder),
         "launch-without-forker" => workspace_host::probe(&holder).and_then(|_| {
             let forkers = children(std::process::id() as i32);
             assert_eq!(forkers.len(), 1, "one forker for all");
@@ -42,6 +44,18 @@ pub(crate) fn run() -> Option<ExitCode> {
         eprintln!("{error}");
     }
     Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Launches the sandboxes of all homes that lie in `parent`, at once.
+fn launch_all(parent: &Path, holder: &Holder) -> Result<()> {
+    let homes = std::fs::read_dir(parent).unwrap().flatten().map(|entry| entry.path());
+    let homes: Vec<_> = homes.filter(|path| path.join("workspace").is_dir()).collect();
+    std::thread::scope(|scope| {
+        let launches =
+            homes.iter().map(|home| scope.spawn(|| launch(&Places::of(home).launch(holder)).map(drop)));
+        let launches: Vec<_> = launches.collect();
+        launches.into_iter().try_for_each(|launch| launch.join().unwrap())
+    })
 }
 
 /// Starts one that does `task` for the server of `home`.
