@@ -1,6 +1,7 @@
 //! What can go wrong, with the way out where there is one.
 
 use std::io;
+use std::path::PathBuf;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, HostError>;
@@ -19,6 +20,14 @@ pub enum HostError {
     /// A process that was started to do something said why it could not.
     #[error("{0}")]
     Helper(String),
+    /// How much a directory holds cannot be limited.
+    #[error("{} has no quota: {reason}", directory.display())]
+    NoQuota {
+        /// Which.
+        directory: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// Nobody but the superuser may make user namespaces here.
     #[error("user namespaces are not allowed here ({source}); {WAY_OUT}")]
     NoUserNamespaces {

@@ -8,6 +8,7 @@ mod holders;
 mod interrupted;
 mod launcher;
 mod limits;
+mod quota;
 mod template;
 mod warm;
 mod world;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     trials.extend(egress::trials());
     trials.extend(holders::trials());
     trials.extend(limits::trials());
+    trials.extend(quota::trials());
     trials.extend(template::trials());
     trials.extend(warm::trials());
     if rustix::process::geteuid().is_root() {

@@ -1,0 +1,124 @@
+//! What a workspace may hold, where the filesystem of temporary files has project quotas.
+
+use std::fs;
+use std::path::Path;
+
+use libtest_mimic::Trial;
+use workspace_host::{HostError, quota};
+
+use crate::guest::Home;
+
+const LIMIT: u64 = 4 << 20;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![
+        what_does_not_fit_is_refused_and_the_sandbox_goes_on,
+        a_limit_can_be_lifted_and_set_again,
+        every_directory_has_a_project_of_its_own,
+        nobody_inside_leaves_the_project,
+        a_directory_without_a_limit_is_not_counted,
+    ]
+}
+
+/// Limits a directory; if that cannot be had here, says why.
+#[track_caller]
+fn limit(directory: &Path) -> bool {
+    match quota::limit(directory, LIMIT) {
+        Ok(()) => true,
+        Err(error @ HostError::NoQuota { .. }) => {
+            let promised = std::env::var_os("WORKSPACE_TEST_QUOTAS").is_some();
+            assert!(!promised || !rustix::process::geteuid().is_root(), "{error}");
+            eprintln!("not tested here: {error}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn what_does_not_fit_is_refused_and_the_sandbox_goes_on() {
+    let home = Home::new();
+    let workspace = home.path("workspace");
+    if !limit(&workspace) {
+        return;
+    }
+    let sandbox = home.launch(|_| {});
+    let printed = sandbox.sh("cd /workspace; mkdir deep; head -c 8M /dev/zero > deep/x; echo ended");
+    assert!(printed.contains("Disk quota exceeded") && printed.ends_with("ended\n"), "{printed}");
+    let used = quota::used(&workspace).unwrap().unwrap();
+    assert!((LIMIT - (64 << 10)..=LIMIT).contains(&used), "{used}");
+    assert_eq!(sandbox.sh("cd /workspace; rm deep/x; echo more > y; cat y"), "more\n");
+    assert!(quota::used(&workspace).unwrap().unwrap() < 64 << 10);
+    let many =
+        "cd /workspace; mkdir many; cd many; perl -e 'open F, \">\", $_ or die \"$_: $!\" for 1..5000'";
+    let printed = sandbox.sh(many);
+    assert!(printed.contains("Disk quota exceeded"), "{printed}");
+}
+
+fn a_limit_can_be_lifted_and_set_again() {
+    let home = Home::new();
+    let workspace = home.path("workspace");
+    if !limit(&workspace) {
+        return;
+    }
+    let sandbox = home.launch(|_| {});
+    let write = "head -c 8M /dev/zero > /workspace/x; stat -c %s /workspace/x";
+    quota::release(&workspace).unwrap();
+    assert_eq!(sandbox.sh(write), format!("{}\n", 8 << 20));
+    assert!(limit(&workspace));
+    assert!(sandbox.sh(write).contains("Disk quota exceeded"));
+    quota::release(&workspace).unwrap();
+    quota::release(&home.path("nowhere")).unwrap();
+}
+
+fn every_directory_has_a_project_of_its_own() {
+    let home = tempfile::tempdir().unwrap();
+    let directories = ["a", "b", "c"].map(|name| home.path().join(name));
+    for (size, directory) in directories.iter().enumerate() {
+        fs::create_dir(directory).unwrap();
+        if !limit(directory) {
+            return;
+        }
+        fs::write(directory.join("file"), vec![1; (size + 1) << 20]).unwrap();
+    }
+    let used = directories.each_ref().map(|directory| quota::used(directory).unwrap().unwrap() >> 20);
+    assert_eq!(used, [1, 2, 3]);
+    fs::remove_dir_all(&directories[1]).unwrap();
+    assert_eq!(quota::used(&directories[1]).unwrap(), None);
+    // Whoever comes into its place begins with nothing.
+    fs::create_dir(&directories[1]).unwrap();
+    assert_eq!(quota::used(&directories[1]).unwrap(), None);
+    assert!(limit(&directories[1]));
+    assert_eq!(quota::used(&directories[1]).unwrap().unwrap() >> 20, 0);
+}
+
+fn nobody_inside_leaves_the_project() {
+    let home = Home::new();
+    let workspace = home.path("workspace");
+    if !limit(&workspace) {
+        return;
+    }
+    let sandbox = home.launch(|_| {});
+    // Neither the project nor whether it is inherited can be set to nothing.
+    let attempt = "cd /workspace; mkdir own; touch own/file; perl -e '
+        for my $path (\"/workspace\", \"own\", \"own/file\") {
+            open my $file, \"<\", $path or die;
+            my $attributes = \"\\0\" x 28;
+            ioctl $file, 0x801c581f, $attributes or die \"$path: $!\";
+            die \"$path is in no project\" unless unpack \"x12 L\", $attributes;
+            for my $at (-d $path ? (0, 12) : 12) {
+                my $changed = $attributes;
+                substr($changed, $at, 4) = \"\\0\" x 4;
+                print ioctl($file, 0x401c5820, $changed) ? \"left \" : \"stays \";
+            }
+        }'; head -c 8M /dev/zero > own/file";
+    let printed = sandbox.sh(attempt);
+    assert!(printed.contains("Disk quota exceeded") && !printed.contains("in no project"), "{printed}");
+    assert!(printed.contains("stays") && !printed.contains("left"), "{printed}");
+}
+
+fn a_directory_without_a_limit_is_not_counted() {
+    let home = tempfile::tempdir().unwrap();
+    assert_eq!(quota::used(home.path()).unwrap(), None);
+    assert_eq!(quota::used(&home.path().join("nowhere")).unwrap(), None);
+    quota::release(home.path()).unwrap();
+}
