@@ -1,20 +1,18 @@
 //! Making a sandbox.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
 
 use crate::config::{Config, NewSandbox};
+use crate::disk::remove_workspace;
 use crate::door;
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
-use crate::place::remove_tree;
 use crate::pool::Ready;
 use crate::reserved::{Place, Reserved};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
@@ -107,7 +105,7 @@ impl Service {
     /// as one that runs.
     async fn give_ready(&self, making: &Making, ready: Ready, place: Reserved<'_>) -> Result<Made> {
         let live = ready.live.clone();
-        let missing = match self.attach_new(&ready).await {
+        let missing = match self.attach_new(making, &ready).await {
             Ok(Some(missing)) => missing,
             unusable => {
                 self.discard(&live).await;
@@ -123,10 +121,9 @@ impl Service {
         written
     }
 
-    async fn attach_new(&self, ready: &Ready) -> Result<Option<Vec<String>>> {
+    async fn attach_new(&self, making: &Making, ready: &Ready) -> Result<Option<Vec<String>>> {
         let _maker = self.maker().await?;
-        let workspace = self.0.settings.workspaces.join(&ready.live.id);
-        make_workspace(&workspace).doing(|| format!("make {}", workspace.display()))?;
+        let workspace = self.make_workspace(&ready.live.id, making.config.disk)?;
         Ok(self.attach(ready, &workspace).await)
     }
 
@@ -165,7 +162,7 @@ impl Service {
     async fn discard(&self, live: &Live) {
         self.end_ready(live).await;
         let workspace = self.0.settings.workspaces.join(&live.id);
-        if let Err(error) = remove_tree(&workspace) {
+        if let Err(error) = remove_workspace(&workspace) {
             tracing::error!(sandbox = live.id, %error, "a workspace that nobody has could not be removed");
         }
     }
@@ -246,8 +243,7 @@ impl Service {
     async fn build(&self, making: &Making, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
         let _maker = self.maker().await?;
         self.still_wanted(sandbox).await?;
-        let workspace = self.0.settings.workspaces.join(&sandbox.id);
-        make_workspace(&workspace).doing(|| format!("make {}", workspace.display()))?;
+        let workspace = self.make_workspace(&sandbox.id, making.config.disk)?;
         self.open_door(&ready.live)?;
         let config = &making.config;
         let egress = self.egress(&making.new.network);
@@ -348,7 +344,9 @@ impl Service {
             tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed could not be ended");
         }
         let workspace = self.0.settings.workspaces.join(&sandbox.id);
-        for removed in [place.remove(), remove_tree(&workspace).doing(|| "remove a workspace".to_owned())] {
+        for removed in
+            [place.remove(), remove_workspace(&workspace).doing(|| "remove a workspace".to_owned())]
+        {
             if let Err(error) = removed {
                 tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed left something");
             }
@@ -452,13 +450,6 @@ fn network_word(network: &Network) -> &'static str {
         Network::None => "none",
         Network::Egress { .. } => "egress",
     }
-}
-
-/// The workspace is the sandbox's own; as the superuser, the runtime gives it away.
-fn make_workspace(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
-    std::fs::DirBuilder::new().mode(mode).create(path)
 }
 
 /// Counts those who wait.

@@ -22,15 +22,22 @@ impl Service {
         let path = self.0.settings.workspaces.join(id);
         make(&path).doing(|| format!("make {}", path.display()))?;
         if let Some(bytes) = bytes.filter(|_| self.0.runtime.keeps_quotas()) {
-            match quota::limit(&path, bytes) {
-                Ok(()) => {}
-                Err(error @ HostError::NoQuota { .. }) => {
-                    tracing::debug!(sandbox = id, %error, "it is watched")
-                }
-                Err(error) => tracing::warn!(sandbox = id, %error, "a quota could not be set: it is watched"),
-            }
+            limit(id, &path, bytes);
         }
         Ok(path)
+    }
+}
+
+/// Sets a quota where one can be had.
+fn limit(id: &str, path: &Path, bytes: u64) {
+    match quota::limit(path, bytes) {
+        Ok(()) => {}
+        Err(error @ HostError::NoQuota { .. }) => {
+            tracing::debug!(sandbox = id, %error, "its workspace is measured instead");
+        }
+        Err(error) => {
+            tracing::warn!(sandbox = id, %error, "its workspace is measured instead");
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod command;
 mod config;
 mod counted;
 mod create;
+mod disk;
 mod door;
 mod error;
 mod forget;

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 
+use crate::disk::{disk_usage, remove_workspace};
 use crate::door;
 use crate::error::{Doing as _, Result};
 use crate::live::Live;
-use crate::place::remove_tree;
 use crate::remove::KEPT;
 use crate::service::{Service, config_of};
-use crate::watch::disk_usage;
 
 /// What a collection cleared away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,7 +142,7 @@ impl Service {
         for id in workspaces.iter().filter(|id| !known.contains(id.as_str()) && *id != KEPT) {
             let path = self.0.settings.workspaces.join(id);
             collected.freed += disk_usage(&path).await;
-            remove_tree(&path).doing(|| format!("remove {}", path.display()))?;
+            remove_workspace(&path).doing(|| format!("remove {}", path.display()))?;
             collected.workspaces += 1;
         }
         Ok(collected)

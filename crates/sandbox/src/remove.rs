@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 
+use crate::disk::{release, remove_workspace};
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::place::remove_tree;
 use crate::service::{Scope, Service, event};
 
 /// Where workspaces are that outlive their sandbox.
@@ -59,8 +59,9 @@ impl Service {
         let to = kept.join(id);
         let work = move || -> std::io::Result<Option<PathBuf>> {
             if !keep {
-                return remove_tree(&path).map(|()| None);
+                return remove_workspace(&path).map(|()| None);
             }
+            release(&path);
             std::fs::create_dir_all(&kept)?;
             match std::fs::rename(&path, &to) {
                 // Moved by whoever began to remove it, or never made.

@@ -159,6 +159,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(RuntimeError::Failed { runtime: self.name(), action: "attach a workspace", reason })
     }
 
+    /// Whether a quota of the workspace holds everybody inside. It does not hold whoever owns files outside a user
+    /// namespace.
+    fn keeps_quotas(&self) -> bool {
+        false
+    }
+
     /// Whether its first process runs.
     async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError>;
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
+use crate::disk::disk_usage;
 use crate::error::Result;
 use crate::live::Live;
 use crate::runtime::{Limits, Usage};
 use crate::service::{Scope, Service, config_of, now};
-use crate::watch::disk_usage;
 
 /// How long processors are watched.
 const SAMPLE: Duration = Duration::from_millis(100);

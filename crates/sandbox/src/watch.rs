@@ -1,7 +1,6 @@
 //! What happens to sandboxes by itself: guests come and go, processes end, time runs out, workspaces fill up.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 
+use crate::disk::disk_usage;
 use crate::door::Listener;
 use crate::error::Result;
 use crate::live::{End, Live};
@@ -293,23 +293,6 @@ where
             }
         }
     });
-}
-
-/// Bytes on disk below a directory. What cannot be looked at does not count.
-pub(crate) async fn disk_usage(path: &Path) -> u64 {
-    let path = path.to_owned();
-    tokio::task::spawn_blocking(move || measure(&path)).await.unwrap_or(0)
-}
-
-fn measure(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
-    let of = |entry: std::fs::DirEntry| {
-        let own = entry.metadata().map_or(0, |metadata| metadata.blocks() * 512);
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        own + if is_directory { measure(&entry.path()) } else { 0 }
-    };
-    entries.flatten().map(of).sum()
 }
 
 fn log<T>(live: &Live, done: Result<T>) {

@@ -152,6 +152,10 @@ impl Runtime for Embedded {
         true
     }
 
+    fn keeps_quotas(&self) -> bool {
+        true
+    }
+
     async fn attach(&self, _id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
         let process = noted(place)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());

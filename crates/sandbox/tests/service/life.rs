@@ -247,6 +247,9 @@ async fn time_runs_out_and_can_be_extended(home: &Home) {
 }
 
 async fn a_full_workspace_ends_the_sandbox_and_stays(home: &Home) {
+    if crate::quota::are_kept(home) {
+        return eprintln!("not tested here: with a quota nothing is ended");
+    }
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
     let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();

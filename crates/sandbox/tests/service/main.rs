@@ -15,6 +15,7 @@ mod limits;
 mod oci_only;
 mod ordinary;
 mod pool;
+mod quota;
 mod restart;
 mod terminals;
 #[path = "../../../host/tests/sandboxes/world.rs"]
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     trials.extend(docker_port::trials());
     trials.extend(oci_only::trials());
     trials.extend(pool::trials());
+    trials.extend(quota::trials());
     trials.extend(ordinary::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();

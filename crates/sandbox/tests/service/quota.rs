@@ -1,0 +1,87 @@
+//! Workspaces on a filesystem with project quotas, where the embedded runtime of the superuser has them limited.
+
+use std::fs;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_catalog::State;
+use workspace_host::quota;
+use workspace_sandbox::{NewSandbox, ResourceRequest};
+
+use crate::home::{Home, alice, base, sh, soon, wanted};
+use crate::kind::Kind;
+use crate::trials;
+
+const LIMIT: u64 = 4 << 20;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = trials![a_quota_refuses_what_does_not_fit, a_quota_ends_with_its_sandbox];
+    // Whoever is in a container is held by a quota only where he is in a user namespace too.
+    trials.retain(|trial| trial.name().starts_with("embedded::"));
+    trials
+}
+
+/// Whether workspaces of this runtime have quotas here.
+pub(crate) fn are_kept(home: &Home) -> bool {
+    let directory = home.path().join("quota");
+    fs::create_dir(&directory).unwrap();
+    let limited = quota::limit(&directory, LIMIT);
+    fs::remove_dir(&directory).unwrap();
+    match limited {
+        Ok(()) => home.kind == Kind::Embedded,
+        Err(error) => {
+            let promised = std::env::var_os("WORKSPACE_TEST_QUOTAS").is_some();
+            assert!(!promised || !rustix::process::geteuid().is_root(), "{error}");
+            eprintln!("{error}");
+            false
+        }
+    }
+}
+
+fn small() -> NewSandbox {
+    NewSandbox { resources: ResourceRequest { disk: Some(LIMIT), ..ResourceRequest::default() }, ..base() }
+}
+
+async fn a_quota_refuses_what_does_not_fit(home: &Home) {
+    if !are_kept(home) {
+        return eprintln!("not tested here");
+    }
+    // One that is started for itself, and one that was started ahead.
+    for pool in [0, 1] {
+        let change = |settings: &mut workspace_sandbox::Settings| {
+            settings.pool = pool;
+            settings.disk_interval = Duration::from_millis(50);
+        };
+        let service = home.start_with(change).await;
+        soon("one is ready", async || service.started_ahead() == pool as usize).await;
+        let view = service.create(wanted(), small()).await.unwrap();
+        let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 0.3; echo on").await;
+        assert!(ran.stderr.contains("Disk quota exceeded"), "{ran:?}");
+        assert_eq!(ran.stdout, "on\n");
+        let stats = service.stats(&alice(), &view.sandbox.id).await.unwrap();
+        assert!((LIMIT - (64 << 10)..=LIMIT).contains(&stats.disk), "{stats:?}");
+        let found = service.get(&alice(), &view.sandbox.id).await.unwrap();
+        assert_eq!(found.sandbox.state, State::Running);
+        assert_eq!(found.config.missing, [""; 0]);
+        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        assert!(!home.workspace(&view).exists());
+        service.close().await;
+    }
+}
+
+async fn a_quota_ends_with_its_sandbox(home: &Home) {
+    if !are_kept(home) {
+        return eprintln!("not tested here");
+    }
+    let service = home.start().await;
+    let view = service.create(wanted(), small()).await.unwrap();
+    sh(&service, &view, "echo mine > file").await;
+    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap().unwrap();
+    // Its owner may go on with it as with any other directory.
+    let owner = rustix::fs::stat(&kept).unwrap().st_uid.to_string();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", &owner, "--clear-groups", "--", "sh", "-c", "head -c 8000000 /dev/zero > more"]);
+    command.current_dir(&kept);
+    assert!(command.status().unwrap().success());
+    assert_eq!(fs::metadata(kept.join("more")).unwrap().len(), 8_000_000);
+}
