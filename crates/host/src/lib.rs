@@ -1,10 +1,8 @@
 //! What the machine can do for sandboxes.
 //!
 //! [`launch`] starts one: a process of its own, in namespaces of its own, over a root of its own. [`holder`] keeps
-//! the namespaces in which an ordinary user may mount, [`cgroup`] limits and counts what a sandbox uses,
-//! [`egress`] lets it reach out. Nearly everything here that is `unsafe` is a system call.
-//! the namespaces in which an ordinary user may mount, [`cgroup`] limits and counts what a sandbox
-//! uses, and [`quota`] what a directory holds. Nearly everything here that is `unsafe` is a system call.
+//! the namespaces in which an ordinary user may mount, [`cgroup`] limits and counts what a sandbox uses, [`quota`]
+//! what a directory holds, and [`egress`] lets it reach out. Nearly everything here that is `unsafe` is a system call.
 //!
 //! Whoever links this crate has to call [`entry`] first thing in `main`: what must run in a process with one
 //! thread is the same program, started again.
