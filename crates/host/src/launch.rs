@@ -139,6 +139,31 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     })
 }
 
+/// The limits that were asked for and are not kept, of the sandbox that is noted at `note`: what [`Launched`] says, for
+/// whoever finds it later.
+pub fn missing(note: &Path) -> Result<Vec<Missing>> {
+    let path = missing_at(note);
+    let text = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.doing(format!("read {}", path.display()))?,
+    };
+    serde_json::from_slice(&text).map_err(io::Error::from).doing(format!("understand {}", path.display()))
+}
+
+/// Where that is kept, if there is anything to say.
+fn missing_at(note: &Path) -> PathBuf {
+    note.with_extension("missing")
+}
+
+/// Before the sandbox is noted: whoever finds it finds this.
+fn note_missing(note: &Path, missing: &[Missing]) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = serde_json::to_vec(missing).map_err(|error| HostError::Helper(error.to_string()))?;
+    std::fs::write(missing_at(note), text).doing("note what is missing")
+}
+
 /// Makes the user inside the owner of a directory. Where no superuser launches, that is whoever runs this.
 pub(crate) fn give(holder: &Holder, directory: &Path) -> Result<()> {
     if *holder != Holder::Machine {
@@ -155,6 +180,7 @@ fn forget_former(launch: &Launch<'_>) -> Result<()> {
         return Err(HostError::Helper(format!("the sandbox noted at {} still runs", note.display())));
     }
     remove(note)?;
+    remove(&missing_at(note))?;
     cgroup::remove_empty(launch.id)
 }
 
@@ -164,6 +190,7 @@ fn take_back(launch: &Launch<'_>) -> Result<()> {
         process.kill();
     }
     remove(launch.note)?;
+    remove(&missing_at(launch.note))?;
     cgroup::remove(launch.id)
 }
 
@@ -204,6 +231,7 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
         missing.retain(|missing| !missing.is_processes());
         processes = order.limits.processes;
     }
+    note_missing(&order.note, &missing)?;
     order.holder.join()?;
     let mut mounts = vec![(mounts::detached(&order.sockets, Access::Read)?, SOCKETS)];
     if let Some(workspace) = &order.workspace {

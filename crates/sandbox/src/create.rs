@@ -220,7 +220,8 @@ impl Service {
         self.0.makers.acquire().await.map_err(|_| SandboxError::QueueFull { waiting: 0 })
     }
 
-    fn must_be_strict(&self, missing: &[String]) -> Result<()> {
+    /// Refuses what is not limited as was asked for, where that must not be.
+    pub(crate) fn must_be_strict(&self, missing: &[String]) -> Result<()> {
         if !self.0.settings.strict || missing.is_empty() {
             return Ok(());
         }
@@ -260,7 +261,7 @@ impl Service {
         let missing = self.0.runtime.start(&start).await?.missing;
         self.wait_for_guest(&ready.live).await?;
         self.must_be_strict(&missing)?;
-        self.set_running(&sandbox.id, Some(Config { missing, ..config.clone() })).await
+        self.set_running(&sandbox.id, &Config { missing, ..config.clone() }).await
     }
 
     /// What a sandbox may reach in such a network of this server's.
@@ -310,12 +311,12 @@ impl Service {
     }
 
     /// Its guest is there.
-    pub(crate) async fn set_running(&self, id: &str, config: Option<Config>) -> Result<Sandbox> {
-        let config = config.map(|config| serde_json::to_value(config).unwrap_or_default());
+    pub(crate) async fn set_running(&self, id: &str, config: &Config) -> Result<Sandbox> {
+        let config = serde_json::to_value(config).unwrap_or_default();
         let change = |sandbox: &Sandbox| {
             sandbox.state.may_become(State::Running).then(|| Change {
                 state: Some(State::Running),
-                config: config.clone(),
+                config: Some(config.clone()),
                 ..Change::default()
             })
         };

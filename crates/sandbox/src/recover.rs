@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 
+use crate::config::Config;
 use crate::disk::{disk_usage, remove_workspace};
 use crate::door;
 use crate::error::{Doing as _, Result};
@@ -70,12 +71,13 @@ impl Service {
 
     /// Lets the guest of a sandbox come back.
     fn take_up(&self, sandbox: &Sandbox) -> Result<()> {
-        let live = Arc::new(Live::of(sandbox, self.place(&sandbox.id), &config_of(sandbox)?));
+        let config = config_of(sandbox)?;
+        let live = Arc::new(Live::of(sandbox, self.place(&sandbox.id), &config));
         let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
         self.add_live(&live);
         door::open(socket, &live, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
-            self.finish_making(live);
+            self.finish_making(live, config);
         } else {
             self.watch_end(&live);
             self.expect_back(&live);
@@ -84,14 +86,10 @@ impl Service {
     }
 
     /// Goes on where the last server was stopped.
-    fn finish_making(&self, live: Arc<Live>) {
+    fn finish_making(&self, live: Arc<Live>, config: Config) {
         let service = self.clone();
         tokio::spawn(async move {
-            let made = match service.wait_for_guest(&live).await {
-                Ok(()) => service.set_running(&live.id, None).await.map(|_| ()),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = made {
+            if let Err(error) = service.finish_made(&live, config).await {
                 tracing::warn!(sandbox = live.id, %error, "a sandbox could not be finished");
                 let reason = error.to_string();
                 if let Err(error) = service.mark(&live.id, State::Error, &reason).await {
@@ -99,6 +97,16 @@ impl Service {
                 }
             }
         });
+    }
+
+    async fn finish_made(&self, live: &Live, config: Config) -> Result<()> {
+        self.wait_for_guest(live).await?;
+        let missing = self.0.runtime.missing(&live.id, &live.place).await?;
+        if let Err(error) = self.must_be_strict(&missing) {
+            self.0.runtime.end(&live.id, &live.place).await?;
+            return Err(error);
+        }
+        self.set_running(&live.id, &Config { missing, ..config }).await.map(|_| ())
     }
 
     async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {

@@ -168,6 +168,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Whether its first process runs.
     async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError>;
 
+    /// What was asked for and is not applied to one that runs, also if another server started it.
+    async fn missing(&self, id: &str, place: &Place) -> Result<Vec<String>, RuntimeError> {
+        let _ = (id, place);
+        Ok(Vec::new())
+    }
+
     /// Waits until its first process has ended, or there is none.
     async fn ended(&self, id: &str, place: &Place) -> Result<(), RuntimeError>;
 

@@ -73,6 +73,8 @@ impl Home {
     #[track_caller]
     pub(crate) fn launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Sandbox<'a> {
         let Launched { process, missing } = self.try_launch(change).unwrap();
+        // Whoever finds the sandbox later finds that, too.
+        assert_eq!(workspace_host::launch::missing(&self.path("process")).unwrap(), missing);
         Sandbox { home: self, process, missing }
     }
 

@@ -256,6 +256,10 @@ impl Runtime for Docker {
         Ok(Started { missing: abilities.lacks() })
     }
 
+    async fn missing(&self, _id: &str, _place: &Place) -> Result<Vec<String>, RuntimeError> {
+        self.lacks().await
+    }
+
     async fn is_running(&self, id: &str, _place: &Place) -> Result<bool, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         Ok(found.is_some_and(|found| runs(&found)))

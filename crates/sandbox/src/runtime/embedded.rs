@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
-use workspace_host::limits::Capabilities;
+use workspace_host::limits::{Capabilities, Missing};
 use workspace_host::{Process, cgroup};
 
 use super::built_in::{BASE, listed, not_here};
@@ -144,8 +144,7 @@ impl Runtime for Embedded {
             Err(error) if error.is_of_network() => return Err(RuntimeError::Network(error.to_string())),
             Err(error) => return Err(self.why_not(&error).await),
         };
-        let missing = launched.missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason));
-        Ok(Started { missing: missing.collect() })
+        Ok(Started { missing: told(&launched.missing) })
     }
 
     fn starts_ahead(&self) -> bool {
@@ -165,6 +164,11 @@ impl Runtime for Embedded {
 
     async fn is_running(&self, _id: &str, place: &Place) -> Result<bool, RuntimeError> {
         Ok(noted(place)?.is_some_and(|process| process.is_running()))
+    }
+
+    async fn missing(&self, _id: &str, place: &Place) -> Result<Vec<String>, RuntimeError> {
+        let missing = launch::missing(&place.process());
+        missing.map(|missing| told(&missing)).map_err(|error| failed("find out what is missing", &error))
     }
 
     async fn ended(&self, _id: &str, place: &Place) -> Result<(), RuntimeError> {
@@ -205,6 +209,11 @@ impl Runtime for Embedded {
     fn imported(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
+}
+
+/// Limits that are not kept, for people.
+fn told(missing: &[Missing]) -> Vec<String> {
+    missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason)).collect()
 }
 
 fn noted(place: &Place) -> Result<Option<Process>, RuntimeError> {

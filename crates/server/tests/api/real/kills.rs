@@ -29,6 +29,11 @@ fn id(sandbox: &Value) -> String {
     sandbox["id"].as_str().unwrap().to_owned()
 }
 
+/// What is not applied to it, as it is said of any.
+fn not_applied(sandbox: &Value) -> String {
+    sandbox["notApplied"].to_string().replace(&id(sandbox), "ID")
+}
+
 /// Rows, places, workspaces, processes and groups are those of the same sandboxes.
 fn assert_consistent(house: &House) {
     soon("nothing is on its way", || {
@@ -81,6 +86,9 @@ fn rounds() -> u64 {
 fn killed_while_sandboxes_are_made() {
     let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(1);
+    let first = house.create();
+    let usual = not_applied(&house.sandbox(&first));
+    house.delete(&first);
     for round in 0..rounds() {
         let made = Mutex::new(Vec::new());
         let address = house.address();
@@ -105,6 +113,10 @@ fn killed_while_sandboxes_are_made() {
         house.start();
         let mut acknowledged = made.into_inner().unwrap();
         assert_consistent(&house);
+        // One whose making the next server finished says the same of itself.
+        for sandbox in all(&house).iter().filter(|sandbox| sandbox["state"] == "running") {
+            assert_eq!(not_applied(sandbox), usual, "{sandbox}");
+        }
         // The same request again makes the sandbox that was not acknowledged, or finds it.
         let key = format!("{round}-0-0");
         let again = house.call("POST", "/api/v1/sandboxes").header("idempotency-key", &key);
