@@ -134,6 +134,28 @@ fn killed_while_sandboxes_are_made() {
     assert!(house.places().is_empty() && house.workspaces().is_empty() && processes(&house).is_empty());
 }
 
+#[test]
+fn what_must_be_limited_does_not_run_without_limits_after_a_kill_either() {
+    let mut house = House::with(&[("REQUIRE_ISOLATION", "strict")]);
+    let mut chance = Chance(5);
+    for _ in 0..rounds() {
+        let address = house.address();
+        std::thread::scope(|scope| {
+            let call = Call::new(address, "POST", "/api/v1/sandboxes").key(crate::support::KEY);
+            scope.spawn(move || call.json(r#"{"template":"base"}"#).try_send());
+            std::thread::sleep(Duration::from_millis(chance.below(40)));
+            house.signal(Signal::KILL);
+        });
+        house.wait();
+        house.start();
+        assert_consistent(&house);
+        for sandbox in all(&house) {
+            assert!(sandbox["state"] != "running" || sandbox["notApplied"] == json!([]), "{sandbox}");
+            house.delete(&id(&sandbox));
+        }
+    }
+}
+
 /// How many are started ahead.
 const AHEAD: usize = 4;
 
