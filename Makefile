@@ -18,7 +18,7 @@ agent: ## Build the guest agent, linked statically
 test: ## Install what the tests need and run every test
 	@scripts/test.sh
 
-test-full: ## The same with the long crash and property campaigns
+test-full: ## The same with the long crash and property campaigns, and on another kernel
 	@WORKSPACE_TEST_FULL=1 scripts/test.sh
 
 check: ## Format, lints, documentation, dependency directions, licences, generated files
