@@ -56,6 +56,7 @@ vm)
     need cpio cpio
     need depmod kmod
     need mkfs.ext4 e2fsprogs
+    need mkfs.xfs xfsprogs
     ;;
 *) die "unknown set of packages \`$1\`" "build, test or vm" ;;
 esac

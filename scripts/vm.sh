@@ -4,8 +4,9 @@
 #   scripts/vm.sh PROGRAM ARGS…
 #
 # It finds the files of this machine (what it changes there is forgotten), cgroups of the second version and no
-# others, an ext4 with project quotas at /data, where temporary files go, and no network. It is run at the root of the
-# repository, and its exit code is this script's. VM_SECONDS (240) is how long all of it may take.
+# others, an ext4 with project quotas at /data, where temporary files go, an XFS with the same at /data/xfs, and no network.
+# It is run at the root of the repository, and its exit code is this script's. VM_SECONDS (240) is how long all of it may
+# take.
 
 . "$(dirname "$0")/lib.sh"
 
@@ -35,7 +36,7 @@ fetch_kernel() {
 
 # The modules of the first root, in the order in which they are to be loaded.
 modules() {
-    for module in virtio_pci virtio_blk 9p 9pnet_virtio overlay ext4 quota_v2; do
+    for module in virtio_pci virtio_blk 9p 9pnet_virtio overlay ext4 quota_v2 xfs; do
         modprobe -d "$cache/kernel" -S "$version" --show-depends "$module"
     done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++'
 }
@@ -62,9 +63,10 @@ make_first_root() {
     (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/first-root"
 }
 
-make_disk() {
-    truncate -s 512M "$work/disk"
-    mkfs.ext4 -q -O quota,project -E quotatype=prjquota "$work/disk"
+make_disks() {
+    truncate -s 512M "$work/ext4" "$work/xfs"
+    mkfs.ext4 -q -O quota,project -E quotatype=prjquota "$work/ext4"
+    mkfs.xfs -q "$work/xfs"
 }
 
 # Some machines have the device and cannot use it.
@@ -78,14 +80,15 @@ boot() {
         -kernel "$cache/kernel/boot/vmlinuz-$version" -initrd "$work/first-root" \
         -append "console=ttyS0 quiet panic=-1 cgroup_no_v1=all" \
         -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
-        -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
+        -drive "file=$work/ext4,format=raw,if=virtio,cache=unsafe" \
+        -drive "file=$work/xfs,format=raw,if=virtio,cache=unsafe" \
         -serial stdio -serial "file:$work/code" </dev/null | tr -d '\r'
 }
 
 fetch_kernel
 version=$(ls "$cache/kernel/lib/modules")
 make_first_root "$@"
-make_disk
+make_disks
 boot
 code=$(tr -dc 0-9 <"$work/code")
 [ -n "$code" ] || die "the virtual machine ended before the program did" "VM_SECONDS says how long it may take"
