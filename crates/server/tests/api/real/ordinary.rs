@@ -27,7 +27,17 @@ fn all_of_it_as_an_ordinary_user() {
     let (server, agent) = (copy(&server_program(), "server"), copy(&agent_program(), "workspace-agent"));
     let mut command = Command::new("setpriv");
     command.args(["--reuid", ORDINARY, "--regid", ORDINARY, "--clear-groups", "--"]).arg(tests);
-    command.args(["real::", "--skip", "real::ordinary", "--skip", "real::postgres", "--test-threads", "2"]);
+    command.args([
+        "real::",
+        "--skip",
+        "real::ordinary",
+        "--skip",
+        "real::postgres",
+        "--skip",
+        "real::container",
+        "--test-threads",
+        "2",
+    ]);
     command
         .env("TMPDIR", home.path())
         .env("WORKSPACE_TEST_SERVER", server)
