@@ -4,6 +4,7 @@
 //! program starts itself once, with a word that says so, as the **forker**: a process that waits for tasks and makes
 //! a helper, a copy of itself, for each. Starting the whole program for each would take longer than what most do.
 
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
@@ -69,6 +70,7 @@ fn serve() -> Result<()> {
     // SAFETY: no handler is set.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     let forker = rustix::process::getpid();
+    let null = File::options().read(true).write(true).open("/dev/null").doing("open /dev/null")?;
     while let Some((name, mut descriptors)) = receive(tasks)? {
         let Some(answer) = (!descriptors.is_empty()).then(|| descriptors.remove(0)) else { continue };
         // SAFETY: this process has one thread.
@@ -77,7 +79,9 @@ fn serve() -> Result<()> {
                 // SAFETY: no handler is set.
                 unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
                 end_with_parent();
-                if rustix::process::getppid() == Some(forker) {
+                // With a copy of the socket here, tasks for a forker that has ended would wait for nobody.
+                let apart = rustix::stdio::dup2_stdin(&null);
+                if apart.is_ok() && rustix::process::getppid() == Some(forker) {
                     help(&name, answer.into(), descriptors);
                 }
                 // SAFETY: ends the process, and runs nothing that the forker will run as well.
