@@ -172,8 +172,13 @@ impl Service {
     pub(crate) async fn attach(&self, ready: &Ready, workspace: &std::path::Path) -> Option<Vec<String>> {
         let (_, missing) = ready.started.as_ref()?;
         let (id, place) = (&ready.live.id, &ready.live.place);
-        match self.0.runtime.attach(id, place, workspace).await {
-            Ok(()) if ready.live.is_connected() => Some(missing.clone()),
+        let attached = match self.0.runtime.attach(id, place, workspace).await {
+            // One that was just killed can be attached to, and is connected until that is noticed.
+            Ok(()) => self.0.runtime.is_running(id, place).await,
+            Err(error) => Err(error),
+        };
+        match attached {
+            Ok(true) if ready.live.is_connected() => Some(missing.clone()),
             attached => {
                 tracing::warn!(sandbox = id, ?attached, "one that was started ahead is of no use");
                 None

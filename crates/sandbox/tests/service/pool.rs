@@ -67,7 +67,12 @@ async fn one_of_another_size_is_started_for_itself(home: &Home) {
 
 async fn one_that_was_killed_before_it_was_taken_is_replaced(home: &Home) {
     let (service, ready) = with_one_ready(home).await;
-    home.process(&ready).signal(rustix::process::Signal::KILL);
+    let process = home.process(&ready);
+    process.signal(rustix::process::Signal::KILL);
+    // No pause: that its line is lost may not have been noticed.
+    while process.is_running() {
+        std::thread::yield_now();
+    }
     let view = create(&service).await;
     assert_eq!(sh(&service, &view, "echo fine").await.stdout, "fine\n");
     service.close().await;
