@@ -62,10 +62,11 @@ impl<'a> Input<'a> {
 
     /// Gives a piece. Whether the command takes more.
     pub(super) async fn give(&self, data: &[u8], close: bool) -> Result<bool> {
-        let body = json!({ "dataBase64": BASE64_STANDARD.encode(data), "close": close });
+        let mut left = data;
         let mut patience = Patience::default();
         loop {
             patience.wait().await;
+            let body = json!({ "dataBase64": BASE64_STANDARD.encode(left), "close": close });
             let failure = match self.client.ask(Method::POST, &self.path, Some(&body)).await {
                 Ok(_) => return Ok(true),
                 Err(failure) => failure,
@@ -77,6 +78,10 @@ impl<'a> Input<'a> {
             if let super::Failure::Lost(why) = failure {
                 return Err(CommandError::failed(format!("lost the server while it was given input: {why}"))
                     .hint("part of the input may be missing; the command runs on: see `workspace ps`"));
+            }
+            // Of what was refused the beginning may have been taken.
+            if let super::Failure::Answered(problem) = &failure {
+                left = &left[problem.written.min(left.len())..];
             }
             if !failure.may_pass() || !patience.lose() {
                 return Err(self.client.explain(failure));

@@ -30,6 +30,8 @@ pub(crate) struct Problem {
     pub(crate) message: String,
     pub(crate) request: Option<String>,
     pub(crate) retry_after: Option<Duration>,
+    /// How much of a command's input was taken before that.
+    pub(crate) written: usize,
 }
 
 #[derive(Deserialize)]
@@ -43,6 +45,14 @@ struct Fields {
     name: String,
     message: String,
     request_id: Option<String>,
+    #[serde(default)]
+    details: Details,
+}
+
+#[derive(Default, Deserialize)]
+struct Details {
+    #[serde(default)]
+    written: usize,
 }
 
 impl Problem {
@@ -55,6 +65,7 @@ impl Problem {
                 message: error.message,
                 request: error.request_id,
                 retry_after,
+                written: error.details.written,
             },
             // Something else than the server answered: a proxy, or another program on that port.
             Err(_) => Self {
@@ -63,6 +74,7 @@ impl Problem {
                 message: format!("it answered {status}, but not as a workspace server does"),
                 request: None,
                 retry_after,
+                written: 0,
             },
         }
     }

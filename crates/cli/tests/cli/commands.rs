@@ -89,6 +89,21 @@ fn bytes_go_in_and_come_out_as_they_are() {
 }
 
 #[test]
+fn input_that_is_read_late_arrives_once() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let bytes = noise(3_000_000);
+    // Longer than the server waits for a command to read.
+    let mut late = server.workspace(&["exec", "-i", "work", "--", "sh", "-c", "sleep 7; exec cat"]);
+    let mut late = late.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut to, given) = (late.stdin.take().unwrap(), bytes.clone());
+    let writing = std::thread::spawn(move || to.write_all(&given).unwrap());
+    let output = late.wait_with_output().unwrap();
+    writing.join().unwrap();
+    assert!(output.status.success() && output.stdout == bytes, "{} bytes", output.stdout.len());
+}
+
+#[test]
 fn what_did_not_run_has_a_status_of_its_own() {
     let Some(server) = Server::start() else { return };
     server.sandbox("work");
