@@ -35,6 +35,11 @@ impl Place {
         if place.key.is_none() && place.is_local() {
             place.take_local_key()?;
         }
+        // The key itself is a secret, also one with a mistake in it.
+        if place.key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(CommandError::usage("the key has characters that no key has")
+                .hint("keys are visible ASCII characters, without spaces and ends of lines"));
+        }
         Ok(place)
     }
 
@@ -127,6 +132,15 @@ mod tests {
         assert!(!Place::parse("http://127.0.0.1.example.com").unwrap().is_local());
         for url in ["", "127.0.0.1:8080", "ftp://host", "http://", "http://user@host", "http://host/?x"] {
             assert!(Place::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_sent_is_not_taken_for_a_missing_server() {
+        let with = |key: &str| Server { server: Some(DEFAULT.to_owned()), api_key: Some(key.to_owned()) };
+        assert!(Place::new(&with("a-key-of-somebody")).is_ok());
+        for key in ["a-key\n", "a key", "clé"] {
+            assert!(Place::new(&with(key)).is_err(), "{key:?}");
         }
     }
 }
