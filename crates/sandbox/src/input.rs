@@ -3,6 +3,7 @@
 //! What a command does not read waits in its guest, so the server gives no more than a little before it hears that
 //! some of it was taken. Whoever writes faster than the command reads waits, and is told when that takes too long.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard, watch};
@@ -90,9 +91,17 @@ impl Input {
         done
     }
 
-    /// Waits for the others who give some.
-    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().await
+    /// Waits for the others who give some, until the command has read nothing for as long as patience lasts.
+    pub(crate) async fn turn(&self, patience: Duration) -> Result<MutexGuard<'_, ()>, NoInput> {
+        let mut turn = pin!(self.turn.lock());
+        loop {
+            let taken = self.counted.borrow().taken;
+            match timeout(patience, turn.as_mut()).await {
+                Ok(turn) => return Ok(turn),
+                Err(_) if self.counted.borrow().taken == taken => return Err(NoInput::Full),
+                Err(_) => {}
+            }
+        }
     }
 
     pub(crate) fn awaited(&self) -> Awaited {
@@ -193,5 +202,22 @@ mod tests {
         input.told(10, 0, true);
         assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::Closed));
         assert_eq!(input.closed(&awaited, SHORT).await, Some(true));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_his_turn_waits_while_the_command_reads_and_no_longer() {
+        let input = Input::default();
+        let patience = Duration::from_millis(500);
+        let other = input.turn(SHORT).await.unwrap();
+        assert_eq!(input.turn(SHORT).await.err(), Some(NoInput::Full), "nothing is read");
+        let reading = async {
+            for taken in 1..=12 {
+                tokio::time::sleep(patience / 10).await;
+                input.told(0, taken, false);
+            }
+            drop(other);
+        };
+        let (mine, ()) = tokio::join!(input.turn(patience), reading);
+        assert!(mine.is_ok(), "it is read slowly");
     }
 }

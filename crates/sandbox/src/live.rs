@@ -331,15 +331,11 @@ impl Live {
         order: impl Fn(Vec<u8>) -> Asked,
     ) -> Result<()> {
         let running = self.command(id).ok_or_else(|| SandboxError::CommandEnded { id: id.to_owned() })?;
-        let _turn = running.input.turn().await;
+        let _turn = running.input.turn(patience).await.map_err(|reason| no_input(id, reason, 0))?;
         for (n, piece) in data.chunks(PIECE).enumerate() {
             let counts = self.line.borrow().as_ref().is_some_and(|line| line.counts_input);
             if counts && let Err(reason) = running.input.reserve(piece.len() as u64, patience).await {
-                let (id, written) = (id.to_owned(), n * PIECE);
-                return Err(match reason {
-                    NoInput::Closed => SandboxError::InputClosed { id },
-                    NoInput::Full => SandboxError::InputFull { id, written },
-                });
+                return Err(no_input(id, reason, n * PIECE));
             }
             self.deliver(&running, piece, patience, &order).await?;
         }
@@ -378,7 +374,7 @@ impl Live {
     pub(crate) async fn close_input(&self, id: &str, patience: Duration, order: Asked) -> Result<()> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let Some(running) = self.command(id) else { return self.ask(order).await.map(|_| ()) };
-        let _turn = running.input.turn().await;
+        let _turn = running.input.turn(patience).await.map_err(|reason| no_input(id, reason, 0))?;
         loop {
             let awaited = running.input.awaited();
             let line = self.line.borrow().clone().ok_or_else(away)?;
@@ -471,6 +467,14 @@ impl Drop for Live {
         for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
             task.abort();
         }
+    }
+}
+
+fn no_input(id: &str, reason: NoInput, written: usize) -> SandboxError {
+    let id = id.to_owned();
+    match reason {
+        NoInput::Closed => SandboxError::InputClosed { id },
+        NoInput::Full => SandboxError::InputFull { id, written },
     }
 }
 
