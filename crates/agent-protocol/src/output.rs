@@ -298,7 +298,8 @@ impl Reader {
     }
 
     fn take(&mut self, mut frame: Frame) -> Option<Item> {
-        if frame.stream == Stream::End {
+        let is_end = frame.stream == Stream::End;
+        if is_end && (self.ended || frame.offset <= self.offset) {
             let first = !std::mem::replace(&mut self.ended, true);
             return first.then_some(Item::Frame(frame));
         }
@@ -306,6 +307,7 @@ impl Reader {
         if end <= self.offset {
             return None;
         }
+        // Before an end too: what was printed last may not have been written.
         if frame.offset > self.offset {
             let gap = Item::Gap { from: self.offset, to: frame.offset };
             self.offset = frame.offset;

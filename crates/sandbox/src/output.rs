@@ -70,6 +70,8 @@ pub struct Output {
     progress: watch::Receiver<Progress>,
     /// The command, if it may run still, and its sandbox.
     of: Option<(Arc<Live>, Arc<Running>)>,
+    /// The offset that was asked for.
+    from: u64,
     /// The offset behind what was given out last.
     given: u64,
     ended: bool,
@@ -88,7 +90,7 @@ impl Output {
         let reader = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
         let reader = reader.map_err(broken)?;
         let reader = Some(reader);
-        Ok(Self { reader, reading: None, found: None, progress, of, given: 0, ended: false })
+        Ok(Self { reader, reading: None, found: None, progress, of, from, given: 0, ended: false })
     }
 
     /// The next pieces, as many as are there; waits for the first. None after the end, and when the service is
@@ -100,7 +102,7 @@ impl Output {
                 live.taken(running, self.given).await;
             }
             // Before reading: what is told while it reads wakes the next wait.
-            let end = self.progress.borrow_and_update().end.clone();
+            let Progress { end, written } = self.progress.borrow_and_update().clone();
             let stale = self.reading.is_some();
             let mut pieces = match self.found.take() {
                 Some(pieces) => pieces,
@@ -121,6 +123,10 @@ impl Output {
                 self.ended = true;
             } else if let Some(end) = end.filter(|_| pieces.is_empty()) {
                 // Its files do not say so: the disk was full, or the guest died.
+                let from = self.given.max(self.from);
+                if from < written {
+                    pieces.push(Piece::Gap { from, to: written });
+                }
                 pieces.push(Piece::End(end));
                 self.ended = true;
             }

@@ -117,3 +117,17 @@ fn damage_is_an_error_and_names_stay_in_their_directory() {
     }
     assert_eq!(Reader::open(&fd, "unknown", 0).unwrap().next_item().unwrap(), None);
 }
+
+#[test]
+fn what_could_not_be_written_before_the_end_is_a_gap() {
+    let (_home, fd) = directory();
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
+    writer.write(Stream::Stdout, 0, b"kept").unwrap();
+    // As when there is no room on the disk.
+    writer.offset += 10;
+    writer.end(0, End { exit_code: 0, timed_out: false }).unwrap();
+    let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
+    assert_eq!(shown(&items), (b"kept".to_vec(), vec![(4, 14)]));
+    assert!(matches!(&items[2..], [Item::Frame(end)] if end.stream == Stream::End), "{items:?}");
+    assert_eq!(shown(&all(&mut Reader::open(&fd, "c", 14).unwrap())), (Vec::new(), Vec::new()));
+}

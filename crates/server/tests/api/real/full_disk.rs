@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::disk::Disk;
 use super::house::{House, soon};
+use super::stream::Stream;
 
 #[test]
 fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
@@ -11,6 +12,8 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
     let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
     let id = house.create();
     let late = house.begin(&id, json!({"command": "echo before; sleep 1; exit 7"}));
+    let lost = house.begin(&id, json!({"command": "sleep 1; echo lost"}));
+    let mut lost = Stream::output(&house, &id, &lost, None).begun();
     disk.fill();
     // Whatever needs the disk is refused with a reason, as long as it takes.
     let mut refused = false;
@@ -31,6 +34,8 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
     assert_eq!(house.get("/health").status, 200);
     assert_eq!(house.get(&format!("/api/v1/sandboxes/{id}")).status, 200);
     std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let kinds: Vec<_> = lost.rest().into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, ["gap", "exit"], "what could not be kept is told of");
     disk.empty();
     // The end that could not be written down then is written down now.
     soon("the end is known", || house.command(&id, &late)["state"] == "exited");
