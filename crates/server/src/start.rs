@@ -4,7 +4,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 
 use workspace_catalog::{Catalog, CatalogError};
-use workspace_sandbox::{GuestPort, SandboxError};
+use workspace_sandbox::{GuestPort, SandboxError, Service};
 
 use crate::app::{App, Part};
 use crate::first_key::{self, FirstKeyError, Origin};
@@ -64,9 +64,24 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     let port = guests::port(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
     let sandboxes = runtime::service(&settings, node, catalog.clone(), port).await?;
+    let bound = bind(settings, catalog, sandboxes.clone(), parts).await;
+    if bound.is_err() {
+        // Those that were started ahead would outlive it.
+        sandboxes.close().await;
+    }
+    let (app, server) = bound?;
+    let (address, metrics) = (server.address()?, server.metrics_address()?);
+    Ok(Started { app, server, address, metrics, guests, key, lock })
+}
+
+async fn bind(
+    settings: Settings,
+    catalog: Catalog,
+    sandboxes: Service,
+    parts: impl FnOnce(&App) -> Vec<Part>,
+) -> Result<(App, Server), StartError> {
     let app = App::new(settings, catalog, sandboxes)?;
     let parts = parts(&app);
     let server = Server::bind(app.clone(), parts).await?;
-    let (address, metrics) = (server.address()?, server.metrics_address()?);
-    Ok(Started { app, server, address, metrics, guests, key, lock })
+    Ok((app, server))
 }

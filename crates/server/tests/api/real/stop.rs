@@ -5,8 +5,22 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::house::{House, soon};
+use super::house::{House, agent_program, server_program, soon};
 use super::stream::{Stream, printed};
+
+#[test]
+fn a_server_that_cannot_listen_leaves_no_sandboxes() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(server_program());
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("DATA_DIR", data.path()).env("AGENT_PROGRAM", agent_program());
+    command.env("POOL_SIZE", "8").env("REQUIRE_ISOLATION", "best-effort");
+    let ended = command.env("API_PORT", taken.local_addr().unwrap().port().to_string()).output().unwrap();
+    assert!(!ended.status.success(), "{ended:?}");
+    let left = std::fs::read_dir(data.path().join("sandboxes")).unwrap().count();
+    assert_eq!(left, 0, "those that were started ahead outlive it");
+}
 
 #[test]
 fn a_stream_that_ends_in_time_is_not_cut() {
