@@ -105,10 +105,10 @@ fn keep(asked: u64, block: bool) -> u64 {
     if block { keep.max(KEEP_LEAST) } else { keep }
 }
 
-/// How much is printed before some of it is taken: half of what is kept, because whoever took it may come back for
-/// what was on its way to him.
+/// How much is printed before some of it is taken: a quarter of what is kept, because whoever took it may come back
+/// for what was on its way to him, which can fill the buffers of both ends.
 fn window(task: &Task) -> Option<u64> {
-    task.block_output.then_some(task.keep_output / 2)
+    task.block_output.then_some(task.keep_output / 4)
 }
 
 /// The one asked for, or else one that is there.

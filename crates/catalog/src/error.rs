@@ -135,6 +135,14 @@ impl CatalogError {
         }
     }
 
+    /// Whether it failed because the disk is full.
+    pub fn is_full(&self) -> bool {
+        // SQLITE_FULL, and PostgreSQL's disk_full.
+        self.database()
+            .and_then(sqlx::error::DatabaseError::code)
+            .is_some_and(|code| code == "13" || code == "53100")
+    }
+
     fn database(&self) -> Option<&dyn sqlx::error::DatabaseError> {
         match self {
             Self::Database { source } => source.as_database_error(),

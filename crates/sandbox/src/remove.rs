@@ -34,7 +34,15 @@ impl Service {
                 ..Change::default()
             })
         };
-        let sandbox = self.change(id, stopping, &[]).await?;
+        let sandbox = match self.change(id, stopping, &[]).await {
+            // What it leaves is what fills the disk, perhaps; whoever removes it wants none of it.
+            Err(SandboxError::Catalog(error)) if error.is_full() && !keep_workspace => {
+                self.0.runtime.end(id, &self.place(id)).await?;
+                self.clear_workspace(id, false).await?;
+                self.change(id, stopping, &[]).await?
+            }
+            changed => changed?,
+        };
         let live = self.live(id);
         let _work = match &live {
             Some(live) => Some(live.work.lock().await),

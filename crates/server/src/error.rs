@@ -104,6 +104,10 @@ impl From<CatalogError> for ApiError {
             CatalogError::Nul { field } => {
                 Self::new(code::INVALID_REQUEST, format!("{field} must not hold the character NUL"))
             }
+            error if error.is_full() => {
+                let message = "the catalog's disk is full; delete sandboxes, or make room otherwise";
+                Self::new(code::STORAGE_FULL, message).because(error)
+            }
             CatalogError::Database { .. } => {
                 Self::new(code::CATALOG_UNAVAILABLE, "the catalog's database does not answer").because(error)
             }
