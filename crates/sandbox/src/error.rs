@@ -131,6 +131,12 @@ pub enum SandboxError {
         /// Its id.
         id: String,
     },
+    /// The guest agent went away while it was given input.
+    #[error("the guest agent went away while command `{id}` was given input; some of it may have arrived")]
+    InputLost {
+        /// Its id.
+        id: String,
+    },
     /// The command does not read what it was given.
     #[error("command `{id}` does not read its input; {written} bytes were passed on")]
     InputFull {

@@ -337,7 +337,12 @@ impl Live {
             if counts && let Err(reason) = running.input.reserve(piece.len() as u64, patience).await {
                 return Err(no_input(id, reason, n * PIECE));
             }
-            self.deliver(&running, piece, patience, &order).await?;
+            let delivered = self.deliver(&running, piece, patience, &order).await;
+            delivered.map_err(|error| match error {
+                // Earlier pieces came.
+                SandboxError::AgentAway { .. } if n > 0 => SandboxError::InputLost { id: id.to_owned() },
+                other => other,
+            })?;
         }
         Ok(())
     }
@@ -352,10 +357,12 @@ impl Live {
         order: &impl Fn(Vec<u8>) -> Asked,
     ) -> Result<()> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
+        let lost = || SandboxError::InputLost { id: running.id.clone() };
         let mut left = piece;
         loop {
             let awaited = running.input.awaited();
-            let line = self.line.borrow().clone().ok_or_else(away)?;
+            let line = self.line.borrow().clone();
+            let line = line.ok_or_else(|| if left.len() == piece.len() { away() } else { lost() })?;
             // Whether a line that is lost carried it shows when the guest is back.
             let sent = self.ask_on(&line, order(left.to_vec())).await;
             if !line.confirms_input {
@@ -365,7 +372,7 @@ impl Live {
                 Some(Arrival::All) => return Ok(()),
                 Some(Arrival::Closed) => return Err(SandboxError::InputClosed { id: running.id.clone() }),
                 Some(Arrival::Lost(missing)) => left = &left[left.len().saturating_sub(missing)..],
-                None => return Err(away()),
+                None => return Err(lost()),
             }
         }
     }

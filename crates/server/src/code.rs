@@ -67,6 +67,7 @@ codes! {
     OUTPUT_UNAVAILABLE = 4006, GONE, "The command's output is no longer kept.";
     COMMAND_LIMIT_EXCEEDED = 4007, TOO_MANY_REQUESTS, "The sandbox runs as many commands as allowed.";
     STDIN_FULL = 4008, TOO_MANY_REQUESTS, "The command does not read its input; try again when it has.";
+    STDIN_UNCERTAIN = 4009, SERVICE_UNAVAILABLE, "The guest agent went away; some of the input may have arrived.";
 
     PTY_NOT_FOUND = 4101, NOT_FOUND, "There is no such terminal in this sandbox.";
     PTY_LIMIT_EXCEEDED = 4102, TOO_MANY_REQUESTS, "The sandbox has as many terminals as allowed.";

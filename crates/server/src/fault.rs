@@ -67,6 +67,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::InputClosed { id } => {
                 Self::new(code::STDIN_CLOSED, message).detail("commandId", id)
             }
+            SandboxError::InputLost { id } => {
+                Self::new(code::STDIN_UNCERTAIN, message).detail("commandId", id)
+            }
             SandboxError::InputFull { id, written } => {
                 Self::new(code::STDIN_FULL, message).detail("commandId", id).detail("written", written)
             }

@@ -75,9 +75,16 @@ impl<'a> Input<'a> {
                 return Ok(false);
             }
             // Whether a request without an answer was done cannot be known, and twice would be wrong.
-            if let super::Failure::Lost(why) = failure {
-                return Err(CommandError::failed(format!("lost the server while it was given input: {why}"))
-                    .hint("part of the input may be missing; the command runs on: see `workspace ps`"));
+            let why = match &failure {
+                super::Failure::Lost(why) => Some(format!("lost the server while it was given input: {why}")),
+                super::Failure::Answered(problem) if failure.is("STDIN_UNCERTAIN") => {
+                    Some(problem.message.clone())
+                }
+                _ => None,
+            };
+            if let Some(why) = why {
+                let hint = "part of the input may be missing; the command runs on: see `workspace ps`";
+                return Err(CommandError::failed(why).hint(hint));
             }
             // Of what was refused the beginning may have been taken.
             if let super::Failure::Answered(problem) = &failure {
