@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{SemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
 
@@ -20,6 +20,8 @@ use crate::service::{Service, View, event, milliseconds, not_running, now};
 
 /// Between two looks at a sandbox that another request makes.
 const LOOK: Duration = Duration::from_millis(20);
+/// Between two words on what is being done.
+const TELL: Duration = Duration::from_millis(500);
 /// How much of what a guest said is shown when it did not come up.
 const LOG_SHOWN: usize = 2_000;
 
@@ -248,6 +250,7 @@ impl Service {
         self.open_door(&ready.live)?;
         let config = &making.config;
         let egress = self.egress(&making.new.network);
+        let progress = self.tell_progress(&sandbox.id);
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
@@ -255,6 +258,7 @@ impl Service {
             place: &ready.live.place,
             token: ready.token.as_bytes(),
             limits: &config.limits,
+            progress: &progress,
             egress: egress.as_ref(),
             reach: self.reach(),
         };
@@ -262,6 +266,27 @@ impl Service {
         self.wait_for_guest(&ready.live).await?;
         self.must_be_strict(&missing)?;
         self.set_running(&sandbox.id, &Config { missing, ..config.clone() }).await
+    }
+
+    /// Takes down, as the reason of its state, what is being done for a sandbox that is not there yet. Ends with what is
+    /// returned.
+    fn tell_progress(&self, id: &str) -> watch::Sender<String> {
+        let (sender, mut receiver) = watch::channel(String::new());
+        let (service, id) = (self.clone(), id.to_owned());
+        tokio::spawn(async move {
+            while receiver.changed().await.is_ok() {
+                let state_reason = Some(receiver.borrow_and_update().clone());
+                let change = |sandbox: &Sandbox| {
+                    let starting = sandbox.state == State::Starting;
+                    starting.then(|| Change { state_reason: state_reason.clone(), ..Change::default() })
+                };
+                if let Err(error) = service.change(&id, change, &[]).await {
+                    tracing::debug!(sandbox = id, %error, "what is being done could not be written down");
+                }
+                sleep(TELL).await;
+            }
+        });
+        sender
     }
 
     /// What a sandbox may reach in such a network of this server's.

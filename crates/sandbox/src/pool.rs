@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::config::{Config, NewSandbox};
@@ -253,6 +254,7 @@ impl Service {
             place: &ready.live.place,
             token: ready.token.as_bytes(),
             limits: &self.usual_limits(),
+            progress: &watch::Sender::default(),
             egress: None,
             reach: self.reach(),
         };

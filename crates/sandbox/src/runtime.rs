@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 pub use docker::Docker;
 pub use embedded::Embedded;
@@ -44,6 +45,8 @@ pub struct Start<'a> {
     pub token: &'a [u8],
     /// What it may use.
     pub limits: &'a Limits,
+    /// Told what is being done, where that takes long.
+    pub progress: &'a watch::Sender<String>,
     /// What it may reach; none for nothing but itself.
     pub egress: Option<&'a Egress>,
     /// How its guest agent reaches the server over a network, if it is to; else it dials the socket in its place.

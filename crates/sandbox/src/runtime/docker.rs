@@ -170,7 +170,7 @@ impl Docker {
         user.own(order).map_err(|error| failed("give a sandbox its directories", &error))?;
         let handover = Handover::open(order.place);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
-        let image = self.image(order.template).await?;
+        let image = self.image(order.template, order.progress).await?;
         let network = self.network(order).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
         let remote = self.dial(order, &network).await?;

@@ -5,6 +5,7 @@
 
 mod bundle;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,12 +19,14 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use workspace_host::cgroup;
 
+use super::built_in::{BASE, listed, not_here};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_harmless};
 use super::watched::ended;
 use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::handover::Handover;
 use crate::place::Place;
+use crate::template::{Known, Templates};
 
 const NAME: &str = "oci";
 /// How long the program may take, and a started agent to come for what it is given.
@@ -40,8 +43,7 @@ pub struct Oci {
     state: PathBuf,
     /// The guest agent's program.
     agent: PathBuf,
-    /// Holds root filesystems in directories of their templates' names.
-    templates: PathBuf,
+    templates: Templates,
 }
 
 /// What the program tells of a sandbox.
@@ -74,8 +76,9 @@ impl Oci {
             program: program.to_owned(),
             state: absolute(directory)?,
             agent: absolute(agent)?,
-            templates: absolute(templates)?,
+            templates: Templates::new(absolute(templates)?),
         };
+        oci.templates.clear().map_err(|error| oci.failed("clear away unfinished templates", &error))?;
         std::fs::create_dir_all(&oci.state)
             .map_err(|error| unavailable(format!("{} cannot be made: {error}", oci.state.display())))?;
         match oci.ask(&["--version"]).await {
@@ -187,15 +190,17 @@ impl Oci {
 
     /// The directory of a template; none for `base`.
     fn template(&self, name: &str) -> Result<Option<PathBuf>, RuntimeError> {
-        if name == bundle::BASE {
+        if name == BASE {
             return Ok(None);
         }
-        let directory = self.templates.join(name);
-        if !is_template(name) || !directory.is_dir() {
-            let hint = format!("; its root filesystem would be in {}", self.templates.display());
-            return Err(RuntimeError::NoTemplate { name: name.to_owned(), hint });
+        match self.found(name)? {
+            Some((_, root)) => Ok(Some(root)),
+            None => Err(not_here(name)),
         }
-        Ok(Some(directory))
+    }
+
+    fn found(&self, name: &str) -> Result<Option<(Known, PathBuf)>, RuntimeError> {
+        self.templates.find(name).map_err(|error| self.failed("look for a template", &error))
     }
 }
 
@@ -262,7 +267,15 @@ impl Runtime for Oci {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        bundle::templates(&self.templates).map_err(|error| self.failed("list templates", &error))
+        listed(&self.templates).map_err(|error| self.failed("list templates", &error))
+    }
+
+    async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
+        Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
+    }
+
+    fn imported(&self) -> Option<&Templates> {
+        Some(&self.templates)
     }
 }
 
@@ -271,10 +284,6 @@ impl Runtime for Oci {
 fn is_unknown(id: &str, complaint: &str) -> bool {
     let no_file = complaint.contains(&format!("/{id}/status`: No such file or directory"));
     no_file || complaint.contains("does not exist")
-}
-
-fn is_template(name: &str) -> bool {
-    is_harmless(&name.replace(':', "-"))
 }
 
 /// The end of what the program and the agent said.

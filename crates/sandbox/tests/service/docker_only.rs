@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use libtest_mimic::Trial;
+use workspace_catalog::{Filter, State};
 use workspace_sandbox::runtime::{Docker, Network};
 use workspace_sandbox::{NewSandbox, Service, Settings};
 
 use crate::docker::{self, say};
-use crate::home::{Home, agent_program, alice, base, create, run, sh, wanted};
+use crate::home::{Home, agent_program, alice, base, create, run, sh, soon, wanted};
 use crate::kind::Kind;
+use crate::oci_only::unpack;
+use crate::registry;
 
 pub(crate) fn trials() -> Vec<Trial> {
     if !Kind::here().contains(&Kind::Docker) {
@@ -28,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_container_that_nobody_knows_of_is_removed,
         what_an_image_asks_for_does_not_matter,
         an_image_that_cannot_be_pulled_is_named_with_the_way_out,
+        how_far_a_pull_has_come_is_in_the_state,
         built_in_templates_are_listed_whether_present_or_not,
         a_sandbox_that_may_reach_something_is_in_the_named_network,
     ]
@@ -100,6 +104,27 @@ async fn an_image_that_cannot_be_pulled_is_named_with_the_way_out(home: &Home) {
     for part in ["no template `127.0.0.1:9/none`", "`docker pull 127.0.0.1:9/none:latest`", "`docker load`"] {
         assert!(refused.contains(part), "{refused}");
     }
+}
+
+async fn how_far_a_pull_has_come_is_in_the_state(home: &Home) {
+    let service = home.start().await;
+    let root = tempfile::tempdir().unwrap();
+    unpack(root.path());
+    let image = registry::serve(root.path());
+    let new = NewSandbox { template: image.clone(), ..base() };
+    let maker = service.clone();
+    let made = tokio::spawn(async move { maker.create(wanted(), new).await });
+    soon("the state says how far it is", async || {
+        let (views, _) = service.list(&alice(), Filter::default()).await.unwrap();
+        let reason = views.first().and_then(|view| view.sandbox.state_reason.clone()).unwrap_or_default();
+        reason.starts_with(&format!("the image {image} is being pulled: ")) && reason.ends_with(" bytes")
+    })
+    .await;
+    let view = made.await.unwrap().unwrap();
+    assert_eq!((view.sandbox.state, view.sandbox.state_reason.as_deref()), (State::Running, None));
+    assert_eq!(sh(&service, &view, "cat /etc/os-release").await.stdout, "NAME=mini\n");
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    say(&["rmi", &image]);
 }
 
 async fn built_in_templates_are_listed_whether_present_or_not(home: &Home) {

@@ -16,6 +16,7 @@ mod oci_only;
 mod ordinary;
 mod pool;
 mod quota;
+mod registry;
 mod restart;
 mod terminals;
 #[path = "../../../host/tests/sandboxes/world.rs"]

@@ -1,4 +1,4 @@
-//! What only OCI runtimes take: root filesystems in directories.
+//! Templates of OCI runtimes: root filesystems that were imported, as for the embedded runtime.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,14 +13,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     if !Kind::here().contains(&Kind::Oci) {
         return Vec::new();
     }
-    vec![Trial::test("oci::a_directory_is_a_template_and_stays_as_it_is", || {
-        run(Kind::Oci, |home| Box::pin(a_directory_is_a_template_and_stays_as_it_is(home)));
+    vec![Trial::test("oci::an_imported_template_stays_as_it_is", || {
+        run(Kind::Oci, |home| Box::pin(an_imported_template_stays_as_it_is(home)));
         Ok(())
     })]
 }
 
 /// A root filesystem with a shell and what the agent needs.
-fn unpack(root: &Path) {
+pub(crate) fn unpack(root: &Path) {
     let bin = root.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
     std::fs::create_dir_all(root.join("etc")).unwrap();
@@ -44,13 +44,21 @@ fn listing(root: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-async fn a_directory_is_a_template_and_stays_as_it_is(home: &Home) {
-    let root = home.path().join("templates/mini:1");
-    unpack(&root);
-    let before = listing(&root);
+async fn an_imported_template_stays_as_it_is(home: &Home) {
     let service = home.start().await;
+    let made = tempfile::tempdir().unwrap();
+    unpack(made.path());
+    let mut archive = service.receive_template().unwrap();
+    let packed = Command::new("tar").arg("-C").arg(made.path()).args(["-c", "."]).output().unwrap();
+    std::io::Write::write_all(&mut archive, &packed.stdout).unwrap();
+    std::io::Seek::rewind(&mut archive).unwrap();
+    service.import_template("mini:1", archive).await.unwrap();
+    let root = home.path().join("templates");
+    let before = listing(&root);
     let templates = service.runtime().templates().await.unwrap();
     assert!(templates.iter().any(|template| template.name == "mini:1" && template.present));
+    let known = templates.iter().find(|template| template.name == "python:3.11").unwrap();
+    assert!(!known.present && known.fetch.as_ref().unwrap().contains("workspace template import"));
     let new = NewSandbox { template: "mini:1".to_owned(), ..base() };
     let view = service.create(wanted(), new).await.unwrap();
     let ran =

@@ -2,6 +2,7 @@
 
 use bollard::models::{CreateImageInfo, ImageSummary};
 use bollard::query_parameters::{CreateImageOptionsBuilder, ListImagesOptionsBuilder};
+use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 
 use super::{Docker, failed, is_gone};
@@ -24,7 +25,11 @@ const LONGEST: usize = 255;
 
 impl Docker {
     /// The image of a template. One that is not there is pulled.
-    pub(super) async fn image(&self, template: &str) -> Result<String, RuntimeError> {
+    pub(super) async fn image(
+        &self,
+        template: &str,
+        told: &watch::Sender<String>,
+    ) -> Result<String, RuntimeError> {
         let images = self.images_of(template)?;
         for image in &images {
             if self.has(image).await? {
@@ -32,7 +37,7 @@ impl Docker {
             }
         }
         let wanted = images.last().cloned().unwrap_or_default();
-        self.pull(template, &wanted).await?;
+        self.pull(template, &wanted, told).await?;
         Ok(wanted)
     }
 
@@ -57,8 +62,14 @@ impl Docker {
         }
     }
 
-    async fn pull(&self, template: &str, image: &str) -> Result<(), RuntimeError> {
+    async fn pull(
+        &self,
+        template: &str,
+        image: &str,
+        told: &watch::Sender<String>,
+    ) -> Result<(), RuntimeError> {
         tracing::info!(template, image, "an image is not there; it is pulled");
+        told.send_replace(format!("the image {image} is being pulled"));
         let options = CreateImageOptionsBuilder::new().from_image(image).build();
         let mut steps = self.client.create_image(Some(options), None, None);
         let mut last = String::new();
@@ -69,7 +80,7 @@ impl Docker {
                 return Err(not_pulled(template, image, &last, &message));
             }
             if let Some(now) = progress(&step).filter(|now| *now != last) {
-                tracing::debug!(image, progress = now, "pulling");
+                told.send_replace(format!("the image {image} is being pulled: {now}"));
                 last = now;
             }
         }

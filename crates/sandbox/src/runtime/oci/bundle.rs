@@ -14,11 +14,9 @@ use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
 use crate::place::Place;
+use crate::runtime::Start;
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, room};
-use crate::runtime::{Start, Template};
 
-/// The template made of what the machine has.
-pub(super) const BASE: &str = "base";
 const ROOT: &str = "rootfs";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// How many files a process may have open.
@@ -249,29 +247,4 @@ fn directory(path: &Path) -> io::Result<()> {
 fn file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))
-}
-
-/// What is in the directory of templates, and what is always there.
-pub(super) fn templates(directory: &Path) -> io::Result<Vec<Template>> {
-    let template = |name: &str, description: &str| Template {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        size: None,
-        created_at: None,
-        present: true,
-        fetch: None,
-    };
-    let mut templates = vec![template(BASE, "the programs and libraries of this machine, read-only")];
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(templates),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.file_type()?.is_dir() && super::is_template(&name) && name != BASE {
-            templates.push(template(&name, "a root filesystem of this server's"));
-        }
-    }
-    Ok(templates)
 }
