@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Any, AnyPool, ConnectOptions, Connection as _, Executor, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection as _, Executor, Transaction};
 
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
@@ -54,7 +54,7 @@ impl Catalog {
         let kind = kind(&options)?;
         let pool = match kind {
             Kind::Sqlite => open_sqlite(options).await?,
-            Kind::Postgres => pool(POSTGRES_CONNECTIONS).connect_with(options).await?,
+            Kind::Postgres => open_postgres(options).await?,
         };
         let catalog = Self { pool, kind, writer: None };
         migration::migrate(&catalog).await?;
@@ -130,6 +130,15 @@ fn kind(options: &AnyConnectOptions) -> Result<Kind> {
         "sqlite" => Ok(Kind::Sqlite),
         "postgres" | "postgresql" => Ok(Kind::Postgres),
         other => Err(CatalogError::Address { reason: format!("`{other}` is no known database") }),
+    }
+}
+
+/// Waits a while for one that does not answer, and then says why.
+async fn open_postgres(options: AnyConnectOptions) -> Result<AnyPool> {
+    let first = AnyConnection::connect_with(&options).await;
+    match pool(POSTGRES_CONNECTIONS).connect_with(options).await {
+        Err(sqlx::Error::PoolTimedOut) => Err(first.err().unwrap_or(sqlx::Error::PoolTimedOut).into()),
+        opened => Ok(opened?),
     }
 }
 

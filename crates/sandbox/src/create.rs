@@ -74,6 +74,9 @@ impl Service {
             Some(ready) => self.give_ready(&making, ready, place).await,
             None => self.make(&making, self.unmade()?, place).await,
         };
+        if made.is_ok() {
+            self.was_wanted(&making.new, &making.config);
+        }
         self.fill_pool();
         match made? {
             Made::Now(sandbox) => Ok(*sandbox),

@@ -150,13 +150,20 @@ impl Service {
             return None;
         }
         let mut inner = self.0.pool.lock();
-        let fresh = || Demand { recent: 0.0, at: Instant::now() };
-        inner.demand.entry(new.template.clone()).or_insert_with(fresh).grow();
         let ready = inner.ready.get_mut(&new.template)?;
         let at = ready.iter().position(|one| one.live.is_connected())?;
         let taken = ready.remove(at);
         inner.taken = Some(Instant::now());
         Some(taken)
+    }
+
+    /// One was made that could have been started ahead.
+    pub(crate) fn was_wanted(&self, new: &NewSandbox, config: &Config) {
+        if new.network != Network::None || config.limits != self.usual_limits() {
+            return;
+        }
+        let fresh = || Demand { recent: 0.0, at: Instant::now() };
+        self.0.pool.lock().demand.entry(new.template.clone()).or_insert_with(fresh).grow();
     }
 
     /// What those in the pool may use: what everybody gets who does not say.

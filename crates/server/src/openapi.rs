@@ -21,7 +21,8 @@ const PAGE_POLICY: &str =
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Elevo Workspace", description = "Sandboxes for agents: isolated processes and terminals."),
+    info(title = "Elevo Workspace", description = "Sandboxes for agents: isolated processes and terminals. Every request but those for health and this \
+description has a key, `Authorization: Bearer KEY` or `X-API-Key: KEY`; the first one is in `DATA_DIR/api-key`."),
     paths(openapi, page),
     components(schemas(ErrorBody)),
     security(("bearer" = []), ("apiKey" = [])),

@@ -38,7 +38,8 @@ pub enum AllowError {
     Addresses(#[from] CidrError),
     /// It looks like a name.
     #[error(
-        "`{0}` is no host name such as example.com or *.example.com, and no range of IPv4 addresses such as 10.1.0.0/16"
+        "`{0}` is no host name such as example.com or *.example.com, without port and path, and no range of IPv4 \
+         addresses such as 10.1.0.0/16"
     )]
     Name(String),
 }
@@ -62,7 +63,12 @@ impl FromStr for Allow {
         // A name's last part is never a number, and a name has neither a colon nor a slash.
         let last = text.rsplit('.').next().unwrap_or_default();
         if text.contains([':', '/']) || last.bytes().all(|byte| byte.is_ascii_digit()) && !last.is_empty() {
-            return Ok(Self::Addresses(text.parse()?));
+            let letters = text.bytes().any(|byte| byte.is_ascii_alphabetic());
+            // With a letter it is an address of the web, or a name with a port; six parts of IPv6 have some too.
+            return match text.parse() {
+                Err(_) if letters && !text.contains("::") => Err(AllowError::Name(text.to_owned())),
+                addresses => Ok(Self::Addresses(addresses?)),
+            };
         }
         let name = text.to_ascii_lowercase();
         let (name, below) = name.strip_prefix("*.").map_or((name.as_str(), false), |name| (name, true));
