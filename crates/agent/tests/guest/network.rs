@@ -21,7 +21,7 @@ use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::agent_service_server::AgentServiceServer;
 
 use crate::given::{START, give};
-use crate::plain::{Agent, command};
+use crate::plain::{Agent, assert_soon, command};
 use crate::server::{Bench, Guest, SANDBOX, Service, TOKEN, home};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -137,6 +137,8 @@ fn a_guest_dials_over_the_network_and_finds_a_server_that_was_away() {
     let said = String::from_utf8_lossy(&ended.of(Stream::Stdout)).into_owned();
     assert!(said.starts_with("out\n") && !said.contains(&bench.token_text()), "{said}");
     let id = bench.begin(command("for i in $(seq 1 20); do echo $i; sleep 0.05; done"));
+    // An order that has not left the server ends with it.
+    assert_soon("it began", || bench.progress(&id).is_some_and(|progress| progress.written > 0));
     bench.restart_server(Duration::from_millis(200));
     let expected: String = (1..=20).map(|n| format!("{n}\n")).collect();
     assert_eq!(String::from_utf8_lossy(&bench.wait(&id).of(Stream::Stdout)), expected);

@@ -106,7 +106,7 @@ fn running(mark: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn assert_soon(what: &str, mut check: impl FnMut() -> bool) {
+pub(crate) fn assert_soon(what: &str, mut check: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !check() {
         assert!(Instant::now() < deadline, "{what}");
