@@ -28,7 +28,7 @@ struct Counted {
     received: u64,
     taken: u64,
     closed: bool,
-    /// How often its guest connected.
+    /// The line on which its guest told last how much came.
     connected: u64,
 }
 
@@ -104,6 +104,14 @@ impl Input {
         }
     }
 
+    /// Waits until the guest has told on this line, or a later one, how much came before it. False if it does not in
+    /// time.
+    pub(crate) async fn told_on(&self, line: u64, patience: Duration) -> bool {
+        let mut counted = self.counted.subscribe();
+        let told = timeout(patience, counted.wait_for(|counted| counted.connected >= line));
+        matches!(told.await, Ok(Ok(_)))
+    }
+
     pub(crate) fn awaited(&self) -> Awaited {
         let counted = self.counted.borrow();
         Awaited { sent: counted.sent, connected: counted.connected }
@@ -155,10 +163,10 @@ impl Input {
     }
 
     /// What the guest says that connected anew: what it did not get was lost on the way.
-    pub(crate) fn received(&self, received: u64) {
+    pub(crate) fn received(&self, received: u64, line: u64) {
         self.counted.send_modify(|counted| {
             (counted.sent, counted.received) = (received, received);
-            counted.connected += 1;
+            counted.connected = line;
         });
     }
 }
@@ -177,7 +185,7 @@ mod tests {
         let more = async { input.reserve(2, Duration::from_secs(10)).await };
         let read = async { input.told(0, 1, false) };
         assert_eq!(tokio::join!(more, read).0, Ok(()));
-        input.received(0);
+        input.received(0, 1);
         assert_eq!(input.reserve(WINDOW, SHORT).await, Ok(()), "what was lost does not wait");
         input.close();
         assert_eq!(input.reserve(1, SHORT).await, Err(NoInput::Closed));
@@ -191,7 +199,9 @@ mod tests {
         assert_eq!(input.arrived(&awaited, SHORT).await, None, "nobody said anything");
         input.told(4, 0, false);
         assert_eq!(input.arrived(&awaited, SHORT).await, None, "not all of it came");
-        input.received(6);
+        assert!(!input.told_on(2, SHORT).await, "the guest has not told on that line yet");
+        input.received(6, 2);
+        assert!(input.told_on(2, SHORT).await);
         assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::Lost(4)));
         let awaited = input.awaited();
         input.told(10, 0, false);

@@ -360,9 +360,14 @@ impl Live {
         let lost = || SandboxError::InputLost { id: running.id.clone() };
         let mut left = piece;
         loop {
+            let missing = || if left.len() == piece.len() { away() } else { lost() };
+            let line = self.line.borrow().clone().ok_or_else(missing)?;
+            // What is sent on a line before the guest said there how much came would count as lost, and be sent again.
+            let begun_here = running.line == line.number;
+            if line.confirms_input && !begun_here && !running.input.told_on(line.number, patience).await {
+                return Err(missing());
+            }
             let awaited = running.input.awaited();
-            let line = self.line.borrow().clone();
-            let line = line.ok_or_else(|| if left.len() == piece.len() { away() } else { lost() })?;
             // Whether a line that is lost carried it shows when the guest is back.
             let sent = self.ask_on(&line, order(left.to_vec())).await;
             if !line.confirms_input {

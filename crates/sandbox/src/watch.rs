@@ -46,7 +46,7 @@ impl Listener for Service {
         self.lost_with_server(live, &told).await;
         for progress in request.commands {
             let running = live.told_of(&progress.command_id);
-            running.input.received(progress.input_received);
+            running.input.received(progress.input_received, line);
             live.tell_taken(&running).await;
             self.progressed(live, progress).await;
         }
