@@ -104,19 +104,24 @@ def together(count, work):
     return time.perf_counter() - began
 
 
+def makers(server):
+    """50 clients, where their sandboxes' names go, and what makes one and waits for its first output."""
+    clients, made = [server.client() for _ in range(50)], [None] * 50
+
+    def make(index):
+        made[index] = clients[index].create()
+        assert clients[index].run(made[index], "echo hello")["stdout"] == "hello\n"
+
+    return clients, made, make
+
+
 def fifty(bench):
     row = Row("fifty", "50 sandboxes at once", "wall time until all 50 answered a command; peers: 50 started at once")
     crun = next(peer for peer in bench.oci if peer.program == "crun")
     ours, theirs = [], []
     for _ in range(max(3, bench.rounds // 10)):
         with bench.server() as server:
-            clients = [server.client() for _ in range(50)]
-            made = [None] * 50
-
-            def make(index, clients=clients, made=made):
-                made[index] = clients[index].create()
-                assert clients[index].run(made[index], "echo hello")["stdout"] == "hello\n"
-
+            _, _, make = makers(server)
             ours.append(together(50, make))
         commands = [crun.run() for _ in range(50)]
         theirs.append(together(50, lambda index, commands=commands: time_to_output(commands[index])))
@@ -141,13 +146,7 @@ def parallel(bench):
 
     for _ in range(1 if bench.quick else 3):
         with bench.server() as server:
-            clients = [server.client() for _ in range(50)]
-            made = [None] * 50
-
-            def make(index, clients=clients, made=made):
-                made[index] = clients[index].create()
-                assert clients[index].run(made[index], "echo hello")["stdout"] == "hello\n"
-
+            clients, made, make = makers(server)
             timed(OURS, "create and run", make)
             timed(OURS, "one command", lambda index, clients=clients, made=made: clients[index].run(made[index], "true"))
         bench.docker.start("exec")
