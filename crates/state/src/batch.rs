@@ -270,7 +270,7 @@ impl Batch {
         })
     }
 
-    fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let state = self.lock();
         let lent = state.lent.as_ref().map(|lent| (&lent.buffer, &lent.objects, &lent.bulk));
         for (buffer, objects, bulk) in lent.into_iter().chain([(&state.buffer, &state.objects, &state.bulk)])

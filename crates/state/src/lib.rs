@@ -71,6 +71,7 @@ mod node;
 mod pack;
 mod page;
 mod patch;
+mod pending;
 mod pin;
 mod pool;
 mod progress;
@@ -98,8 +99,9 @@ pub use codec::DecodeError;
 pub use counts::IndexCounts;
 pub use diff::{Difference, DifferenceKind, diff};
 pub use directory::{
-    CheckoutOptions, CheckoutReport, DirectoryError, SkipReason, Skipped, SnapshotOptions, SnapshotReport,
-    checkout, snapshot_directory,
+    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
+    SnapshotOptions, SnapshotReport, checkout, materialize, open_plain, preview_directory,
+    snapshot_directory, unescape_attributes, user_attributes,
 };
 pub use episode::Episode;
 pub use error::{Result, StoreError};
@@ -121,4 +123,4 @@ pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
 pub use store::{FORMAT, Store};
 pub use tree::{BadPath, DirectoryNode, Entry, Node, Tree};
 pub use verify::{Damage, VerifyReport};
-pub use virtual_tree::{Attributes, Stat, TreeError, VirtualEntry, VirtualTree};
+pub use virtual_tree::{Attributes, FileAt, Stat, Taken, TreeError, VirtualEntry, VirtualTree};

@@ -33,6 +33,7 @@ use crate::log::Log;
 use crate::mark;
 use crate::pack::{PACK_HEADER, Packs, sync_directory};
 use crate::page::Page;
+use crate::pending::Pending;
 use crate::record::Kind;
 use crate::recovery;
 use crate::session::{Guard, Sessions};
@@ -47,6 +48,8 @@ const PAGE_CACHE: usize = 32 << 20;
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+    /// Objects that are read as if they were part of it.
+    pending: Option<Arc<Pending>>,
 }
 
 pub(crate) struct Inner {
@@ -86,7 +89,7 @@ impl Store {
             match open.get(&path) {
                 Some(weak) => {
                     if let Some(inner) = weak.upgrade() {
-                        return Ok(Self { inner });
+                        return Ok(Self { inner, pending: None });
                     }
                     // The last owner is closing it right now in another thread.
                     drop(open);
@@ -95,7 +98,7 @@ impl Store {
                 None => {
                     let inner = Arc::new(Inner::open(path.clone())?);
                     open.insert(path, Arc::downgrade(&inner));
-                    return Ok(Self { inner });
+                    return Ok(Self { inner, pending: None });
                 }
             }
         }
@@ -131,12 +134,26 @@ impl Store {
 
     /// The content of a chunk.
     pub fn read_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
-        self.inner.read_object(Kind::Chunk, id.as_bytes())?.ok_or(StoreError::MissingChunk(*id))
+        self.read_object(Kind::Chunk, id.as_bytes())?.ok_or(StoreError::MissingChunk(*id))
     }
 
     /// The encoding of a node.
     pub(crate) fn read_node(&self, id: &NodeId) -> Result<Vec<u8>> {
-        self.inner.read_object(Kind::Node, id.as_bytes())?.ok_or(StoreError::MissingNode(*id))
+        self.read_object(Kind::Node, id.as_bytes())?.ok_or(StoreError::MissingNode(*id))
+    }
+
+    fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+        if let Some(pending) = &self.pending
+            && let Some(content) = pending.read(&self.inner, kind, id)?
+        {
+            return Ok(Some(content));
+        }
+        self.inner.read_object(kind, id)
+    }
+
+    /// This store with objects that are not committed.
+    pub(crate) fn with_pending(&self, pending: Pending) -> Self {
+        Self { inner: Arc::clone(&self.inner), pending: Some(Arc::new(pending)) }
     }
 
     /// A list: a directory, a page of one, or the same of its times.

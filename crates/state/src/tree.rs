@@ -126,6 +126,11 @@ impl Tree {
         self.root.id.into()
     }
 
+    /// The nodes of the tree and of its times; a tree without times stands in for them.
+    pub(crate) fn ids(&self) -> (NodeId, NodeId) {
+        (self.root.id, self.root.times.unwrap_or(self.root.id))
+    }
+
     /// The store it is read from.
     pub fn store(&self) -> &Store {
         &self.store

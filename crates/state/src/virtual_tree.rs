@@ -6,7 +6,9 @@
 
 mod commit;
 mod edit;
+mod files;
 mod import;
+mod preview;
 mod read;
 
 use std::collections::BTreeMap;
@@ -21,6 +23,8 @@ use crate::session::Guard;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::{Entry, path_names};
+
+pub use files::{FileAt, Taken};
 
 pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
 
@@ -139,7 +143,7 @@ pub struct VirtualTree {
 
 /// Chunks of content that was streamed in, on their way to the store.
 struct Staging {
-    batch: Batch,
+    batch: Arc<Batch>,
     turn: Mutex<()>,
 }
 

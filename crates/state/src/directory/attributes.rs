@@ -1,5 +1,6 @@
 //! User extended attributes of open files.
 
+use std::borrow::Cow;
 use std::os::fd::AsFd;
 
 use rustix::fs::{XattrFlags, fgetxattr, flistxattr, flistxattr_query, fremovexattr, fsetxattr};
@@ -44,4 +45,48 @@ pub(super) fn write(file: impl AsFd, wanted: &Xattrs, fresh: bool) -> Result<(),
         fsetxattr(&file, name.as_slice(), value, XattrFlags::empty())?;
     }
     Ok(())
+}
+
+/// What the kernel keeps its notes about an overlay in, where it keeps them in user attributes.
+const OVERLAY: &[u8] = b"user.overlay.";
+
+/// The attributes as a layer of an overlay holds them: what would be taken for the kernel's notes gets one `overlay.`
+/// more, which the kernel takes off again.
+pub(super) fn escape(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
+    if !xattrs.keys().any(|name| name.starts_with(OVERLAY)) {
+        return Cow::Borrowed(xattrs);
+    }
+    let escaped = |name: &[u8]| match name.strip_prefix(OVERLAY) {
+        Some(rest) => [OVERLAY, b"overlay.", rest].concat(),
+        None => name.to_vec(),
+    };
+    Cow::Owned(xattrs.iter().map(|(name, value)| (escaped(name), value.clone())).collect())
+}
+
+/// The attributes of a file in a layer of such an overlay, as whoever set them knows them. The kernel's own notes are
+/// none.
+pub(super) fn unescape(xattrs: Xattrs) -> Xattrs {
+    let own = |name: Vec<u8>| match name.strip_prefix(OVERLAY) {
+        Some(rest) => rest.strip_prefix(b"overlay.").map(|rest| [OVERLAY, rest].concat()),
+        None => Some(name),
+    };
+    xattrs.into_iter().filter_map(|(name, value)| Some((own(name)?, value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_note_of_the_kernels_is_escaped_and_comes_back() {
+        let names = ["user.a", "user.overlay.opaque", "user.overlay.overlay.x", "user.overlayed"];
+        let xattrs: Xattrs = names.iter().map(|name| (name.as_bytes().to_vec(), b"y".to_vec())).collect();
+        let escaped = escape(&xattrs).into_owned();
+        let wanted =
+            ["user.a", "user.overlay.overlay.opaque", "user.overlay.overlay.overlay.x", "user.overlayed"];
+        assert!(wanted.iter().all(|name| escaped.contains_key(name.as_bytes())), "{escaped:?}");
+        assert_eq!(unescape(escaped), xattrs);
+        let kernels = Xattrs::from([(b"user.overlay.origin".to_vec(), Vec::new())]);
+        assert_eq!(unescape(kernels), Xattrs::new());
+    }
 }

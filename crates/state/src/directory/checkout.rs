@@ -3,13 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, RawDir, open};
+use rustix::fs::RawDir;
 
 use crate::failpoint;
 use crate::id::{NodeId, TreeId};
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
+use crate::tree::Tree;
 
 use super::error::{Context, DirectoryError, Result};
 use super::leftovers::{new_mark, remove_leftovers};
@@ -25,6 +26,11 @@ pub struct CheckoutOptions {
     pub keep_set_id: bool,
     /// Return only when everything is on disk.
     pub sync: bool,
+    /// User and group that everything is to belong to; whoever does this, when not said.
+    pub owner: Option<(u32, u32)>,
+    /// The directory is to be a layer of an overlay that keeps its notes in user attributes: attributes of the tree
+    /// that look like such notes are escaped, so that they stay data.
+    pub escape: bool,
 }
 
 /// What a checkout did.
@@ -62,8 +68,7 @@ pub fn checkout(
 ) -> Result<CheckoutReport> {
     std::fs::create_dir_all(directory).on("create", directory)?;
     let known = Known::of(store, directory)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = open(&known.path, flags, Mode::empty()).on("open", &known.path)?;
+    let root = known.open()?;
     // From here on, a collection leaves alone what the two trees hold.
     let _guard = store.guard()?;
     let target: Ids = (snapshot.tree.root(), snapshot.times);
@@ -103,6 +108,32 @@ pub fn checkout(
         rustix::fs::syncfs(&root).on("sync", &known.path)?;
     }
     Ok(report)
+}
+
+/// Writes a tree into an empty directory. Nothing is remembered about it: it is no checkout, and its files count
+/// for no stat index.
+pub fn materialize(
+    tree: &Tree,
+    directory: &Path,
+    options: &CheckoutOptions,
+    progress: &dyn Progress,
+) -> Result<CheckoutReport> {
+    let store = tree.store();
+    let known = Known::of(store, directory)?;
+    let root = known.open()?;
+    if !is_empty(&root).on("list", &known.path)? {
+        return Err(DirectoryError::NotEmpty { directory: known.path });
+    }
+    let mark = new_mark();
+    let switch = Switch::new(store, &known, &root, options, &mark, progress);
+    progress.begin("writing", None);
+    let done = crate::pool::run(|| switch.apply(None, tree.ids()));
+    progress.end();
+    done?;
+    if options.sync {
+        rustix::fs::syncfs(&root).on("sync", &known.path)?;
+    }
+    Ok(switch.report())
 }
 
 /// Switches from one tree to the other. The marks of earlier checkouts that are still needed stay noted.

@@ -19,9 +19,21 @@ mod stat_index;
 mod state;
 mod switch;
 
-pub use checkout::{CheckoutOptions, CheckoutReport, checkout};
+pub use checkout::{CheckoutOptions, CheckoutReport, checkout, materialize};
 pub use error::DirectoryError;
-pub use scan::{SkipReason, Skipped, SnapshotOptions, SnapshotReport, snapshot_directory};
+pub(crate) use read::{Read, ReadError, read_file};
+pub use read::{Reading, open_plain, user_attributes};
+pub use scan::{
+    DirectoryPreview, SkipReason, Skipped, SnapshotOptions, SnapshotReport, preview_directory,
+    snapshot_directory,
+};
+pub use stat_index::Looks;
+
+/// The user attributes of a file in a layer of an overlay that keeps its notes in user attributes, as whoever set them
+/// knows them.
+pub fn unescape_attributes(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
+    attributes::unescape(xattrs)
+}
 
 /// The stat index's format, for [`crate::testing`].
 #[cfg(feature = "failpoints")]

@@ -1,7 +1,8 @@
 //! Reading files that others may be writing.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{OFlags, SeekFrom, Stat, fstat, openat, seek};
@@ -11,7 +12,7 @@ use crate::batch::Batch;
 use crate::chunker::WHOLE_MAX;
 use crate::content::ContentWriter;
 use crate::error::StoreError;
-use crate::node::{Extent, FileNode, MODE_BITS};
+use crate::node::{Extent, FileNode, MODE_BITS, Xattrs};
 
 use super::attributes;
 use super::stat_index::Looks;
@@ -28,7 +29,7 @@ const WRITING: i64 = 2_000_000_000;
 /// Longest file read in one call.
 const BUFFER: usize = 1 << 20;
 
-pub(super) fn looks(stat: &Stat) -> Looks {
+pub(crate) fn looks(stat: &Stat) -> Looks {
     Looks {
         mode: stat.st_mode,
         size: stat.st_size as u64,
@@ -54,8 +55,51 @@ pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
+/// How files of a directory are read. What is not said is done as for any directory.
+pub trait Reading: Sync {
+    /// Opens a file for reading. Never follows a link, never waits for a writer.
+    fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+        open_plain(directory, name)
+    }
+
+    /// The user attributes of an open file or directory.
+    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        user_attributes(file)
+    }
+
+    /// Whether nobody writes meanwhile, so that one reading is enough.
+    fn is_still(&self) -> bool {
+        false
+    }
+}
+
+/// Opens a file for reading: never blocks on a fifo, never follows a link, never becomes anyone's terminal.
+pub fn open_plain(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(openat(directory, name, flags, rustix::fs::Mode::empty())?)
+}
+
+/// The `user.*` attributes of an open file or directory.
+pub fn user_attributes(file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+    Ok(attributes::read(file)?)
+}
+
+/// As for any directory that others may be writing to.
+pub(super) struct Plain;
+
+impl Reading for Plain {}
+
+/// The same while nobody writes.
+pub(super) struct Still;
+
+impl Reading for Still {
+    fn is_still(&self) -> bool {
+        true
+    }
+}
+
 /// What came of reading a file.
-pub(super) enum Read {
+pub(crate) enum Read {
     File {
         node: FileNode,
         looks: Looks,
@@ -71,7 +115,7 @@ pub(super) enum Read {
 }
 
 /// Why a file could not be read.
-pub(super) enum ReadError {
+pub(crate) enum ReadError {
     System(Errno),
     Store(StoreError),
 }
@@ -89,12 +133,15 @@ impl From<StoreError> for ReadError {
 }
 
 /// Reads a file into the batch. What is stored is what the file held at one moment, or nothing.
-pub(super) fn read_file(batch: &Batch, directory: impl AsFd, name: &[u8]) -> Result<Read, ReadError> {
+pub(crate) fn read_file(
+    batch: &Batch,
+    reading: &dyn Reading,
+    directory: impl AsFd,
+    name: &[u8],
+) -> Result<Read, ReadError> {
     let mut first: Option<(Looks, FileNode)> = None;
     for _ in 0..ATTEMPTS {
-        // Never blocks on a fifo, never follows a link, never becomes anyone's terminal.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match openat(&directory, name, flags, rustix::fs::Mode::empty()) {
+        let file = match reading.open(directory.as_fd(), name).map_err(errno) {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Read::Vanished),
             Err(error) => return Err(error.into()),
@@ -106,7 +153,7 @@ pub(super) fn read_file(batch: &Batch, directory: impl AsFd, name: &[u8]) -> Res
         let started = now();
         let seen = looks(&before);
         let extents = read_content(batch, &file, &before)?;
-        let xattrs = attributes::read(&file)?;
+        let xattrs = reading.attributes(file.as_fd()).map_err(errno)?;
         if looks(&fstat(&file)?) != seen {
             first = None;
             continue;
@@ -116,7 +163,7 @@ pub(super) fn read_file(batch: &Batch, directory: impl AsFd, name: &[u8]) -> Res
         let done = Read::File { node: node.clone(), looks: seen, links: before.st_nlink, settled };
         let age = started.saturating_sub(seen.ctime);
         // A clock far ahead will not settle soon: stored, but read again next time.
-        if !(-TICK..=WRITING).contains(&age) || first == Some((seen, node.clone())) {
+        if reading.is_still() || !(-TICK..=WRITING).contains(&age) || first == Some((seen, node.clone())) {
             return Ok(done);
         }
         first = Some((seen, node));
@@ -125,6 +172,10 @@ pub(super) fn read_file(batch: &Batch, directory: impl AsFd, name: &[u8]) -> Res
         }
     }
     Ok(Read::Changing)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent>, ReadError> {

@@ -4,21 +4,21 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, fstat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, RawDir, fstat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::batch::Batch;
 use crate::id::NodeId;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
+use crate::pending::Pending;
 use crate::progress::Progress;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
-use crate::tree::{DEPTH_MAX, join};
+use crate::tree::{DEPTH_MAX, Tree, join};
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 
 use super::attributes;
@@ -27,7 +27,7 @@ use super::ignores::{IGNORE_FILE, Ignores};
 use super::leftovers::is_leftover;
 use super::parallel::{each, each_while_open};
 use super::path::{open_directory, relative, shown};
-use super::read::{Read, ReadError, is_settled, looks, now, read_file};
+use super::read::{Plain, Read, ReadError, Reading, Still, is_settled, looks, now, read_file};
 use super::stat_index::{Looks, StatEntry, StatRecord};
 use super::state::Known;
 
@@ -41,11 +41,13 @@ pub struct SnapshotOptions {
     /// Whether the directory counts as holding the snapshot from then on, so that a checkout may replace it by
     /// another. Not for a snapshot that will not stay: what a checkout replaced would be nowhere any more.
     pub note: bool,
+    /// Whether nobody writes to the directory meanwhile, so that young files need not be read twice.
+    pub still: bool,
 }
 
 impl Default for SnapshotOptions {
     fn default() -> Self {
-        Self { new: NewSnapshot::default(), ignore: true, note: true }
+        Self { new: NewSnapshot::default(), ignore: true, note: true, still: false }
     }
 }
 
@@ -112,6 +114,15 @@ impl SkipReason {
     }
 }
 
+/// What a directory holds, as a tree that is not part of the store.
+#[derive(Clone)]
+pub struct DirectoryPreview {
+    /// What a snapshot would hold.
+    pub tree: Tree,
+    /// What it would not hold, and why.
+    pub skipped: Vec<Skipped>,
+}
+
 /// Takes a snapshot of a directory.
 ///
 /// Files that look as they did at the last snapshot of, or checkout into, this directory are not read.
@@ -122,39 +133,17 @@ pub fn snapshot_directory(
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
     let known = Known::of(store, directory)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&known.path, flags, Mode::empty()).on("open", &known.path)?;
+    let root = known.open()?;
     // The batch guards what the stat index refers to from being collected.
     let batch = store.batch()?;
-    let scan = Scan {
-        store,
-        batch: &batch,
-        known: &known,
-        root: &root,
-        use_index: known.has_usable_index()?,
-        ignore: options.ignore,
-        own: own_directory(store, &known.path),
-        marks: known.marks(&root)?,
-        progress,
-        counts: Counts::default(),
-        skipped: Mutex::default(),
-        changed: Mutex::default(),
-    };
-    progress.begin("reading", None);
-    let done = crate::pool::run(|| scan.directory(b"", 0, &Ignores::default(), None));
-    progress.end();
-    let done = done?.ok_or_else(|| DirectoryError::Io {
-        action: "open",
-        path: known.path.clone(),
-        source: Errno::NOENT.into(),
-    })?;
+    let scan = Scan::new(&known, &root, &batch, &options, progress)?;
+    let done = scan.run()?;
     let parents = options.new.parents.clone();
     let snapshot =
         commit_snapshot(store, batch.finish()?, done.node.into(), done.times, parents, options.new)?;
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     known.update(&changed)?;
-    let mut skipped = std::mem::take(&mut *scan.skipped.lock().unwrap_or_else(PoisonError::into_inner));
-    skipped.sort_by(|a, b| a.path.cmp(&b.path));
+    let skipped = scan.skipped();
     if options.note {
         // The next checkout still has to remove what is left.
         let marks = known.marks(&root)?;
@@ -170,6 +159,24 @@ pub fn snapshot_directory(
         files_read: counts.read.load(Ordering::Relaxed),
         skipped,
     })
+}
+
+/// What a snapshot of the directory would hold. Costs what a snapshot costs, and nothing is kept.
+pub fn preview_directory(
+    store: &Store,
+    directory: &Path,
+    options: &SnapshotOptions,
+    progress: &dyn Progress,
+) -> Result<DirectoryPreview> {
+    let known = Known::of(store, directory)?;
+    let root = known.open()?;
+    let guard = Arc::new(store.guard()?);
+    let batch = Batch::interactive(store.clone(), Arc::clone(&guard));
+    let scan = Scan::new(&known, &root, &batch, options, progress)?;
+    let done = scan.run()?;
+    let store = store.with_pending(Pending::new(batch.finish()?, None, guard));
+    let tree = Tree::open(&store, done.node.into(), Some(done.times))?;
+    Ok(DirectoryPreview { tree, skipped: scan.skipped() })
 }
 
 /// The store, if it lies inside the directory: never part of its own snapshots.
@@ -190,6 +197,7 @@ struct Counts {
 struct Scan<'a> {
     store: &'a Store,
     batch: &'a Batch,
+    reading: &'a dyn Reading,
     known: &'a Known<'a>,
     root: &'a OwnedFd,
     use_index: bool,
@@ -228,6 +236,51 @@ enum Ready {
         trusted: bool,
     },
     Directory(Done),
+}
+
+impl<'a> Scan<'a> {
+    fn new(
+        known: &'a Known<'a>,
+        root: &'a OwnedFd,
+        batch: &'a Batch,
+        options: &SnapshotOptions,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
+        let store = known.store;
+        Ok(Self {
+            store,
+            batch,
+            reading: if options.still { &Still } else { &Plain },
+            known,
+            root,
+            use_index: known.has_usable_index()?,
+            ignore: options.ignore,
+            own: own_directory(store, &known.path),
+            marks: known.marks(root)?,
+            progress,
+            counts: Counts::default(),
+            skipped: Mutex::default(),
+            changed: Mutex::default(),
+        })
+    }
+
+    fn run(&self) -> Result<Done> {
+        self.progress.begin("reading", None);
+        let done = crate::pool::run(|| self.directory(b"", 0, &Ignores::default(), None));
+        self.progress.end();
+        done?.ok_or_else(|| DirectoryError::Io {
+            action: "open",
+            path: self.known.path.clone(),
+            source: Errno::NOENT.into(),
+        })
+    }
+
+    /// What was left out, sorted.
+    fn skipped(&self) -> Vec<Skipped> {
+        let mut skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
+        skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        skipped
+    }
 }
 
 impl Scan<'_> {
@@ -404,7 +457,7 @@ impl Scan<'_> {
     ) -> Result<Option<Ready>> {
         let at = || shown(&self.known.path, &join(path, &seen.name));
         self.counts.read.fetch_add(1, Ordering::Relaxed);
-        let (node, looks, links, settled) = match read_file(self.batch, fd, &seen.name) {
+        let (node, looks, links, settled) = match read_file(self.batch, self.reading, fd, &seen.name) {
             Ok(Read::File { node, looks, links, settled }) => (node, looks, links, settled),
             Ok(Read::Vanished) => return Ok(None),
             Ok(Read::Changing) => {

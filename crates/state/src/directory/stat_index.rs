@@ -11,13 +11,17 @@ use crate::id::NodeId;
 
 /// What `stat` says about an entry, as far as it tells a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Looks {
+pub struct Looks {
     /// Type and permission bits.
-    pub(super) mode: u32,
-    pub(super) size: u64,
-    pub(super) mtime: i64,
-    pub(super) ctime: i64,
-    pub(super) inode: u64,
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// When it was modified, in nanoseconds since 1970.
+    pub mtime: i64,
+    /// When anything about it changed last.
+    pub ctime: i64,
+    /// Its number in its filesystem.
+    pub inode: u64,
 }
 
 /// One entry of a directory in the stat index.

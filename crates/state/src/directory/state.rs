@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::fstat;
+use rustix::fs::{Mode, OFlags, fstat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result as StoreResult;
@@ -47,6 +47,12 @@ impl<'s> Known<'s> {
         let mut id = [0; 16];
         id.copy_from_slice(&blake3::hash(path.as_os_str().as_bytes()).as_bytes()[..16]);
         Ok(Self { store, id, path })
+    }
+
+    /// The directory itself, open.
+    pub(super) fn open(&self) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&self.path, flags, Mode::empty()).on("open", &self.path)
     }
 
     fn file(&self) -> PathBuf {

@@ -6,23 +6,27 @@ mod links;
 mod place;
 mod remove;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Access, AtFlags, Mode, RawDir, Stat, Timespec, Timestamps, fchmod, statat};
+use rustix::fs::{
+    Access, AtFlags, Gid, Mode, RawDir, Stat, Timespec, Timestamps, Uid, fchmod, fchown, statat,
+};
 use rustix::io::Errno;
 
 use crate::error::StoreError;
-use crate::node::{NodeKind, NodeRef};
+use crate::node::{NodeKind, NodeRef, Xattrs};
 use crate::page::EntryTime;
 use crate::progress::Progress;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::{DEPTH_MAX, DirectoryNode, Entry, Node};
 
+use super::attributes;
 use super::checkout::{CheckoutOptions, CheckoutReport, Ids};
 use super::error::{Context, DirectoryError, Result};
 use super::lent::Lent;
@@ -122,11 +126,35 @@ impl<'a> Switch<'a> {
         }
         self.known.set_labels(&std::mem::take(&mut *locked(&self.labels)))?;
         self.known.update(&last.into_iter().collect::<Vec<_>>())?;
-        report.written += self.written.load(Ordering::Relaxed);
-        report.removed += self.removed.load(Ordering::Relaxed);
-        report.unchanged += self.unchanged.load(Ordering::Relaxed);
-        report.bytes += self.bytes.load(Ordering::Relaxed);
+        let done = self.report();
+        report.written += done.written;
+        report.removed += done.removed;
+        report.unchanged += done.unchanged;
+        report.bytes += done.bytes;
         Ok(())
+    }
+
+    /// What was done so far.
+    pub(super) fn report(&self) -> CheckoutReport {
+        CheckoutReport {
+            written: self.written.load(Ordering::Relaxed),
+            removed: self.removed.load(Ordering::Relaxed),
+            unchanged: self.unchanged.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            ..CheckoutReport::default()
+        }
+    }
+
+    /// Gives what was made to whom it is to belong.
+    fn give(&self, file: impl AsFd, here: &[u8]) -> Result<()> {
+        let Some((user, group)) = self.options.owner else { return Ok(()) };
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        fchown(file, Some(user), Some(group)).on("give away", &self.shown(here))
+    }
+
+    /// The attributes of a tree as they are written.
+    fn attributes<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
+        if self.options.escape { attributes::escape(xattrs) } else { Cow::Borrowed(xattrs) }
     }
 
     /// What the stat index knows about a directory, if that is what the old tree has there. A snapshot that was

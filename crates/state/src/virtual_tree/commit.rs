@@ -69,7 +69,7 @@ impl VirtualTree {
     }
 
     /// Writes what changed. One call per level: a deep tree needs a deeper stack than callers may have.
-    fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
+    pub(super) fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
         if self.depth > SHALLOW {
             return crate::pool::run(|| self.write_directory(&self.root, batch));
         }

@@ -134,7 +134,7 @@ impl VirtualTree {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));
         }
-        let staging = Arc::new(Staging { batch: self.store.batch()?, turn: Mutex::default() });
+        let staging = Arc::new(Staging { batch: Arc::new(self.store.batch()?), turn: Mutex::default() });
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
     }

@@ -156,7 +156,8 @@ impl Switch<'_> {
         modified: Option<Timestamp>,
     ) -> Result<Looks> {
         let shown = || self.shown(path);
-        attributes::write(fd, &to.xattrs, false).on("set the attributes of", &shown())?;
+        attributes::write(fd, &self.attributes(&to.xattrs), false).on("set the attributes of", &shown())?;
+        self.give(fd, path)?;
         let mode = self.mode(to.mode);
         let mut own = looks(&fstat(fd).on("stat", &shown())?);
         let other_mode = own.mode & 0o7777 != mode.as_raw_mode();
@@ -288,7 +289,8 @@ impl Switch<'_> {
                 Err(Errno::ACCESS) => return self.place_file(fd, here, name, node, new.modified, true),
                 Err(error) => return Err(error).on("open", &self.shown(here)),
             };
-            attributes::write(&file, &node.xattrs, false).on("set the attributes of", &self.shown(here))?;
+            attributes::write(&file, &self.attributes(&node.xattrs), false)
+                .on("set the attributes of", &self.shown(here))?;
             fchmod(&file, self.mode(node.mode)).on("change", &self.shown(here))?;
         }
         if let Some(modified) = new.modified {

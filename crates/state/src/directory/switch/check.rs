@@ -183,7 +183,7 @@ impl Switch<'_> {
                 let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                     && stat.st_size as u64 == node.size()
                     && (stat.st_mode as u16) & keep == node.mode & keep;
-                if !fits || attributes::read(&file).on("read", &at())? != node.xattrs {
+                if !fits || attributes::read(&file).on("read", &at())? != *self.attributes(&node.xattrs) {
                     return Ok(false);
                 }
                 self.same_content(&File::from(file), node)

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, fchmod, ftruncate, futimens, linkat, openat, renameat, symlinkat, unlinkat,
-    utimensat,
+    AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, ftruncate, futimens, linkat, openat, renameat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -37,6 +37,11 @@ impl Switch<'_> {
         match symlinkat(target, fd, first) {
             Err(Errno::EXIST) => return Err(self.collision(here)),
             other => other.on("create", &self.shown(here))?,
+        }
+        if let Some((user, group)) = self.options.owner {
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            chownat(fd, first, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
+                .on("give away", &self.shown(here))?;
         }
         if let Some(modified) = modified {
             utimensat(fd, first, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
@@ -113,7 +118,10 @@ impl Switch<'_> {
             ftruncate(file, at).on("write", &at_path())?;
         }
         self.bytes.fetch_add(at, Ordering::Relaxed);
-        attributes::write(file, &node.xattrs, true).on("set the attributes of", &at_path())?;
+        attributes::write(file, &self.attributes(&node.xattrs), true)
+            .on("set the attributes of", &at_path())?;
+        // Before the mode: a new owner takes set-id bits away.
+        self.give(file, here)?;
         fchmod(file, self.mode(node.mode)).on("change", &at_path())?;
         if let Some(modified) = modified {
             futimens(file, &times(modified)).on("set the times of", &at_path())?;

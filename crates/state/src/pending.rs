@@ -1,0 +1,67 @@
+//! Objects that are not part of the store, read as if they were.
+//!
+//! What a tree would hold if it were committed can be compared and read like any other tree, and nothing is written
+//! for it: the objects that only it has are looked up here before the store is asked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::batch::{Batch, BulkPack, Contents};
+use crate::error::{Result, StoreError};
+use crate::pack::Location;
+use crate::record::{self, Kind};
+use crate::session::Guard;
+
+/// What a batch collected that will never be committed.
+pub(crate) struct Pending {
+    buffer: Vec<u8>,
+    places: HashMap<(Kind, [u8; 32]), Place>,
+    /// Open and locked, so that nobody takes the packs away.
+    bulk: Vec<BulkPack>,
+    /// Content that was streamed in before.
+    staged: Option<Arc<Batch>>,
+    /// What the objects refer to in the store stays there.
+    _guard: Arc<Guard>,
+}
+
+enum Place {
+    Memory { offset: usize, len: usize },
+    Pack(Location),
+}
+
+impl Pending {
+    pub(crate) fn new(contents: Contents, staged: Option<Arc<Batch>>, guard: Arc<Guard>) -> Self {
+        let Contents { buffer, objects, bulk } = contents;
+        let in_memory = objects.iter().map(|object| {
+            let place = Place::Memory { offset: object.offset as usize, len: object.len as usize };
+            ((object.kind, object.id), place)
+        });
+        let in_packs = bulk.iter().flat_map(|pack| {
+            let place = |object| Place::Pack(pack.location(object));
+            pack.objects.iter().map(move |object| ((object.kind, object.id), place(object)))
+        });
+        let places = in_packs.chain(in_memory).collect();
+        Self { buffer, places, bulk, staged, _guard: guard }
+    }
+
+    /// The content of an object, if it is one of these.
+    pub(crate) fn read(
+        &self,
+        store: &crate::store::Inner,
+        kind: Kind,
+        id: &[u8; 32],
+    ) -> Result<Option<Vec<u8>>> {
+        debug_assert!(self.bulk.iter().all(|pack| Arc::strong_count(&pack.file) > 0));
+        match self.places.get(&(kind, *id)) {
+            Some(Place::Memory { offset, len }) => {
+                let record = record::open(&self.buffer[*offset..offset + len]);
+                record.map(Some).map_err(|source| StoreError::Undecodable {
+                    what: "a record that is not committed".to_owned(),
+                    source,
+                })
+            }
+            Some(Place::Pack(location)) => store.packs.read(*location, kind, id),
+            None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_own(kind, id)),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Files of real directories that become part of a virtual tree.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use rayon::prelude::*;
+use rustix::io::Errno;
+
+use crate::batch::Batch;
+use crate::directory::{Looks, Read, ReadError, Reading, SkipReason, read_file};
+use crate::error::Result as StoreResult;
+use crate::node::FileNode;
+use crate::snapshot::Timestamp;
+
+use super::{Child, File, Result, Staging, TreeError, VirtualTree, shown};
+
+/// From so many files on, threads share the reading.
+const MANY: usize = 4;
+
+/// A file to take up.
+#[derive(Debug, Clone)]
+pub struct FileAt {
+    /// Its name in the directory.
+    pub name: Vec<u8>,
+    /// Its path in the tree.
+    pub path: Vec<u8>,
+    /// Equal for names of one file.
+    pub link: Option<u64>,
+}
+
+/// What came of taking up a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in the tree.
+    File {
+        /// How it looked when it was read.
+        looks: Looks,
+        /// Whether a change after that would show in how it looks.
+        settled: bool,
+    },
+    /// There is no such file any more; the tree is as it was.
+    Vanished,
+    /// It cannot be read; the tree is as it was.
+    Skipped(SkipReason),
+}
+
+enum Found {
+    File(FileNode, Looks, bool),
+    Not(Taken),
+}
+
+impl VirtualTree {
+    /// Takes up files of one directory, each as it is at one moment.
+    pub fn take_files(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        files: &[FileAt],
+        reading: &dyn Reading,
+    ) -> Result<Vec<Taken>> {
+        let staging = self.quick_staging()?;
+        let read = |file: &FileAt| read_one(&staging.batch, reading, directory, file);
+        let found: Vec<Found> = if files.len() < MANY {
+            files.iter().map(read).collect::<Result<_>>()?
+        } else {
+            crate::pool::run(|| files.par_iter().map(read).collect::<Result<_>>())?
+        };
+        let mut taken = Vec::with_capacity(found.len());
+        for (file, found) in files.iter().zip(found) {
+            taken.push(match found {
+                Found::Not(taken) => taken,
+                Found::File(node, looks, settled) => {
+                    self.put(&file.path, Child::File(Arc::new(stored(node, looks, file.link))))?;
+                    Taken::File { looks, settled }
+                }
+            });
+        }
+        Ok(taken)
+    }
+
+    /// Like [`VirtualTree::staging`], for content that is wanted again at once.
+    fn quick_staging(&mut self) -> StoreResult<Arc<Staging>> {
+        if let Some(staging) = &self.staging {
+            return Ok(Arc::clone(staging));
+        }
+        let batch = Arc::new(Batch::interactive(self.store.clone(), Arc::clone(&self.guard)));
+        let staging = Arc::new(Staging { batch, turn: Mutex::default() });
+        self.staging = Some(Arc::clone(&staging));
+        Ok(staging)
+    }
+}
+
+fn stored(node: FileNode, looks: Looks, link: Option<u64>) -> File {
+    let FileNode { mode, xattrs, extents } = node;
+    let modified = Some(Timestamp(looks.mtime));
+    File { mode, xattrs, modified, link, kept: extents, tail: Vec::new() }
+}
+
+fn read_one(batch: &Batch, reading: &dyn Reading, directory: BorrowedFd<'_>, file: &FileAt) -> Result<Found> {
+    match read_file(batch, reading, directory, &file.name) {
+        Ok(Read::File { node, looks, settled, .. }) => Ok(Found::File(node, looks, settled)),
+        Ok(Read::Vanished) => Ok(Found::Not(Taken::Vanished)),
+        Ok(Read::Changing) => Ok(Found::Not(Taken::Skipped(SkipReason::Changing))),
+        Err(ReadError::System(Errno::ACCESS | Errno::PERM)) => {
+            Ok(Found::Not(Taken::Skipped(SkipReason::NoPermission)))
+        }
+        Err(ReadError::System(error)) => {
+            Err(TreeError::Content { path: shown(&file.path), source: error.into() })
+        }
+        Err(ReadError::Store(error)) => Err(error.into()),
+    }
+}

@@ -1,0 +1,20 @@
+//! What a virtual tree holds, read like any other tree, before and without being committed.
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::pending::Pending;
+use crate::tree::Tree;
+
+use super::{Result, VirtualTree};
+
+impl VirtualTree {
+    /// The tree as it would be if it were committed now. It can be compared and read; nothing is kept of it.
+    pub fn preview(&self) -> Result<Tree> {
+        let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
+        let (tree, times) = self.write_root(&batch)?;
+        let staged = self.staging.as_ref().map(|staging| Arc::clone(&staging.batch));
+        let pending = Pending::new(batch.finish()?, staged, Arc::clone(&self.guard));
+        Ok(Tree::open(&self.store.with_pending(pending), tree.into(), Some(times))?)
+    }
+}
