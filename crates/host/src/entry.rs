@@ -23,10 +23,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::{attach, egress, holder, launch, probe};
+use crate::{attach, egress, enter, holder, launch, overlay, probe};
 
 /// The first argument of such a start.
-const WORD: &str = "internal-host";
+pub(crate) const WORD: &str = "internal-host";
 /// A task's name is shorter.
 const NAME: usize = 32;
 /// So many descriptors go with a task, its answer's among them.
@@ -42,6 +42,9 @@ pub fn entry() -> Option<ExitCode> {
         return None;
     }
     let parent = words.next();
+    if parent.as_deref() == Some(enter::ENTER) {
+        return Some(enter::run());
+    }
     let parents = rustix::process::getppid().map(|pid| pid.to_string());
     end_with_parent();
     if parent.is_none() || parent != parents {
@@ -130,6 +133,9 @@ fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
             .and_then(|held| json(&held)),
         "attach" => read(&mut asked).and_then(|order| attach::run(&order)).and_then(|()| json(&())),
         "connect" => read(&mut asked).and_then(|order| egress::run(&order)).and_then(|()| json(&())),
+        "overlay" => {
+            read(&mut asked).and_then(|order| overlay::run(&order, &descriptors)).and_then(|done| json(&done))
+        }
         "probe" => read(&mut asked).and_then(|holder| probe::run(&holder)).and_then(|can| json(&can)),
         _ => Err(HostError::Helper("unknown task".to_owned())),
     };

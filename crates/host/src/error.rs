@@ -40,6 +40,28 @@ pub enum HostError {
         /// What was refused.
         reason: String,
     },
+    /// An overlay was not mounted.
+    #[error("cannot mount an overlay at {}: {source}{}", at.display(), and(reason))]
+    Overlay {
+        /// Where.
+        at: PathBuf,
+        /// What the system said.
+        source: io::Error,
+        /// What is known of why; may be empty.
+        reason: String,
+    },
+    /// Overlays cannot be had for what is in a directory.
+    #[error("{} cannot be under overlays: {reason}", directory.display())]
+    NoOverlay {
+        /// Which.
+        directory: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+}
+
+fn and(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
 /// How what a helper says begins when a sandbox's network was what it could not make.
@@ -50,7 +72,18 @@ impl HostError {
     pub fn is_of_network(&self) -> bool {
         matches!(self, Self::Helper(said) if said.starts_with(NO_NETWORK))
     }
+
+    /// The number of the system's error, if it was one.
+    pub fn os_error(&self) -> Option<i32> {
+        match self {
+            Self::System { source, .. }
+            | Self::NoUserNamespaces { source }
+            | Self::Overlay { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
 }
+
 /// What whoever finds no isolation can do. A container's own root may do less than an ordinary user there: he has the
 /// name of the machine's superuser, but not his rights.
 const WAY_OUT: &str = "allow it (on the machine: kernel.unprivileged_userns_clone=1, \

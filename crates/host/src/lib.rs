@@ -2,7 +2,7 @@
 //!
 //! [`launch`] starts one: a process of its own, in namespaces of its own, over a root of its own. [`holder`] keeps
 //! the namespaces in which an ordinary user may mount, [`cgroup`] limits and counts what a sandbox uses, [`quota`]
-//! what a directory holds, and [`egress`] lets it reach out. Nearly everything here that is `unsafe` is a system call.
+//! what a directory holds, [`egress`] lets it reach out, and [`overlay`] mounts what it works in. Nearly everything here that is `unsafe` is a system call.
 //!
 //! Whoever links this crate has to call [`entry`] first thing in `main`: what must run in a process with one
 //! thread is the same program, started again.
@@ -10,6 +10,7 @@
 mod attach;
 pub mod cgroup;
 pub mod egress;
+mod enter;
 mod entry;
 mod error;
 mod fork;
@@ -20,6 +21,7 @@ mod identity;
 pub mod launch;
 pub mod limits;
 mod mounts;
+pub mod overlay;
 mod probe;
 mod process;
 pub mod quota;

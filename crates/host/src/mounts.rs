@@ -38,7 +38,8 @@ pub(crate) fn detached(path: &Path, access: Access) -> Result<OwnedFd> {
     Ok(tree)
 }
 
-fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
+/// Says how a mount may be used, and that it is nobody else's.
+pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
     let set = match access {
         Access::Read => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         Access::Write => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,

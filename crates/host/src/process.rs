@@ -51,6 +51,18 @@ impl Process {
         noted.doing(format!("note a process at {}", path.display()))
     }
 
+    /// Says which it is in one word.
+    pub(crate) fn word(&self) -> String {
+        format!("{}:{}:{}", self.pid, self.started, self.boot)
+    }
+
+    /// The process that such a word means.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        let mut parts = word.splitn(3, ':');
+        let (pid, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { pid, started, boot: parts.next()?.to_owned() })
+    }
+
     /// Its number, as this process sees it.
     pub fn pid(&self) -> i32 {
         self.pid

@@ -8,6 +8,7 @@ mod holders;
 mod interrupted;
 mod launcher;
 mod limits;
+mod overlays;
 mod quota;
 mod template;
 mod warm;
@@ -45,10 +46,14 @@ fn main() -> ExitCode {
     if let Some(code) = egress::run() {
         return code;
     }
+    if let Some(code) = overlays::run() {
+        return code;
+    }
     let mut trials = interrupted::trials();
     trials.extend(egress::trials());
     trials.extend(holders::trials());
     trials.extend(limits::trials());
+    trials.extend(overlays::trials());
     trials.extend(quota::trials());
     trials.extend(template::trials());
     trials.extend(warm::trials());

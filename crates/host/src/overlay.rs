@@ -1,0 +1,147 @@
+//! Overlays: directories made of read-only layers with a writable one on top.
+//!
+//! The superuser mounts them here, in this process; for an ordinary user a helper does it in the namespaces of the
+//! holder, where he has rights over what is his. Every path is absolute, and the same in both.
+//!
+//! Mounts are without devices and set-user-id programs, and private: what is mounted in them is seen nowhere else. An
+//! upper must not be in two mounts at once; whoever calls this sees to it.
+
+mod context;
+mod explain;
+mod names;
+mod place;
+mod remote;
+mod trial;
+
+use std::ffi::{CStr, OsStr};
+use std::fs;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::error::{Doing as _, HostError, Result};
+use crate::holder::Holder;
+pub(crate) use remote::{Order, run};
+
+/// So many layers below the upper one the kernel takes.
+pub const LAYERS: usize = 500;
+
+/// What to mount where.
+#[derive(Debug, Clone, Copy)]
+pub struct Overlay<'a> {
+    /// The read-only layers, uppermost first.
+    pub lower: &'a [PathBuf],
+    /// Gets what is changed.
+    pub upper: &'a Path,
+    /// Empty, of the kernel's own use, on the filesystem of the upper.
+    pub work: &'a Path,
+    /// The directory to mount on.
+    pub at: &'a Path,
+}
+
+/// Which attributes the overlays of a holder keep their own notes in. Those of the other kind are data there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Xattrs {
+    /// `trusted.overlay.*`, which nobody but the machine's superuser can read.
+    Trusted,
+    /// `user.overlay.*`
+    User,
+}
+
+impl Xattrs {
+    /// How their names begin.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Trusted => "trusted.overlay.",
+            Self::User => "user.overlay.",
+        }
+    }
+}
+
+/// Which attributes the overlays of this holder use.
+pub fn xattrs(holder: &Holder) -> Xattrs {
+    match holder {
+        Holder::Machine => Xattrs::Trusted,
+        Holder::Process(_) => Xattrs::User,
+    }
+}
+
+/// Mounts an overlay. Where something is mounted already, that is the error `EBUSY` ([`HostError::os_error`]).
+pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
+    match holder {
+        Holder::Machine => place::mount(Xattrs::Trusted, overlay),
+        Holder::Process(_) => remote::ask(&Order::mount(holder, overlay)).map(drop),
+    }
+}
+
+/// Mounts an overlay in place of what is mounted there. Whoever opens a path below meanwhile finds the one or the
+/// other; where the kernel is older than 6.7, for a moment nothing. Who has something open in the old one, or works
+/// there, stays in it. What cannot be mounted replaces nothing, but on such an old kernel.
+pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
+    match holder {
+        Holder::Machine => place::replace(Xattrs::Trusted, overlay),
+        Holder::Process(_) => remote::ask(&Order::replace(holder, overlay)).map(drop),
+    }
+}
+
+/// Takes away every mount at a path, even while it is used: who uses it can go on. False if there is none.
+pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
+    match holder {
+        Holder::Machine => place::unmount(at),
+        Holder::Process(_) => remote::ask(&Order::unmount(holder, at)),
+    }
+}
+
+/// The paths below a directory, itself not among them, at which something is mounted.
+pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
+    let below = match fs::canonicalize(below) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.doing(format!("look at {}", below.display()))?,
+    };
+    match holder {
+        Holder::Machine => place::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
+        Holder::Process(held) => {
+            // Kept open: the number means no other process meanwhile.
+            let gone = || HostError::Helper("the holder is gone".to_owned());
+            let _process = held.pidfd().ok_or_else(gone)?;
+            place::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", held.pid())), &below)
+        }
+    }
+}
+
+/// Tries all of it in a directory made for that below `directory`, of which nothing stays. The error says what is
+/// missing.
+pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
+    let tried = match holder {
+        Holder::Machine => trial::run(Xattrs::Trusted, directory),
+        Holder::Process(_) => remote::ask(&Order::probe(holder, directory)).map(drop),
+    };
+    tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
+}
+
+/// Opens a name in a directory with the holder's rights: an ordinary user's own files of whatever mode. It never
+/// follows a symlink, makes nothing and waits for nobody. What is opened may be of another kind than it was a moment
+/// ago; look at it.
+pub fn open(holder: &Holder, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
+    match holder {
+        Holder::Machine => names::open(directory, name, flags),
+        Holder::Process(_) => remote::open(holder, directory, name, flags),
+    }
+}
+
+/// Removes a directory, or whatever is there, and all below with the holder's rights. It never follows a symlink, and
+/// stops with an error before what is mounted. What is not there is gone.
+pub fn remove_tree(holder: &Holder, path: &Path) -> Result<()> {
+    match holder {
+        Holder::Machine => names::remove_tree(path),
+        Holder::Process(_) => remote::ask(&Order::remove(holder, path)).map(drop),
+    }
+}
+
+/// A program that will run in the namespaces of the holder, with the holder's rights. It goes on when this process
+/// ends.
+pub fn command(holder: &Holder, program: &OsStr) -> std::process::Command {
+    crate::enter::command(holder, program)
+}

@@ -1,0 +1,180 @@
+//! Making an overlay that is mounted nowhere yet, and saying to the kernel of which directories.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen,
+};
+
+use super::{LAYERS, Overlay, Xattrs, explain};
+use crate::error::{Doing as _, Result};
+
+/// A longer value the kernel does not take.
+const VALUE: usize = 255;
+/// Longer options `mount(2)` cuts off.
+const OPTIONS: usize = 4095;
+
+/// What all overlays are mounted with. What a copy-up leaves behind is then the whole file, and a directory that was
+/// renamed says where it came from or is a copy.
+const COMMON: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("xino", "off")];
+
+/// An overlay that is mounted nowhere; none where the kernel makes them only at their place.
+pub(super) fn make(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
+    if overlay.lower.is_empty() || overlay.lower.len() > LAYERS {
+        return Err(explain::layers(overlay));
+    }
+    let context = begin().map_err(|errno| explain::begin(overlay, errno))?;
+    if !takes_layers(context.as_fd()) {
+        return Ok(None);
+    }
+    // What it refused has left its message there.
+    let context = begin().map_err(|errno| explain::begin(overlay, errno))?;
+    let failed = |errno| explain::refused(overlay, errno, explain::messages(context.as_fd()));
+    let made = configure(context.as_fd(), xattrs, overlay)?;
+    made.and_then(|()| fsconfig_create(&context)).map_err(failed)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed).map(Some)
+}
+
+fn begin() -> rustix::io::Result<OwnedFd> {
+    fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)
+}
+
+/// Whether the kernel takes layers one by one, since 6.7. It then looks at each at once; before it says that it knows
+/// no such option (6.5), or says nothing yet.
+fn takes_layers(context: impl AsFd) -> bool {
+    let tried = fsconfig_set_string(context, c"lowerdir+", c"/proc/self/none");
+    matches!(tried, Err(errno) if errno != Errno::INVAL)
+}
+
+/// Inner errors are of the kernel's, outer ones of the directories.
+fn configure(context: impl AsFd, xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<rustix::io::Result<()>> {
+    let context = context.as_fd();
+    for layer in overlay.lower {
+        let name = Name::of(layer)?;
+        if let Err(errno) = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str()) {
+            return Ok(Err(errno));
+        }
+    }
+    let (upper, work) = (Name::of(overlay.upper)?, Name::of(overlay.work)?);
+    let set = || -> rustix::io::Result<()> {
+        fsconfig_set_string(context, c"upperdir", upper.text.as_c_str())?;
+        fsconfig_set_string(context, c"workdir", work.text.as_c_str())?;
+        for (key, value) in COMMON {
+            fsconfig_set_string(context, key, value)?;
+        }
+        match xattrs {
+            Xattrs::Trusted => fsconfig_set_string(context, c"redirect_dir", c"on"),
+            Xattrs::User => fsconfig_set_flag(context, c"userxattr"),
+        }
+    };
+    Ok(set())
+}
+
+/// What a directory is called to the kernel.
+#[derive(Debug)]
+struct Name {
+    text: CString,
+    /// Must stay open until the kernel has looked.
+    _directory: Option<OwnedFd>,
+}
+
+impl Name {
+    fn of(path: &Path) -> Result<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        let plain = bytes.len() <= VALUE && !bytes.iter().any(|byte| br"\:,".contains(byte));
+        match CString::new(bytes) {
+            Ok(text) if plain => Ok(Self { text, _directory: None }),
+            _ => Self::by_descriptor(path),
+        }
+    }
+
+    /// For paths that are too long, or would have to be written in another way than they are.
+    fn by_descriptor(path: &Path) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, path, flags, Mode::empty()).doing(format!("open {}", path.display()))?;
+        let text = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let text = text.map_err(std::io::Error::from).doing("name a descriptor")?;
+        Ok(Self { text, _directory: Some(directory) })
+    }
+}
+
+/// Mounts at its place, in the way of kernels before 6.7: all options in one text.
+pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    let layers: Vec<Name> =
+        overlay.lower.iter().map(|layer| Name::by_descriptor(layer)).collect::<Result<_>>()?;
+    let (upper, work) = (Name::by_descriptor(overlay.upper)?, Name::by_descriptor(overlay.work)?);
+    let layers: Vec<&[u8]> = layers.iter().map(|layer| layer.text.as_bytes()).collect();
+    let mut options = b"lowerdir=".to_vec();
+    options.extend(layers.join(&b':'));
+    for (key, name) in [("upperdir", &upper), ("workdir", &work)] {
+        options.extend([b",", key.as_bytes(), b"=", name.text.as_bytes()].concat());
+    }
+    for (key, value) in COMMON {
+        options.extend(format!(",{key}={value}").into_bytes());
+    }
+    options.extend(match xattrs {
+        Xattrs::Trusted => &b",redirect_dir=on"[..],
+        Xattrs::User => b",userxattr",
+    });
+    if options.len() > OPTIONS {
+        return Err(explain::options(overlay));
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let options = CString::new(options).map_err(std::io::Error::from).doing("say what to mount")?;
+    rustix::mount::mount(c"overlay", overlay.at, c"overlay", flags, options.as_c_str()).map_err(|errno| {
+        match errno {
+            Errno::NODEV | Errno::PERM => explain::begin(overlay, errno),
+            _ => explain::refused(overlay, errno, Vec::new()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    #[test]
+    fn a_kernel_that_wants_all_options_at_once_gets_them() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let lower: Vec<PathBuf> = (0..50).map(|number| path(&format!("a:b,c\\{number}"))).collect();
+        for (number, layer) in lower.iter().enumerate() {
+            fs::create_dir(layer).unwrap();
+            fs::write(layer.join(number.to_string()), "").unwrap();
+        }
+        for name in ["upper", "work", "at"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        let (upper, work, at) = (path("upper"), path("work"), path("at"));
+        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at };
+        mount_by_options(Xattrs::Trusted, &overlay).unwrap();
+        assert_eq!(fs::read_dir(&at).unwrap().count(), 50);
+        rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();
+        let many = vec![path("work"); 300];
+        let error = mount_by_options(Xattrs::Trusted, &Overlay { lower: &many, ..overlay }).unwrap_err();
+        assert!(error.to_string().contains("300 layers are too many"), "{error}");
+    }
+
+    #[test]
+    fn only_odd_paths_are_named_by_descriptor() {
+        let directory = tempfile::tempdir().unwrap();
+        let odd = directory.path().join("a:b");
+        fs::create_dir(&odd).unwrap();
+        let plain = Name::of(directory.path()).unwrap();
+        assert_eq!(plain.text.as_bytes(), directory.path().as_os_str().as_bytes());
+        assert!(Name::of(&odd).unwrap().text.as_bytes().starts_with(b"/proc/self/fd/"));
+        assert!(Name::of(&directory.path().join("x".repeat(250))).is_err());
+    }
+}

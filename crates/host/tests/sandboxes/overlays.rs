@@ -1,0 +1,596 @@
+//! Overlays in the namespaces of a holder: of the machine for the superuser, of a process for an ordinary user.
+
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
+use rustix::io::Errno;
+use workspace_host::holder::Holder;
+use workspace_host::overlay::{self, Overlay, Xattrs};
+
+use crate::guest::{Home, soon};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![
+        changes_come_to_the_upper_alone,
+        stacks_of_many_layers_are_mounted,
+        more_layers_than_the_kernel_takes_are_refused,
+        paths_may_be_long_and_odd,
+        a_place_is_mounted_once,
+        of_two_that_mount_at_once_one_does,
+        what_is_mounted_is_found_and_taken_away,
+        what_cannot_be_mounted_is_explained,
+        readers_always_find_something_while_it_is_replaced,
+        what_has_no_mount_is_replaced_too,
+        who_is_inside_stays_in_the_replaced_one,
+        a_mount_outlives_whoever_made_it,
+        whoever_is_killed_at_whatever_moment_the_next_can_go_on,
+        the_probe_finds_overlays_and_leaves_nothing,
+        the_probe_says_what_a_filesystem_lacks,
+        unreadable_files_are_opened,
+        names_are_not_followed_and_nobody_waits,
+        unreadable_trees_are_removed,
+        deep_trees_are_removed,
+        what_is_mounted_or_linked_is_not_removed,
+        a_program_runs_inside_and_outlives_its_parent,
+        forged_attributes_are_data,
+    ]
+}
+
+const WORD: &str = "overlays";
+
+/// Does what this process was started for, if that is to be killed meanwhile or to end.
+pub(crate) fn run() -> Option<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [word, task, home] = words.as_slice() else { return None };
+    if word != WORD {
+        return None;
+    }
+    let home = Path::new(home);
+    if task == "forge" {
+        forge(home);
+        return Some(ExitCode::SUCCESS);
+    }
+    let holder = Holder::find_or_start(home).unwrap();
+    let layers = Layers::of(home);
+    match task.as_str() {
+        "mount" => overlay::mount(&holder, &layers.overlay()).unwrap(),
+        "over and over" => loop {
+            overlay::replace(&holder, &layers.overlay()).unwrap();
+            overlay::probe(&holder, home).unwrap();
+            overlay::unmount(&holder, &layers.at).unwrap();
+        },
+        "remove" => overlay::remove_tree(&holder, &home.join("large")).unwrap(),
+        _ => {
+            let script = "sleep 0.2; echo outlived > $0/outlived";
+            let mut command = overlay::command(&holder, OsStr::new("sh"));
+            // Goes on when this process ends, so nobody waits for it.
+            drop(command.args(["-c", script]).arg(home).spawn().unwrap());
+        }
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+fn start(task: &str, home: &Home) -> std::process::Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([WORD, task]).arg(home.path("")).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Directories for one overlay.
+struct Layers {
+    lower: Vec<PathBuf>,
+    upper: PathBuf,
+    work: PathBuf,
+    at: PathBuf,
+}
+
+impl Layers {
+    /// Those in a directory, with one layer below.
+    fn of(directory: &Path) -> Self {
+        let path = |name: &str| directory.join(name);
+        Self { lower: vec![path("lower")], upper: path("upper"), work: path("work"), at: path("at") }
+    }
+
+    fn make(directory: &Path) -> Self {
+        let layers = Self::of(directory);
+        for path in layers.lower.iter().chain([&layers.upper, &layers.work, &layers.at]) {
+            fs::create_dir_all(path).unwrap();
+        }
+        layers
+    }
+
+    fn overlay(&self) -> Overlay<'_> {
+        Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at }
+    }
+
+    /// Adds a layer below all others.
+    fn add(&mut self, path: PathBuf) -> &Path {
+        fs::create_dir_all(&path).unwrap();
+        self.lower.push(path);
+        self.lower.last().unwrap()
+    }
+}
+
+/// A home with layers, whose overlay is taken away in the end.
+struct Mounted {
+    home: Home,
+    layers: Layers,
+}
+
+impl Mounted {
+    fn new() -> Self {
+        let home = Home::new();
+        let layers = Layers::make(&home.path(""));
+        Self { home, layers }
+    }
+
+    fn lower(&self) -> &Path {
+        &self.layers.lower[0]
+    }
+
+    #[track_caller]
+    fn mount(&self) {
+        overlay::mount(&self.home.holder, &self.layers.overlay()).unwrap();
+    }
+
+    fn unmount(&self) -> bool {
+        overlay::unmount(&self.home.holder, &self.layers.at).unwrap()
+    }
+
+    /// What a command prints that runs where the overlay is seen, in it.
+    #[track_caller]
+    fn sh(&self, script: &str) -> String {
+        let mut command = overlay::command(&self.home.holder, OsStr::new("sh"));
+        command.args(["-c", &format!("exec 2>&1; cd \"$1\" && {{ {script}\n}}"), "sh"]).arg(&self.layers.at);
+        let output = command.stderr(Stdio::inherit()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = overlay::unmount(&self.home.holder, &self.layers.at);
+        let _ = overlay::remove_tree(&self.home.holder, &self.layers.work);
+    }
+}
+
+fn changes_come_to_the_upper_alone() {
+    let mounted = Mounted::new();
+    for name in ["stays", "goes", "changes", "d/x"] {
+        let path = mounted.lower().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "old").unwrap();
+    }
+    mounted.mount();
+    let said = mounted.sh("rm goes; echo new > changes; rm -r d; mkdir d; ls; cat stays changes; ls d");
+    assert_eq!(said, "changes\nd\nstays\noldnew\n");
+    let upper = &mounted.layers.upper;
+    let whiteout = fs::symlink_metadata(upper.join("goes")).unwrap();
+    assert!(whiteout.file_type().is_char_device() && whiteout.rdev() == 0);
+    assert_eq!(fs::read_to_string(upper.join("changes")).unwrap(), "new\n");
+    assert!(!upper.join("stays").exists());
+    assert_eq!(fs::read_to_string(mounted.lower().join("changes")).unwrap(), "old");
+    let xattrs = overlay::xattrs(&mounted.home.holder);
+    assert_eq!(xattrs == Xattrs::Trusted, rustix::process::geteuid().is_root());
+    assert_eq!(attribute(&upper.join("d"), &format!("{}opaque", xattrs.prefix())).as_deref(), Some("y"));
+    let options = mounted.sh("grep \" $1 \" /proc/self/mountinfo");
+    assert!(options.contains("nosuid,nodev") && !options.contains("shared:"), "{options}");
+}
+
+fn attribute(path: &Path, name: &str) -> Option<String> {
+    let mut value = [0; 1024];
+    let length = rustix::fs::lgetxattr(path, name, &mut value).ok()?;
+    Some(String::from_utf8_lossy(&value[..length]).into_owned())
+}
+
+fn stacks_of_many_layers_are_mounted() {
+    for count in [1, 10, 64, 300] {
+        let mut mounted = Mounted::new();
+        for number in 1..count {
+            let layer = mounted.layers.add(mounted.home.path(&format!("layer{number}")));
+            fs::write(layer.join(number.to_string()), "").unwrap();
+            fs::write(layer.join("all"), number.to_string()).unwrap();
+        }
+        mounted.mount();
+        let said = mounted.sh("ls | wc -l; cat all");
+        let missing = "cat: all: No such file or directory\n";
+        let expected = if count == 1 { format!("0\n{missing}") } else { format!("{count}\n1") };
+        assert_eq!(said, expected);
+    }
+}
+
+fn more_layers_than_the_kernel_takes_are_refused() {
+    let mut mounted = Mounted::new();
+    mounted.layers.lower = vec![mounted.home.path("lower"); overlay::LAYERS + 1];
+    let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
+    assert!(error.to_string().contains("501 layers are too many, the kernel takes 500"), "{error}");
+    mounted.layers.lower.clear();
+    let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
+    assert!(error.to_string().contains("no layer"), "{error}");
+}
+
+fn paths_may_be_long_and_odd() {
+    let long = ["x".repeat(200), "y".repeat(200), "z".repeat(200)].join("/");
+    for name in [long.as_str(), "a b", "a:b", "a,b", r"a\b", r"a\:b,c=d  ", "ä\n\t'\"", "upperdir=x"] {
+        let mut mounted = Mounted::new();
+        let directory = mounted.home.path(name);
+        mounted.layers = Layers::make(&directory);
+        mounted.layers.add(directory.join("other"));
+        fs::write(mounted.lower().join("x"), "seen").unwrap();
+        mounted.mount();
+        assert_eq!(mounted.sh("cat x; echo y > y"), "seen", "{name}");
+        assert_eq!(fs::read_to_string(mounted.layers.upper.join("y")).unwrap(), "y\n");
+        let found = overlay::mounted(&mounted.home.holder, &mounted.home.path("")).unwrap();
+        assert_eq!(found, [mounted.layers.at.canonicalize().unwrap()]);
+        assert!(mounted.unmount());
+    }
+}
+
+fn a_place_is_mounted_once() {
+    let mounted = Mounted::new();
+    mounted.mount();
+    let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
+    assert_eq!(error.os_error(), Some(Errno::BUSY.raw_os_error()), "{error}");
+    assert!(error.to_string().contains("where something is mounted"), "{error}");
+}
+
+fn of_two_that_mount_at_once_one_does() {
+    let mounted = Mounted::new();
+    for _ in 0..10 {
+        let mount = || overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).is_ok();
+        let done: Vec<bool> = std::thread::scope(|scope| {
+            let both = [scope.spawn(mount), scope.spawn(mount)];
+            both.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert_eq!(done.iter().filter(|done| **done).count(), 1);
+        assert!(mounted.unmount());
+    }
+}
+
+fn what_is_mounted_is_found_and_taken_away() {
+    let mounted = Mounted::new();
+    let holder = &mounted.home.holder;
+    let found = || overlay::mounted(holder, &mounted.home.path("")).unwrap();
+    assert!(found().is_empty());
+    assert!(!mounted.unmount());
+    mounted.mount();
+    assert_eq!(found(), std::slice::from_ref(&mounted.layers.at));
+    // Not itself, and not its neighbours.
+    assert!(overlay::mounted(holder, &mounted.layers.at).unwrap().is_empty());
+    assert!(overlay::mounted(holder, &mounted.home.path("none")).unwrap().is_empty());
+    mounted.sh("mount -t tmpfs none . && mount -t tmpfs none $1");
+    assert_eq!(found(), std::slice::from_ref(&mounted.layers.at));
+    assert!(mounted.unmount());
+    assert!(found().is_empty());
+    assert!(!mounted.unmount());
+    assert!(!overlay::unmount(holder, &mounted.home.path("none")).unwrap());
+}
+
+fn what_cannot_be_mounted_is_explained() {
+    let mut mounted = Mounted::new();
+    let refused = |mounted: &Mounted| {
+        overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err().to_string()
+    };
+    mounted.layers.lower.push(mounted.home.path("none"));
+    let error = refused(&mounted);
+    assert!(error.contains("none is no directory that can be reached"), "{error}");
+    mounted.layers.lower.pop();
+    mounted.layers.work = PathBuf::from("/dev/shm");
+    let error = refused(&mounted);
+    assert!(error.contains("upper and work are not on one filesystem"), "{error}");
+    mounted.layers = Layers::of(&mounted.home.path(""));
+    mounted.layers.at = mounted.home.path("none");
+    let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
+    assert_eq!(error.os_error(), Some(Errno::NOENT.raw_os_error()), "{error}");
+}
+
+/// Two sets of layers for one place, whose files say which it is.
+fn two_for_one_place(mounted: &Mounted) -> [Layers; 2] {
+    ["one", "two"].map(|name| {
+        let directory = mounted.home.path(name);
+        let mut layers = Layers::make(&directory);
+        layers.at.clone_from(&mounted.layers.at);
+        fs::create_dir(directory.join("lower/d")).unwrap();
+        fs::write(directory.join("lower/d/file"), format!("{name}\n")).unwrap();
+        layers
+    })
+}
+
+fn readers_always_find_something_while_it_is_replaced() {
+    let mounted = Mounted::new();
+    let both = two_for_one_place(&mounted);
+    let holder = &mounted.home.holder;
+    overlay::mount(holder, &both[0].overlay()).unwrap();
+    let script = "n=0; while ! test -e $2/stop; do n=$((n+1)); read word < $1/d/file || echo missing; \
+                  case $word in one|two) ;; *) echo \"$word\";; esac; done; echo read";
+    let mut command = overlay::command(holder, OsStr::new("sh"));
+    command.args(["-c", script, "sh"]).args([&mounted.layers.at, &mounted.home.path("")]);
+    let reader = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    for number in 1..200 {
+        overlay::replace(holder, &both[number % 2].overlay()).unwrap();
+    }
+    fs::write(mounted.home.path("stop"), "").unwrap();
+    let output = reader.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "read\n");
+    assert_eq!(mounted.sh("cat d/file; grep -c \" $1 \" /proc/self/mountinfo"), "two\n1\n");
+}
+
+fn what_has_no_mount_is_replaced_too() {
+    let mounted = Mounted::new();
+    let [one, two] = two_for_one_place(&mounted);
+    overlay::replace(&mounted.home.holder, &one.overlay()).unwrap();
+    assert_eq!(mounted.sh("cat d/file"), "one\n");
+    overlay::replace(&mounted.home.holder, &two.overlay()).unwrap();
+    assert_eq!(mounted.sh("cat d/file"), "two\n");
+    let missing = Overlay { upper: &mounted.home.path("none"), ..one.overlay() };
+    assert!(overlay::replace(&mounted.home.holder, &missing).is_err());
+    assert_eq!(mounted.sh("cat d/file"), "two\n", "what cannot be mounted replaces nothing");
+}
+
+fn who_is_inside_stays_in_the_replaced_one() {
+    let mounted = Mounted::new();
+    let [one, two] = two_for_one_place(&mounted);
+    let holder = &mounted.home.holder;
+    overlay::mount(holder, &one.overlay()).unwrap();
+    let mut command = overlay::command(holder, OsStr::new("sh"));
+    let script = "cd $1; echo inside > $2/inside; until test -e $2/replaced; do sleep 0.01; done; \
+                  cat d/file $1/d/file; echo kept > kept";
+    command.args(["-c", script, "sh"]).args([&mounted.layers.at, &mounted.home.path("")]);
+    let inside = command.stdout(Stdio::piped()).spawn().unwrap();
+    soon("it is inside", || mounted.home.path("inside").exists());
+    overlay::replace(holder, &two.overlay()).unwrap();
+    fs::write(mounted.home.path("replaced"), "").unwrap();
+    let output = inside.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "one\ntwo\n");
+    assert!(one.upper.join("kept").exists());
+}
+
+fn a_mount_outlives_whoever_made_it() {
+    let mounted = Mounted::new();
+    fs::write(mounted.lower().join("x"), "still there").unwrap();
+    assert!(start("mount", &mounted.home).wait().unwrap().success());
+    assert_eq!(mounted.sh("cat x"), "still there");
+    assert!(mounted.unmount());
+}
+
+fn whoever_is_killed_at_whatever_moment_the_next_can_go_on() {
+    let mounted = Mounted::new();
+    for round in 0..15 {
+        let mut server = start("over and over", &mounted.home);
+        std::thread::sleep(Duration::from_millis(20 + 7 * round));
+        server.kill().unwrap();
+        server.wait().unwrap();
+        overlay::probe(&mounted.home.holder, &mounted.home.path("")).unwrap();
+        mounted.unmount();
+        mounted.mount();
+        assert_eq!(mounted.sh("ls"), "");
+    }
+    assert!(mounted.unmount());
+    assert!(overlay::mounted(&mounted.home.holder, &mounted.home.path("")).unwrap().is_empty());
+    assert!(!mounted.home.path("overlay-probe").exists());
+    for directory in 0..50 {
+        let directory = mounted.home.path(&format!("large/{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..50 {
+            fs::write(directory.join(file.to_string()), "").unwrap();
+        }
+    }
+    let mut server = start("remove", &mounted.home);
+    std::thread::sleep(Duration::from_millis(10));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    overlay::remove_tree(&mounted.home.holder, &mounted.home.path("large")).unwrap();
+    assert!(!mounted.home.path("large").exists());
+}
+
+fn the_probe_finds_overlays_and_leaves_nothing() {
+    let home = Home::new();
+    let names = || fs::read_dir(home.path("")).unwrap().count();
+    let before = names();
+    let probe = || overlay::probe(&home.holder, &home.path("")).unwrap();
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(probe))));
+    assert_eq!(names(), before);
+    assert!(overlay::mounted(&home.holder, &home.path("")).unwrap().is_empty());
+    let error = overlay::probe(&home.holder, &home.path("none")).unwrap_err().to_string();
+    assert!(error.contains("none cannot be under overlays: cannot make"), "{error}");
+}
+
+fn the_probe_says_what_a_filesystem_lacks() {
+    let mounted = Mounted::new();
+    mounted.mount();
+    let refused = || overlay::probe(&mounted.home.holder, &mounted.layers.at).unwrap_err().to_string();
+    let error = refused();
+    assert!(error.contains("is on another overlay"), "{error}");
+    assert_eq!(mounted.sh("ls"), "", "what was tried is cleared away");
+    mounted.unmount();
+    assert_eq!(mounted.sh("mount -t ramfs none \"$1\""), "");
+    let error = refused();
+    assert!(error.contains("is on ramfs"), "{error}");
+}
+
+fn unreadable_files_are_opened() {
+    let home = Home::new();
+    let holder = &home.holder;
+    let closed = home.path("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::write(closed.join("file"), "secret").unwrap();
+    for path in [closed.join("file"), closed.clone()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let directory = fs::File::open(home.path("")).unwrap();
+    let open = |directory: &fs::File, name: &str, flags| {
+        let name = CString::new(name).unwrap();
+        overlay::open(holder, directory.as_fd(), &name, flags).map(fs::File::from)
+    };
+    let closed = open(&directory, "closed", OFlags::RDONLY | OFlags::DIRECTORY).unwrap();
+    let file = open(&closed, "file", OFlags::RDONLY).unwrap();
+    assert_eq!(std::io::read_to_string(file).unwrap(), "secret");
+    let error = open(&closed, "none", OFlags::RDONLY).unwrap_err();
+    assert_eq!(error.os_error(), Some(Errno::NOENT.raw_os_error()), "{error}");
+    assert!(rustix::io::fcntl_getfd(&closed).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+}
+
+fn names_are_not_followed_and_nobody_waits() {
+    let home = Home::new();
+    symlink("/etc/passwd", home.path("link")).unwrap();
+    let pipe = Command::new("mkfifo").arg(home.path("pipe")).status().unwrap();
+    assert!(pipe.success());
+    let directory = fs::File::open(home.path("")).unwrap();
+    let open = |name: &str, flags| {
+        let name = CString::new(name).unwrap();
+        overlay::open(&home.holder, directory.as_fd(), &name, flags).map_err(|error| error.os_error())
+    };
+    let number = |errno: Errno| Some(Some(errno.raw_os_error()));
+    assert_eq!(open("link", OFlags::RDONLY).err(), number(Errno::LOOP));
+    assert_eq!(open("..", OFlags::RDONLY).err(), number(Errno::INVAL));
+    assert_eq!(open("output/../log", OFlags::RDONLY).err(), number(Errno::INVAL));
+    assert_eq!(open("new", OFlags::WRONLY | OFlags::CREATE).err(), number(Errno::INVAL));
+    assert!(!home.path("new").exists());
+    assert!(open("pipe", OFlags::RDONLY).is_ok());
+}
+
+fn unreadable_trees_are_removed() {
+    let mounted = Mounted::new();
+    fs::write(mounted.lower().join("x"), "").unwrap();
+    mounted.mount();
+    mounted.sh(
+        "rm x; mkdir -p a/b/c; touch a/b/c/file; ln -s /etc a/link; mkfifo a/pipe; chmod 000 a/b/c a/b a",
+    );
+    assert!(mounted.unmount());
+    for path in
+        [&mounted.layers.upper, &mounted.layers.work, &mounted.layers.at, &mounted.home.path("none/x")]
+    {
+        overlay::remove_tree(&mounted.home.holder, path).unwrap();
+        assert!(fs::symlink_metadata(path).is_err(), "{}", path.display());
+    }
+    assert!(Path::new("/etc").exists());
+    symlink(mounted.lower(), &mounted.layers.upper).unwrap();
+    overlay::remove_tree(&mounted.home.holder, &mounted.layers.upper).unwrap();
+    assert!(mounted.lower().exists(), "a link goes, and not what it leads to");
+}
+
+fn deep_trees_are_removed() {
+    let home = Home::new();
+    for name in ["deep/workspace-removal-1/x", "deep/workspace-removal-3"] {
+        fs::create_dir_all(home.path(name)).unwrap();
+    }
+    fs::write(home.path("deep/workspace-removal-2"), "").unwrap();
+    let mut directory = fs::File::open(home.path("deep")).unwrap();
+    for _ in 0..3000 {
+        mkdirat(&directory, "d", Mode::RWXU).unwrap();
+        directory = openat(&directory, "d", OFlags::DIRECTORY, Mode::empty()).unwrap().into();
+    }
+    overlay::remove_tree(&home.holder, &home.path("deep")).unwrap();
+    assert!(!home.path("deep").exists());
+}
+
+fn what_is_mounted_or_linked_is_not_removed() {
+    let mounted = Mounted::new();
+    fs::write(mounted.lower().join("x"), "kept").unwrap();
+    fs::create_dir(mounted.home.path("tree")).unwrap();
+    let tree = Layers { at: mounted.home.path("tree/at"), ..Layers::of(&mounted.home.path("")) };
+    fs::create_dir(&tree.at).unwrap();
+    overlay::mount(&mounted.home.holder, &tree.overlay()).unwrap();
+    for path in [mounted.home.path("tree"), tree.at.clone()] {
+        let error = overlay::remove_tree(&mounted.home.holder, &path).unwrap_err();
+        assert_eq!(error.os_error(), Some(Errno::BUSY.raw_os_error()), "{error}");
+    }
+    assert!(overlay::unmount(&mounted.home.holder, &tree.at).unwrap());
+    assert!(mounted.lower().join("x").exists() && !mounted.layers.upper.join("x").exists());
+}
+
+fn a_program_runs_inside_and_outlives_its_parent() {
+    let mounted = Mounted::new();
+    assert!(start("outlive", &mounted.home).wait().unwrap().success());
+    soon("it outlives its parent", || mounted.home.path("outlived").exists());
+    fs::write(mounted.lower().join("x"), "").unwrap();
+    mounted.mount();
+    assert_eq!(mounted.sh("ls; id -u"), "x\n0\n");
+    let status = overlay::command(&mounted.home.holder, OsStr::new("false")).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    if let Holder::Process(_) = mounted.home.holder {
+        mounted.home.holder.end();
+        let output = overlay::command(&mounted.home.holder, OsStr::new("true")).output().unwrap();
+        assert!(!output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "the holder is gone\n");
+    }
+}
+
+/// What an agent sets through the mount never becomes a note of the overlay's own: it is refused, or comes to the
+/// upper under an escaped name.
+fn forged_attributes_are_data() {
+    let mounted = Mounted::new();
+    fs::create_dir(mounted.lower().join("d")).unwrap();
+    fs::write(mounted.lower().join("d/seen"), "").unwrap();
+    mounted.mount();
+    let own = overlay::xattrs(&mounted.home.holder).prefix();
+    mounted.sh("mkdir n; touch f");
+    let mut command = overlay::command(&mounted.home.holder, std::env::current_exe().unwrap().as_os_str());
+    let output = command.args([WORD, "forge"]).arg(&mounted.layers.at).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let mut stored = String::new();
+    for path in ["f", "n", "d"] {
+        for name in attributes(&mounted.layers.upper.join(path)) {
+            stored += &format!("{path} {name}\n");
+        }
+    }
+    // What is set in names of the overlay's is kept in others, since Linux 6.7, or refused.
+    let set = |name: &str| said.contains(&format!("{own}{name} set true"));
+    let kept = |name: &str| stored.contains(&format!("{own}overlay.{name}\n"));
+    for name in ["opaque", "redirect", "metacopy", "whiteout", "overlay.opaque"] {
+        assert_eq!(set(name), kept(name), "{name}\n{said}\n{stored}");
+    }
+    let own_notes = ["origin", "impure", "uuid", "nlink"].map(|name| format!("{own}{name}"));
+    // With redirects the kernel makes every new directory opaque itself.
+    let opaque = attribute(&mounted.layers.upper.join("n"), &format!("{own}opaque"));
+    assert_ne!(opaque.as_deref(), Some("x"));
+    for line in stored.lines().filter(|line| *line != format!("n {own}opaque")) {
+        let name = line.split_once(' ').unwrap().1;
+        let ours = name.starts_with(own) && !name.starts_with(&format!("{own}overlay."));
+        assert!(!ours || own_notes.iter().any(|note| note == name), "{line}");
+    }
+    assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n");
+    assert!(mounted.unmount());
+    mounted.mount();
+    assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n", "nor after it was mounted again");
+}
+
+/// Sets attributes with which overlays note things, and tells what came of each.
+fn forge(at: &Path) {
+    let forged = [
+        ("f", "whiteout", "y"),
+        ("n", "whiteouts", "y"),
+        ("d", "opaque", "y"),
+        ("n", "opaque", "x"),
+        ("d", "redirect", "/n"),
+        ("f", "metacopy", ""),
+        ("f", "overlay.opaque", "y"),
+    ];
+    for (path, name, value) in forged {
+        for prefix in ["user.overlay.", "trusted.overlay."] {
+            let (path, name) = (at.join(path), format!("{prefix}{name}"));
+            let set = rustix::fs::setxattr(&path, name.as_str(), value.as_bytes(), XattrFlags::empty());
+            match set {
+                Ok(()) => println!("{name} set {}", attribute(&path, &name).as_deref() == Some(value)),
+                Err(errno) => println!("{name} {errno:?}"),
+            }
+        }
+    }
+}
+
+fn attributes(path: &Path) -> Vec<String> {
+    let mut names = [0; 4096];
+    let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
+    let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+}
