@@ -1,7 +1,7 @@
 //! Making an overlay that is mounted nowhere yet, and saying to the kernel of which directories.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -29,37 +29,40 @@ pub(super) fn make(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<Owned
     if overlay.lower.is_empty() || overlay.lower.len() > LAYERS {
         return Err(explain::layers(overlay));
     }
-    let context = begin().map_err(|errno| explain::begin(overlay, errno))?;
-    if !takes_layers(context.as_fd()) {
+    let context =
+        fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| explain::begin(overlay, errno))?;
+    if takes_anything(context.as_fd()) {
         return Ok(None);
     }
-    // What it refused has left its message there.
-    let context = begin().map_err(|errno| explain::begin(overlay, errno))?;
     let failed = |errno| explain::refused(overlay, errno, explain::messages(context.as_fd()));
-    let made = configure(context.as_fd(), xattrs, overlay)?;
-    made.and_then(|()| fsconfig_create(&context)).map_err(failed)?;
+    match configure(context.as_fd(), xattrs, overlay)? {
+        Configured::WithoutLayers => return Ok(None),
+        Configured::Done(done) => done.and_then(|()| fsconfig_create(&context)).map_err(failed)?,
+    }
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed).map(Some)
 }
 
-fn begin() -> rustix::io::Result<OwnedFd> {
-    fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)
+/// Whether the kernel only collects options, to understand them when it mounts; until 6.4.
+fn takes_anything(context: BorrowedFd<'_>) -> bool {
+    let taken = fsconfig_set_flag(context, c"workspace-none").is_ok();
+    // What it says about that helps nobody.
+    explain::messages(context);
+    taken
 }
 
-/// Whether the kernel takes layers one by one, since 6.7. It then looks at each at once; before it says that it knows
-/// no such option (6.5), or says nothing yet.
-fn takes_layers(context: impl AsFd) -> bool {
-    let tried = fsconfig_set_string(context, c"lowerdir+", c"/proc/self/none");
-    matches!(tried, Err(errno) if errno != Errno::INVAL)
+enum Configured {
+    /// The kernel knows no layers one by one; until 6.6.
+    WithoutLayers,
+    /// What the kernel says.
+    Done(rustix::io::Result<()>),
 }
 
-/// Inner errors are of the kernel's, outer ones of the directories.
-fn configure(context: impl AsFd, xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<rustix::io::Result<()>> {
-    let context = context.as_fd();
+fn configure(context: BorrowedFd<'_>, xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Configured> {
     for layer in overlay.lower {
         let name = Name::of(layer)?;
         if let Err(errno) = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str()) {
-            return Ok(Err(errno));
+            return layer_refused(context, overlay, errno);
         }
     }
     let (upper, work) = (Name::of(overlay.upper)?, Name::of(overlay.work)?);
@@ -74,7 +77,16 @@ fn configure(context: impl AsFd, xattrs: Xattrs, overlay: &Overlay<'_>) -> Resul
             Xattrs::User => fsconfig_set_flag(context, c"userxattr"),
         }
     };
-    Ok(set())
+    Ok(Configured::Done(set()))
+}
+
+/// Tells a layer that is refused from a kernel that does not know the option.
+fn layer_refused(context: BorrowedFd<'_>, overlay: &Overlay<'_>, errno: Errno) -> Result<Configured> {
+    let said = explain::messages(context);
+    if errno == Errno::INVAL && said.iter().any(|message| message.contains("Unknown parameter")) {
+        return Ok(Configured::WithoutLayers);
+    }
+    Err(explain::refused(overlay, errno, said))
 }
 
 /// What a directory is called to the kernel.
