@@ -13,11 +13,15 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::error::{Doing as _, HostError, Result};
+use crate::freeze::Freezer;
 use crate::hierarchy::{self, Hierarchy, Version, words};
 use crate::limits::{Limit, Limits, Missing, Usage};
+use crate::process::Process;
 
 /// The time over which use of processors is counted, in microseconds.
 const PERIOD: u64 = 100_000;
+/// The controller that stops what is in a group, in the first version; in the second every group can.
+const FREEZER: &str = "freezer";
 /// How long what was killed may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -158,6 +162,26 @@ fn groups(id: &str) -> Result<Vec<PathBuf>> {
     Ok(groups.filter(|group| group.is_dir()).collect())
 }
 
+/// The group by which a sandbox can be frozen, with this process in it; none if there is none, or whoever this is may
+/// not.
+pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
+    let name = checked(id)?;
+    let pid = process.pid().to_string();
+    for hierarchy in hierarchy::all().doing("look for cgroups")? {
+        if hierarchy.version == Version::One && !hierarchy.is_first_with(FREEZER) {
+            continue;
+        }
+        let groups = hierarchy.places().into_iter().map(|place| place.join(name));
+        // Of several by that name one is the sandbox's.
+        let own = |group: &PathBuf| words(&group.join("cgroup.procs")).contains(&pid);
+        let found = groups.filter(own).find_map(|group| Freezer::of(group, hierarchy.version));
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
 /// The ids of all sandboxes that have groups, whether anything runs in them or not.
 pub fn ids() -> Result<Vec<String>> {
     let mut ids = Vec::new();
@@ -203,11 +227,13 @@ pub(crate) fn remove_empty(id: &str) -> Result<()> {
 /// Kills everything in the groups of a sandbox and removes them. There may be none.
 pub fn remove(id: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    for group in groups(id)? {
+    let groups = groups(id)?;
+    for group in &groups {
         loop {
-            match fs::remove_dir(&group) {
+            match fs::remove_dir(group) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
-                    kill_all(&group);
+                    kill_all(group);
+                    thaw(&groups);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -218,6 +244,13 @@ pub fn remove(id: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// In the first version what is frozen does not even end when it is killed. Of a sandbox's groups one has this file.
+fn thaw(groups: &[PathBuf]) {
+    for group in groups {
+        let _ = fs::write(group.join("freezer.state"), "THAWED");
+    }
 }
 
 fn kill_all(group: &Path) {

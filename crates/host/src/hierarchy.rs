@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::Limit;
 
 /// What the groups of sandboxes are in.
@@ -19,7 +21,7 @@ const ATTEMPTS: u32 = 20;
 /// Controllers of the first version that are of use: to limit, to count and to stop.
 const USED: [&str; 5] = ["cpu", "cpuacct", "memory", "pids", "freezer"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Version {
     One,
     Two,

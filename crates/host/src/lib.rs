@@ -2,7 +2,8 @@
 //!
 //! [`launch`] starts one: a process of its own, in namespaces of its own, over a root of its own. [`holder`] keeps
 //! the namespaces in which an ordinary user may mount, [`cgroup`] limits and counts what a sandbox uses, [`quota`]
-//! what a directory holds, [`egress`] lets it reach out, and [`overlay`] mounts what it works in. Nearly everything here that is `unsafe` is a system call.
+//! what a directory holds, [`egress`] lets it reach out, [`overlay`] mounts what it works in, and [`freeze`] stops it for
+//! a moment. Nearly everything here that is `unsafe` is a system call.
 //!
 //! Whoever links this crate has to call [`entry`] first thing in `main`: what must run in a process with one
 //! thread is the same program, started again.
@@ -14,6 +15,7 @@ mod enter;
 mod entry;
 mod error;
 mod fork;
+pub mod freeze;
 mod guest;
 mod hierarchy;
 pub mod holder;

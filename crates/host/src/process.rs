@@ -22,7 +22,8 @@ pub struct Process {
 }
 
 impl Process {
-    pub(crate) fn of(pid: Pid) -> Result<Self> {
+    /// The process that has this number now.
+    pub fn of(pid: Pid) -> Result<Self> {
         let started = status(pid).doing("look at a process")?.started;
         let boot = boot().doing("read which start of the machine this is")?;
         Ok(Self { pid: pid.as_raw_nonzero().get(), started, boot })
@@ -93,20 +94,24 @@ impl Process {
     }
 }
 
-struct Status {
+/// What the kernel tells of a process.
+pub(crate) struct Status {
     /// Only waiting for its parent to take notice.
-    ended: bool,
-    started: u64,
+    pub(crate) ended: bool,
+    pub(crate) parent: i32,
+    pub(crate) started: u64,
 }
 
-fn status(pid: Pid) -> io::Result<Status> {
+pub(crate) fn status(pid: Pid) -> io::Result<Status> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
     let mut fields = fields.split_ascii_whitespace();
     let ended = matches!(fields.next(), Some("Z" | "X"));
-    let started = fields.nth(18).and_then(|field| field.parse().ok());
-    let started = started.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok(Status { ended, started })
+    let parent = fields.next().and_then(|field| field.parse().ok());
+    let started = fields.nth(17).and_then(|field| field.parse().ok());
+    let both = parent.zip(started);
+    let (parent, started) = both.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(Status { ended, parent, started })
 }
 
 fn boot() -> io::Result<String> {

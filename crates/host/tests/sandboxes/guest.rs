@@ -114,6 +114,10 @@ impl Places {
         }
     }
 
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// What to launch when nothing is said about it.
     pub(crate) fn launch<'a>(&'a self, holder: &'a Holder) -> Launch<'a> {
         Launch {

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use workspace_host::Result;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{Launch, launch};
 use workspace_host::limits::Limits;
+use workspace_host::{Process, Result};
 
 use crate::guest::Places;
 
@@ -28,6 +28,7 @@ pub(crate) fn run() -> Option<ExitCode> {
             let limits = Limits { processes: Some(1_000_000), ..Limits::default() };
             launch(&Launch { limits, ..places.launch(&holder) }).map(drop)
         }
+        "freeze" => freeze(home, &places),
         "launch-all" => launch_all(home, &holder),
         "launch-without-forker" => workspace_host::probe(&holder).and_then(|_| {
             let forkers = children(std::process::id() as i32);
@@ -44,6 +45,12 @@ pub(crate) fn run() -> Option<ExitCode> {
         eprintln!("{error}");
     }
     Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Freezes the sandbox of a home.
+fn freeze(home: &Path, places: &Places) -> Result<()> {
+    let process = Process::read(&home.join("process"))?.unwrap();
+    workspace_host::freeze::freeze(places.id(), &process, &home.join("frozen")).map(drop)
 }
 
 /// Launches the sandboxes of all homes that lie in `parent`, at once.

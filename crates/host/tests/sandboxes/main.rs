@@ -3,6 +3,7 @@
 //! Sandboxes are started by this program again, and it is the guest too; so it has a `main` of its own.
 
 mod egress;
+mod frozen;
 mod guest;
 mod holders;
 mod interrupted;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     }
     let mut trials = interrupted::trials();
     trials.extend(egress::trials());
+    trials.extend(frozen::trials());
     trials.extend(holders::trials());
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
