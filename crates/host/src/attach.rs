@@ -41,7 +41,7 @@ pub(crate) fn run(order: &Order) -> Result<()> {
     let _lock = lock(&order.process)?;
     let workspace = mounts::detached(&order.workspace, Access::Write)?;
     enter(process.as_fd())?;
-    if mount_of(WORKSPACE)? != mount_of("/")? {
+    if is_mounted(WORKSPACE)? {
         return Err(HostError::Helper("the sandbox has a workspace".to_owned()));
     }
     mount([(workspace, WORKSPACE)])
@@ -49,7 +49,7 @@ pub(crate) fn run(order: &Order) -> Result<()> {
 
 /// Two at once would both find the place empty. The lock is on the sandbox's namespace, which is there as long as it
 /// is; somebody inside who takes it hinders nobody but himself.
-fn lock(process: &Process) -> Result<File> {
+pub(crate) fn lock(process: &Process) -> Result<File> {
     let path = format!("/proc/{}/ns/mnt", process.pid());
     let file = File::open(&path).doing("look at the sandbox's mounts")?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -69,6 +69,11 @@ pub(crate) fn enter(process: BorrowedFd<'_>) -> Result<()> {
 pub(crate) fn mount<'a>(mounts: impl IntoIterator<Item = (OwnedFd, &'a str)>) -> Result<()> {
     let mut mounts = mounts.into_iter();
     mounts.try_for_each(|(tree, path)| mounts::attach(tree.as_fd(), Path::new(path)))
+}
+
+/// Whether something is mounted at a path in the root.
+pub(crate) fn is_mounted(path: &str) -> Result<bool> {
+    Ok(mount_of(path)? != mount_of("/")?)
 }
 
 /// Which mount a path is in.

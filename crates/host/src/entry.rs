@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::{attach, egress, enter, holder, launch, overlay, probe};
+use crate::{attach, egress, enter, holder, launch, overlay, probe, swap, users};
 
 /// The first argument of such a start.
 pub(crate) const WORD: &str = "internal-host";
@@ -132,6 +132,8 @@ fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
             .and_then(|path| holder::run(&path))
             .and_then(|held| json(&held)),
         "attach" => read(&mut asked).and_then(|order| attach::run(&order)).and_then(|()| json(&())),
+        "swap" => read(&mut asked).and_then(|order| swap::run(&order)).and_then(|()| json(&())),
+        "users" => read(&mut asked).and_then(|order| users::run(&order)).and_then(|users| json(&users)),
         "connect" => read(&mut asked).and_then(|order| egress::run(&order)).and_then(|()| json(&())),
         "overlay" => {
             read(&mut asked).and_then(|order| overlay::run(&order, &descriptors)).and_then(|done| json(&done))

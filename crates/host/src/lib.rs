@@ -29,6 +29,8 @@ mod process;
 pub mod quota;
 mod root;
 mod seccomp;
+mod swap;
+pub mod users;
 
 pub use attach::attach;
 pub use entry::entry;
@@ -37,3 +39,4 @@ pub use probe::probe;
 pub use process::Process;
 pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
 pub use seccomp::profile as seccomp_profile;
+pub use swap::{swap, swap_given};

@@ -102,16 +102,27 @@ pub(crate) struct Status {
     pub(crate) started: u64,
 }
 
+impl Status {
+    /// Understands a process's `stat`.
+    pub(crate) fn parse(stat: &str) -> io::Result<Self> {
+        let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+        let mut fields = fields.split_ascii_whitespace();
+        let ended = matches!(fields.next(), Some("Z" | "X"));
+        let parent = fields.next().and_then(|field| field.parse().ok());
+        let started = fields.nth(17).and_then(|field| field.parse().ok());
+        let both = parent.zip(started);
+        let (parent, started) = both.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok(Self { ended, parent, started })
+    }
+}
+
 pub(crate) fn status(pid: Pid) -> io::Result<Status> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
-    let mut fields = fields.split_ascii_whitespace();
-    let ended = matches!(fields.next(), Some("Z" | "X"));
-    let parent = fields.next().and_then(|field| field.parse().ok());
-    let started = fields.nth(17).and_then(|field| field.parse().ok());
-    let both = parent.zip(started);
-    let (parent, started) = both.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok(Status { ended, parent, started })
+    Status::parse(&stat(Path::new(&format!("/proc/{pid}")))?)
+}
+
+/// The `stat` of a process or a thread by its directory in `/proc`. The name in it may be of any bytes.
+pub(crate) fn stat(directory: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(directory.join("stat"))?).into_owned())
 }
 
 fn boot() -> io::Result<String> {

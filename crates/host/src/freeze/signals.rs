@@ -22,7 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::LIMIT;
 use super::note::{Note, One};
 use crate::error::{Doing as _, HostError, Result};
-use crate::process::{Process, Status, status};
+use crate::process::{Process, Status, stat, status};
 
 /// How long is waited for one to stop before others are seen to.
 const MOMENT: Duration = Duration::from_millis(2);
@@ -186,7 +186,8 @@ fn state(pid: i32) -> State {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return State::Ended };
     let mut whole = State::Ended;
     for thread in threads.flatten() {
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // One that is not there any more tells nothing.
+        let stat = stat(&thread.path()).unwrap_or_default();
         match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
             None | Some('Z' | 'X') => {}
             // By a signal, or for whoever traces it, who is stopped himself.

@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         what_outruns_it_goes_on,
         a_program_that_is_about_to_become_another_is_frozen,
         a_program_whose_first_thread_ended_is_frozen,
+        a_program_with_a_strange_name_is_frozen,
         whoever_is_killed_while_he_freezes_leaves_a_note,
         a_frozen_sandbox_can_be_removed,
         a_sandbox_that_ended_is_not_frozen,
@@ -205,6 +206,18 @@ threading.Thread(target=count).start()
 ctypes.CDLL(None).syscall(60, 0)
 '"#;
     start_inside(&sandbox, threads);
+    soon("it counts", || size(&home, "count") > 0);
+    freeze_it(&home, &sandbox);
+    assert!(!grows(&home, "count"));
+    thaw(&note(&home)).unwrap();
+    soon("it counts again", || grows(&home, "count"));
+}
+
+fn a_program_with_a_strange_name_is_frozen() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let named = r#"exec perl -e '$0 = "\xff) T 1 (\xfe\n"; while (1) { open F, ">>/workspace/count"; print F "x"; close F }'"#;
+    start_inside(&sandbox, named);
     soon("it counts", || size(&home, "count") > 0);
     freeze_it(&home, &sandbox);
     assert!(!grows(&home, "count"));

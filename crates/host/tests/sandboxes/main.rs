@@ -11,6 +11,7 @@ mod launcher;
 mod limits;
 mod overlays;
 mod quota;
+mod swapped;
 mod template;
 mod warm;
 mod world;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
     trials.extend(quota::trials());
+    trials.extend(swapped::trials());
     trials.extend(template::trials());
     trials.extend(warm::trials());
     if rustix::process::geteuid().is_root() {

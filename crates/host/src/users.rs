@@ -1,0 +1,146 @@
+//! Who uses the workspace of a sandbox: processes inside that have something open in what is mounted there, are in it,
+//! or run a program from it. They would stay with what was mounted there before, if it were replaced.
+//!
+//! A helper looks at them from the mounts of the sandbox, where `/proc` is the sandbox's own: it lists what is inside
+//! and nothing else. What is used is told by mounts, not by names, but for what is mapped into memory: the kernel
+//! tells nobody but the superuser of which mount that is.
+
+mod look;
+
+use std::fmt;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::attach::enter;
+use crate::entry;
+use crate::error::{Doing as _, HostError, Result};
+use crate::holder::Holder;
+use crate::process::Process;
+use look::Found;
+
+/// How long what was killed may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at those that are to end: the first, and no more than.
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+
+/// A process that uses the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Its number, inside.
+    pub pid: i32,
+    /// What it calls itself.
+    pub command: String,
+    /// How it uses it.
+    pub why: Why,
+}
+
+/// How a process uses the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It is its working directory, or that is inside.
+    Cwd,
+    /// The same for its root.
+    Root,
+    /// Something inside is open.
+    Descriptor,
+    /// Something inside is mapped into its memory, such as the program that it runs.
+    Mapping,
+    /// It does not let itself be looked into.
+    Hidden,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Cwd => "cwd",
+            Self::Root => "root",
+            Self::Descriptor => "descriptor",
+            Self::Mapping => "mapping",
+            Self::Hidden => "hidden",
+        })
+    }
+}
+
+/// What the helper is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    holder: Holder,
+    process: Process,
+    /// Whether they are to end, and how long they have before they are killed.
+    end: Option<Duration>,
+}
+
+/// The processes that use the workspace of the sandbox whose first process this is. That one is never among them, nor
+/// are those that look after commands.
+pub fn users(holder: &Holder, process: &Process) -> Result<Vec<User>> {
+    ask(holder, process, None)
+}
+
+/// Ends them, and whoever comes to use it meanwhile: they are asked to, and killed after a while. Those that were ended.
+/// To be done while the sandbox is not frozen: what is frozen does not end.
+pub fn end_users(holder: &Holder, process: &Process, grace: Duration) -> Result<Vec<User>> {
+    ask(holder, process, Some(grace))
+}
+
+fn ask(holder: &Holder, process: &Process, end: Option<Duration>) -> Result<Vec<User>> {
+    let order = Order { holder: holder.clone(), process: process.clone(), end };
+    entry::ask("users", &order, &[])
+}
+
+/// What the helper does.
+pub(crate) fn run(order: &Order) -> Result<Vec<User>> {
+    let gone = || HostError::Helper("the sandbox has ended".to_owned());
+    let process = order.process.pidfd().ok_or_else(gone)?;
+    order.holder.join()?;
+    enter(process.as_fd())?;
+    match order.end {
+        None => Ok(look::found()?.into_iter().map(|found| found.user).collect()),
+        Some(grace) => end(grace),
+    }
+}
+
+fn end(grace: Duration) -> Result<Vec<User>> {
+    let killing = Instant::now() + grace;
+    let mut ended: Vec<(User, u64)> = Vec::new();
+    let mut pause = LOOK.0;
+    loop {
+        let left = look::found()?;
+        if left.is_empty() {
+            return Ok(ended.into_iter().map(|(user, _)| user).collect());
+        }
+        if Instant::now() > killing + PATIENCE {
+            let users: Vec<_> = left.iter().map(|one| one.user.pid.to_string()).collect();
+            let text = format!("processes that use the workspace do not end: {}", users.join(", "));
+            return Err(HostError::Helper(text));
+        }
+        for found in &left {
+            let known = ended.iter().any(|(user, started)| (user.pid, *started) == found.identity());
+            if !known {
+                ended.push((found.user.clone(), found.started));
+            }
+            if Instant::now() >= killing {
+                send(found, Signal::KILL)?;
+            } else if !known {
+                send(found, Signal::TERM)?;
+                // What is stopped would not hear it.
+                send(found, Signal::CONT)?;
+            }
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOOK.1);
+    }
+}
+
+/// Sends a signal to a process, which may have ended. The kernel takes its directory in `/proc` for it, whatever its
+/// number is here.
+fn send(found: &Found, signal: Signal) -> Result<()> {
+    match pidfd_send_signal(&found.directory, signal) {
+        Err(Errno::SRCH) => Ok(()),
+        sent => sent.doing("send a signal to a process of the sandbox"),
+    }
+}

@@ -1,0 +1,193 @@
+//! Sandboxes whose workspace is replaced while they run, and who uses it.
+
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Trial;
+use workspace_host::users::{User, Why, end_users, users};
+use workspace_host::{Process, swap};
+
+use crate::guest::{Home, Sandbox, soon};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![
+        whoever_uses_the_workspace_is_found,
+        a_program_whose_first_thread_ended_is_found,
+        whoever_uses_the_workspace_is_ended,
+        who_does_not_listen_is_killed,
+        where_there_is_no_workspace_nobody_uses_it,
+        another_workspace_takes_its_place,
+        a_reader_finds_the_one_or_the_other,
+        whoever_is_in_the_old_one_stays_there,
+        without_a_workspace_there_is_nothing_to_swap,
+    ]
+}
+
+/// Starts something inside that goes on after the command.
+fn start_inside(sandbox: &Sandbox<'_>, text: &str) {
+    assert_eq!(sandbox.sh(&format!("({text}) >/dev/null 2>&1 </dev/null &")), "");
+}
+
+fn found(home: &Home, sandbox: &Sandbox<'_>) -> Vec<User> {
+    users(&home.holder, &sandbox.process).unwrap()
+}
+
+/// Waits until so many use the workspace.
+#[track_caller]
+fn wait_for(home: &Home, sandbox: &Sandbox<'_>, count: usize) -> Vec<User> {
+    soon("they use it", || found(home, sandbox).len() == count);
+    found(home, sandbox)
+}
+
+fn whoever_uses_the_workspace_is_found() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    assert_eq!(found(&home, &sandbox), []);
+    start_inside(&sandbox, "cd /tmp; exec sleep 100");
+    for (text, command, why) in [
+        ("cd /workspace; exec sleep 100", "sleep", Why::Cwd),
+        ("mkdir /workspace/deep; cd /workspace/deep; exec sleep 100", "sleep", Why::Cwd),
+        ("exec 9>/workspace/file; exec sleep 100", "sleep", Why::Descriptor),
+        ("exec 9>'/workspace/gone'; rm /workspace/gone; exec sleep 100", "sleep", Why::Descriptor),
+        ("cp /bin/sleep '/workspace/a b'; exec '/workspace/a b' 100", "a b", Why::Mapping),
+    ] {
+        start_inside(&sandbox, text);
+        // The shell that becomes it may be found before.
+        soon("it is found as what it is", || {
+            let found = found(&home, &sandbox);
+            found.len() == 1 && (found[0].command.as_str(), found[0].why) == (command, why)
+        });
+        let user = found(&home, &sandbox).remove(0);
+        assert_eq!(sandbox.sh(&format!("cat /proc/{}/comm", user.pid)), format!("{command}\n"));
+        sandbox.sh(&format!("kill -9 {}", user.pid));
+        wait_for(&home, &sandbox, 0);
+    }
+}
+
+fn a_program_whose_first_thread_ended_is_found() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let program = r#"cd /workspace; exec python3 -c '
+import ctypes, threading, time
+threading.Thread(target=lambda: time.sleep(100)).start()
+open("/tmp/ready", "w")
+ctypes.CDLL(None).syscall(60, 0)
+'"#;
+    start_inside(&sandbox, program);
+    soon("its first thread ended", || {
+        sandbox.sh("cat /proc/[0-9]*/stat | grep '(python3) Z'; ls /tmp").contains("Z")
+    });
+    let found = found(&home, &sandbox);
+    assert!(found.iter().any(|user| (user.command.as_str(), user.why) == ("python3", Why::Cwd)), "{found:?}");
+    end_users(&home.holder, &sandbox.process, Duration::from_secs(10)).unwrap();
+}
+
+fn whoever_uses_the_workspace_is_ended() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    start_inside(&sandbox, "exec sleep 100");
+    start_inside(&sandbox, "cd /workspace; exec sleep 100");
+    start_inside(&sandbox, "exec sleep 100 9>/workspace/file");
+    start_inside(&sandbox, "cd /workspace; exec sh -c 'kill -STOP $$; exec sleep 100'");
+    let before = wait_for(&home, &sandbox, 3);
+    let began = Instant::now();
+    let ended = end_users(&home.holder, &sandbox.process, Duration::from_secs(20)).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let numbers = |users: &[User]| users.iter().map(|user| user.pid).collect::<Vec<_>>();
+    assert_eq!(numbers(&ended), numbers(&before));
+    assert_eq!(found(&home, &sandbox), []);
+    assert_eq!(sandbox.sh("cat /proc/[0-9]*/stat | grep -c '(sleep) S'"), "1\n");
+}
+
+fn who_does_not_listen_is_killed() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let deaf = "trap '' TERM; cd /workspace; touch ready; while :; do sleep 0.01; done";
+    start_inside(&sandbox, deaf);
+    soon("it is there", || home.path("workspace/ready").exists());
+    let ended = end_users(&home.holder, &sandbox.process, Duration::from_millis(100)).unwrap();
+    assert!(ended.iter().any(|user| user.command == "sh"), "{ended:?}");
+    assert_eq!(found(&home, &sandbox), []);
+    assert_eq!(sandbox.sh("echo works"), "works\n");
+}
+
+fn where_there_is_no_workspace_nobody_uses_it() {
+    let home = Home::new();
+    let sandbox = home.launch(|launch| launch.workspace = None);
+    start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
+    soon("it is there", || sandbox.sh("ls /tmp") == "ready\n");
+    assert_eq!(found(&home, &sandbox), []);
+}
+
+/// A directory to become a workspace.
+fn other(home: &Home, name: &str) -> std::path::PathBuf {
+    let path = home.path(name);
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("name"), format!("{name}\n")).unwrap();
+    path
+}
+
+fn another_workspace_takes_its_place() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    for name in ["one", "two", "three"] {
+        swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
+        assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new"), format!("{name}\n"));
+        assert!(home.path(name).join("new").exists());
+        assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
+    }
+    let mounts = sandbox.sh("grep ' /workspace ' /proc/self/mounts");
+    assert!(mounts.contains("nosuid") && mounts.contains("nodev"), "{mounts}");
+    for attempt in ["umount /workspace", "umount -l /workspace"] {
+        assert_eq!(sandbox.sh(&format!("{attempt} >/dev/null 2>&1 && echo done")), "", "{attempt}");
+    }
+}
+
+fn a_reader_finds_the_one_or_the_other() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let workspaces = [other(&home, "one"), other(&home, "two")];
+    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    let reader = r#"exec perl -e '
+open R, ">/tmp/ready";
+my %seen;
+until (-e "/tmp/end") { open(F, "/workspace/name") ? $seen{<F>}++ : $seen{"$!\n"}++; close F }
+open R, ">/tmp/seen"; print R sort keys %seen; close R; rename "/tmp/seen", "/tmp/told"'"#;
+    start_inside(&sandbox, reader);
+    soon("it reads", || sandbox.sh("ls /tmp") == "ready\n");
+    for step in 0..50 {
+        swap(&home.holder, &sandbox.process, &workspaces[step % 2]).unwrap();
+    }
+    sandbox.sh("touch /tmp/end");
+    soon("it tells", || sandbox.sh("ls /tmp").contains("told"));
+    assert_eq!(sandbox.sh("cat /tmp/told"), "one\ntwo\n");
+}
+
+fn whoever_is_in_the_old_one_stays_there() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    start_inside(&sandbox, "cd /workspace; while :; do echo x >> count; sleep 0.01; done");
+    soon("it counts", || home.path("workspace/count").exists());
+    swap(&home.holder, &sandbox.process, &other(&home, "one")).unwrap();
+    let size = || std::fs::metadata(home.path("workspace/count")).unwrap().len();
+    let before = size();
+    soon("it counts on", || size() > before);
+    assert!(!home.path("one/count").exists());
+    // It is not a user of the new one.
+    assert_eq!(found(&home, &sandbox), []);
+}
+
+fn without_a_workspace_there_is_nothing_to_swap() {
+    let home = Home::new();
+    let sandbox = home.launch(|launch| launch.workspace = None);
+    let error = swap(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
+    assert!(error.to_string().contains("no workspace"), "{error}");
+    let process: &Process = &sandbox.process;
+    process.kill();
+    soon("it ends", || !process.is_running());
+    for error in [
+        swap(&home.holder, process, &home.path("workspace")).unwrap_err(),
+        users(&home.holder, process).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("ended"), "{error}");
+    }
+}
