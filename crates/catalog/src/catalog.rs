@@ -18,6 +18,7 @@ use crate::event::Events;
 use crate::idempotency::Idempotency;
 use crate::migration;
 use crate::sandbox::Sandboxes;
+use crate::snapshot::Snapshots;
 use crate::writer::{Write, Writer};
 
 /// SQLite has one writer at a time whatever is done. One connection makes the tasks of this process wait in
@@ -80,6 +81,11 @@ impl Catalog {
     /// What ran in the sandboxes.
     pub fn commands(&self) -> Commands<'_> {
         Commands { catalog: self }
+    }
+
+    /// Whose the snapshots are.
+    pub fn snapshots(&self) -> Snapshots<'_> {
+        Snapshots { catalog: self }
     }
 
     /// Which request made which sandbox.

@@ -8,6 +8,7 @@
 //! - [`Events`]: numbered without gaps, visible in the order of their numbers.
 //! - [`ApiKeys`]: the hashes of the keys, never the keys.
 //! - [`Commands`]: what ran in a sandbox and how it ended.
+//! - [`Snapshots`]: whose a snapshot is.
 //! - [`Idempotency`]: which request made which sandbox, so that a repeated one makes no second.
 //!
 //! ```no_run
@@ -33,6 +34,7 @@ mod idempotency;
 mod migration;
 mod row;
 mod sandbox;
+mod snapshot;
 mod state;
 mod statement;
 mod words;
@@ -45,4 +47,5 @@ pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
 pub use sandbox::{Change, Filter, Inserted, LIMIT_MAX, NewSandbox, Sandbox, Sandboxes};
+pub use snapshot::{OwnedSnapshot, Snapshots};
 pub use state::State;

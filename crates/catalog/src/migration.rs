@@ -10,8 +10,11 @@ use crate::statement::{Statement, script};
 
 /// Every step of the schema; step `n` leads to version `n`, counted from one. A step that was released is
 /// never changed: what follows is a new one.
-const STEPS: &[&str] =
-    &[include_str!("../migrations/0001_first.sql"), include_str!("../migrations/0002_node.sql")];
+const STEPS: &[&str] = &[
+    include_str!("../migrations/0001_first.sql"),
+    include_str!("../migrations/0002_node.sql"),
+    include_str!("../migrations/0003_snapshots.sql"),
+];
 
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
     version BIGINT PRIMARY KEY,

@@ -75,6 +75,11 @@ contract! {
         another_request_under_the_same_key_is_refused
         a_request_that_came_to_nothing_may_come_again
         old_requests_are_forgotten;
+    snapshots:
+        a_snapshot_belongs_to_who_noted_it
+        snapshots_are_listed_newest_first_in_pages
+        the_last_owner_of_a_snapshot_is_told_so
+        of_owners_that_let_go_at_once_one_is_the_last;
     text:
         hostile_text_is_kept_as_it_is
         a_megabyte_of_text_is_kept

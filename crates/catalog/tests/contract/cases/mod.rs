@@ -7,6 +7,7 @@ pub(crate) mod idempotency;
 pub(crate) mod keys;
 pub(crate) mod sandboxes;
 pub(crate) mod schema;
+pub(crate) mod snapshots;
 pub(crate) mod text;
 
 use serde_json::json;
