@@ -128,6 +128,8 @@ fn options_word(options: &ViewOptions) -> OsString {
     let mut words = vec!["view".to_owned()];
     words.extend(options.allow_other.then(|| "allow-other".to_owned()));
     words.extend(options.threads.map(|threads| format!("threads={threads}")));
+    words.extend(options.owner.map(|(user, group)| format!("owner={user}:{group}")));
+    words.extend(options.escape.then(|| "escape".to_owned()));
     words.join(",").into()
 }
 
@@ -140,6 +142,11 @@ fn parse_options(word: &OsStr) -> Option<ViewOptions> {
     for word in words {
         match word.split_once('=') {
             None if word == "allow-other" => options.allow_other = true,
+            None if word == "escape" => options.escape = true,
+            Some(("owner", ids)) => {
+                let (user, group) = ids.split_once(':')?;
+                options.owner = Some((user.parse().ok()?, group.parse().ok()?));
+            }
             Some(("threads", count)) => options.threads = Some(count.parse::<NonZero<usize>>().ok()?),
             _ => return None,
         }
@@ -216,12 +223,14 @@ mod tests {
     fn options_survive_the_way_to_the_process() {
         for options in [
             ViewOptions::default(),
-            ViewOptions { allow_other: true, threads: NonZero::new(3) },
-            ViewOptions { allow_other: false, threads: NonZero::new(1) },
+            ViewOptions { allow_other: true, threads: NonZero::new(3), ..ViewOptions::default() },
+            ViewOptions { threads: NonZero::new(1), owner: Some((1000, 0)), ..ViewOptions::default() },
+            ViewOptions { escape: true, owner: Some((0, u32::MAX - 1)), ..ViewOptions::default() },
         ] {
             assert_eq!(parse_options(&options_word(&options)), Some(options));
         }
         assert_eq!(parse_options(OsStr::new("view,nonsense")), None);
+        assert_eq!(parse_options(OsStr::new("view,owner=1")), None);
         assert_eq!(parse_options(OsStr::new("")), None);
     }
 

@@ -51,6 +51,10 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
+    pub(crate) fn new((user, group): (u32, u32)) -> Self {
+        Self { user, group }
+    }
+
     pub(crate) fn of_process() -> Self {
         Self { user: rustix::process::getuid().as_raw(), group: rustix::process::getgid().as_raw() }
     }

@@ -15,6 +15,8 @@ use crate::report::Reporter;
 use crate::requests::Requests;
 use crate::root::{Found, Root};
 use crate::table::Table;
+use crate::view::ViewOptions;
+use crate::xattrs::XattrNames;
 
 pub(crate) const ROOT: u64 = 1;
 /// The inode number that FUSE gives where it does not know one.
@@ -40,6 +42,7 @@ pub(crate) struct Serving {
     reporter: Reporter,
     pub(crate) requests: Requests,
     pub(crate) owner: Owner,
+    xattrs: XattrNames,
     /// Set once the session exists.
     notifier: Arc<OnceLock<Notifier>>,
     /// The kernel opens files and directories without asking.
@@ -51,6 +54,7 @@ impl Serving {
     pub(crate) fn new(
         store: Store,
         pin_owner: String,
+        options: &ViewOptions,
         requests: Requests,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> io::Result<Self> {
@@ -62,7 +66,8 @@ impl Serving {
             listings: Listings::default(),
             reporter: Reporter::default(),
             requests,
-            owner: Owner::of_process(),
+            owner: options.owner.map_or_else(Owner::of_process, Owner::new),
+            xattrs: XattrNames { escaped: options.escape },
             notifier,
             opens_files: false,
             opens_directories: false,
@@ -252,7 +257,8 @@ impl Serving {
             return Err(Errno::NO_XATTR);
         }
         let inode = self.inode(number)?;
-        inode.xattrs().and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::NO_XATTR)
+        let name = self.xattrs.stored(name).ok_or(Errno::NO_XATTR)?;
+        inode.xattrs().and_then(|xattrs| xattrs.get(&*name)).cloned().ok_or(Errno::NO_XATTR)
     }
 
     pub(crate) fn xattr_names(&self, number: INodeNo) -> Answer<Vec<u8>> {
@@ -262,7 +268,12 @@ impl Serving {
         }
         let inode = self.inode(number)?;
         let names = inode.xattrs().into_iter().flat_map(|xattrs| xattrs.keys());
-        Ok(names.flat_map(|name| name.iter().copied().chain([0])).collect())
+        let mut listed = Vec::new();
+        for name in names {
+            listed.extend_from_slice(&self.xattrs.served(name));
+            listed.push(0);
+        }
+        Ok(listed)
     }
 }
 

@@ -25,6 +25,12 @@ pub struct ViewOptions {
     pub allow_other: bool,
     /// Requests answered at once; by default as many as there are processors, from two to eight.
     pub threads: Option<NonZero<usize>>,
+    /// The user and the group whom files belong to, as the serving process counts them; by default its own.
+    pub owner: Option<(u32, u32)>,
+    /// The view is to be a lower layer of an overlay that keeps its notes in user attributes (`userxattr`). So that
+    /// none of a snapshot is taken for a note, `user.overlay.X` is served as `user.overlay.overlay.X`, which the
+    /// overlay shows as what it was; other names that begin with `user.overlay.` are never served.
+    pub escape: bool,
 }
 
 /// A mounted view. The kernel's questions wait until it is served; dropped unserved, it is unmounted.
@@ -47,7 +53,7 @@ impl View {
         let requests = Requests::default();
         let notifier = Arc::new(OnceLock::new());
         let owner = format!("lazy view on {}", path.display());
-        let serving = Serving::new(store.clone(), owner, requests.clone(), Arc::clone(&notifier))
+        let serving = Serving::new(store.clone(), owner, options, requests.clone(), Arc::clone(&notifier))
             .map_err(|error| MountError::io("start a thread", error))?;
         let mounting = Mounting { store: store.path(), mountpoint: &path, allow_other: options.allow_other };
         let connection = mounting.mount()?;

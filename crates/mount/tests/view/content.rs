@@ -9,9 +9,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use rustix::fs::SeekFrom as Sparse;
+use workspace_mount::ViewOptions;
 use workspace_state::{Attributes, Timestamp, Xattrs};
 
-use crate::support::{Place, names, output_of};
+use crate::support::{Mounted, Place, names, output_of};
 
 /// Bytes that do not repeat, so that a wrong offset shows.
 fn bytes(len: usize, seed: u64) -> Vec<u8> {
@@ -299,6 +300,41 @@ fn user_attributes_are_served() {
     let small = rustix::fs::getxattr(&path, "user.note", &mut buffer[..2]).unwrap_err();
     assert_eq!(small, rustix::io::Errno::RANGE);
     assert_eq!(rustix::fs::listxattr(view.of(&snapshot).join("plain"), &mut buffer[..]).unwrap(), 0);
+}
+
+#[test]
+fn attributes_are_escaped_for_an_overlay_above() {
+    let place = Place::new();
+    let stored = ["user.note", "user.overlay.opaque", "user.overlay.overlay.opaque"];
+    let xattrs: Xattrs = stored.iter().map(|name| (name.as_bytes().to_vec(), b"y".to_vec())).collect();
+    let snapshot = place.commit(|tree| {
+        let with = Attributes { xattrs: xattrs.clone(), ..attributes(0o644, 0) };
+        tree.put_file("f", &mut &b"x"[..], with).unwrap();
+    });
+    let view = Mounted::new(&place, &ViewOptions { escape: true, ..ViewOptions::default() });
+    let path = view.of(&snapshot).join("f");
+    let mut buffer = vec![0; 1024];
+    let listed = rustix::fs::listxattr(&path, &mut buffer[..]).unwrap();
+    let served = ["user.note", "user.overlay.overlay.opaque", "user.overlay.overlay.overlay.opaque"];
+    assert_eq!(String::from_utf8_lossy(&buffer[..listed]), served.map(|name| format!("{name}\0")).concat());
+    for name in served {
+        assert_eq!(rustix::fs::getxattr(&path, name, &mut buffer[..]), Ok(1), "{name}");
+    }
+    for note in ["opaque", "whiteout", "redirect", "metacopy", "overlay"] {
+        let asked = rustix::fs::getxattr(&path, format!("user.overlay.{note}"), &mut buffer[..]);
+        assert_eq!(asked, Err(rustix::io::Errno::NODATA), "{note}");
+    }
+}
+
+#[test]
+fn files_belong_to_whom_is_said() {
+    let place = Place::new();
+    let snapshot = place.commit(|tree| tree.write("d/f", "x").unwrap());
+    let view = Mounted::new(&place, &ViewOptions { owner: Some((1234, 1235)), ..ViewOptions::default() });
+    for path in [place.mountpoint(), view.of(&snapshot), view.of(&snapshot).join("d/f")] {
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid()), (1234, 1235), "{}", path.display());
+    }
 }
 
 #[test]
