@@ -111,6 +111,14 @@ pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
+/// Whether a filesystem answers at a path: one whose process has died does not.
+pub fn answers(holder: &Holder, path: &Path) -> Result<bool> {
+    match holder {
+        Holder::Machine => place::answers(path),
+        Holder::Process(_) => remote::ask(&Order::answers(holder, path)),
+    }
+}
+
 /// Tries all of it in a directory made for that below `directory`, of which nothing stays. The error says what is
 /// missing.
 pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
@@ -123,7 +131,7 @@ pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
 
 /// Opens a name in a directory with the holder's rights: an ordinary user's own files of whatever mode. It never
 /// follows a symlink, makes nothing and waits for nobody. What is opened may be of another kind than it was a moment
-/// ago; look at it.
+/// ago; look at it. What the holder has mounted is not seen through a directory that was opened outside.
 pub fn open(holder: &Holder, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
     match holder {
         Holder::Machine => names::open(directory, name, flags),

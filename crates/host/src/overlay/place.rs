@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FlockOperation, Mode, OFlags, StatxAttributes, StatxFlags, flock, openat, statx,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, StatxAttributes, StatxFlags, flock, openat, statfs, statx,
 };
 use rustix::io::Errno;
 use rustix::mount::{
@@ -99,6 +99,15 @@ pub(super) fn unmount(at: &Path) -> Result<bool> {
             Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(any),
             Err(errno) => return Err(errno).doing(format!("unmount {}", at.display())),
         }
+    }
+}
+
+pub(super) fn answers(path: &Path) -> Result<bool> {
+    // The one question that the kernel never answers from memory.
+    match statfs(path) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(false),
+        Err(errno) => Err(errno).doing(format!("look at {}", path.display())),
     }
 }
 

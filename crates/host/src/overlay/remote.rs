@@ -32,6 +32,7 @@ enum Task {
     Mount(Directories),
     Replace(Directories),
     Unmount(PathBuf),
+    Answers(PathBuf),
     Probe(PathBuf),
     Remove(PathBuf),
     Open { name: Vec<u8>, flags: u32 },
@@ -71,6 +72,10 @@ impl Order {
 
     pub(super) fn unmount(holder: &Holder, at: &Path) -> Self {
         Self { holder: holder.clone(), task: Task::Unmount(at.to_owned()) }
+    }
+
+    pub(super) fn answers(holder: &Holder, path: &Path) -> Self {
+        Self { holder: holder.clone(), task: Task::Answers(path.to_owned()) }
     }
 
     pub(super) fn probe(holder: &Holder, directory: &Path) -> Self {
@@ -127,6 +132,7 @@ pub(crate) fn run(order: &Order, descriptors: &[OwnedFd]) -> Result<Answer> {
         Task::Mount(directories) => place::mount(Xattrs::User, &directories.overlay()).map(|()| true),
         Task::Replace(directories) => place::replace(Xattrs::User, &directories.overlay()).map(|()| true),
         Task::Unmount(at) => place::unmount(at),
+        Task::Answers(path) => place::answers(path),
         Task::Probe(directory) => trial::run(Xattrs::User, directory).map(|()| true),
         Task::Remove(path) => names::remove_tree(path).map(|()| true),
         Task::Open { name, flags } => open_here(name, *flags, descriptors).map(|()| true),

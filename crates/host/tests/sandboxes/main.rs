@@ -13,6 +13,7 @@ mod overlays;
 mod quota;
 mod swapped;
 mod template;
+mod views;
 mod warm;
 mod world;
 
@@ -51,6 +52,14 @@ fn main() -> ExitCode {
     if let Some(code) = overlays::run() {
         return code;
     }
+    if let Some(code) = views::run() {
+        return code;
+    }
+    let trials = if views::wanted() { views::trials() } else { all() };
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn all() -> Vec<Trial> {
     let mut trials = interrupted::trials();
     trials.extend(egress::trials());
     trials.extend(frozen::trials());
@@ -60,21 +69,34 @@ fn main() -> ExitCode {
     trials.extend(quota::trials());
     trials.extend(swapped::trials());
     trials.extend(template::trials());
+    trials.extend(views::trials());
     trials.extend(warm::trials());
     if rustix::process::geteuid().is_root() {
         trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
+        trials.push(Trial::test("views_as_an_ordinary_user", views_as_ordinary_user));
     }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    trials
 }
 
 /// The same tests as somebody without rights.
 fn as_ordinary_user() -> Result<(), Failed> {
+    with_ordinary_rights(Command::new("setpriv"))
+}
+
+/// Tests of views as somebody without rights, where everybody may open `/dev/fuse`, as is usual.
+fn views_as_ordinary_user() -> Result<(), Failed> {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", views::OPEN_DEVICE, "setpriv"]).env(views::WANTED, "1");
+    with_ordinary_rights(command)
+}
+
+/// Runs this program by `setpriv`, which `command` ends in.
+fn with_ordinary_rights(mut command: Command) -> Result<(), Failed> {
     let home = tempfile::tempdir()?;
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
     let tests = home.path().join("tests");
     std::fs::copy(std::env::current_exe()?, &tests)?;
     let id = ORDINARY.to_string();
-    let mut command = Command::new("setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);
     let output = command.env("TMPDIR", home.path()).output()?;
     if output.status.success() {

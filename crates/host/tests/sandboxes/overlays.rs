@@ -84,11 +84,11 @@ fn start(task: &str, home: &Home) -> std::process::Child {
 }
 
 /// Directories for one overlay.
-struct Layers {
-    lower: Vec<PathBuf>,
-    upper: PathBuf,
+pub(crate) struct Layers {
+    pub(crate) lower: Vec<PathBuf>,
+    pub(crate) upper: PathBuf,
     work: PathBuf,
-    at: PathBuf,
+    pub(crate) at: PathBuf,
 }
 
 impl Layers {
@@ -106,12 +106,12 @@ impl Layers {
         layers
     }
 
-    fn overlay(&self) -> Overlay<'_> {
+    pub(crate) fn overlay(&self) -> Overlay<'_> {
         Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at }
     }
 
     /// Adds a layer below all others.
-    fn add(&mut self, path: PathBuf) -> &Path {
+    pub(crate) fn add(&mut self, path: PathBuf) -> &Path {
         fs::create_dir_all(&path).unwrap();
         self.lower.push(path);
         self.lower.last().unwrap()
@@ -119,13 +119,13 @@ impl Layers {
 }
 
 /// A home with layers, whose overlay is taken away in the end.
-struct Mounted {
-    home: Home,
-    layers: Layers,
+pub(crate) struct Mounted {
+    pub(crate) home: Home,
+    pub(crate) layers: Layers,
 }
 
 impl Mounted {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let home = Home::new();
         let layers = Layers::make(&home.path(""));
         Self { home, layers }
@@ -136,17 +136,17 @@ impl Mounted {
     }
 
     #[track_caller]
-    fn mount(&self) {
+    pub(crate) fn mount(&self) {
         overlay::mount(&self.home.holder, &self.layers.overlay()).unwrap();
     }
 
-    fn unmount(&self) -> bool {
+    pub(crate) fn unmount(&self) -> bool {
         overlay::unmount(&self.home.holder, &self.layers.at).unwrap()
     }
 
     /// What a command prints that runs where the overlay is seen, in it.
     #[track_caller]
-    fn sh(&self, script: &str) -> String {
+    pub(crate) fn sh(&self, script: &str) -> String {
         let mut command = overlay::command(&self.home.holder, OsStr::new("sh"));
         command.args(["-c", &format!("exec 2>&1; cd \"$1\" && {{ {script}\n}}"), "sh"]).arg(&self.layers.at);
         let output = command.stderr(Stdio::inherit()).output().unwrap();
@@ -184,7 +184,7 @@ fn changes_come_to_the_upper_alone() {
     assert!(options.contains("nosuid,nodev") && !options.contains("shared:"), "{options}");
 }
 
-fn attribute(path: &Path, name: &str) -> Option<String> {
+pub(crate) fn attribute(path: &Path, name: &str) -> Option<String> {
     let mut value = [0; 1024];
     let length = rustix::fs::lgetxattr(path, name, &mut value).ok()?;
     Some(String::from_utf8_lossy(&value[..length]).into_owned())
@@ -588,7 +588,7 @@ fn forge(at: &Path) {
     }
 }
 
-fn attributes(path: &Path) -> Vec<String> {
+pub(crate) fn attributes(path: &Path) -> Vec<String> {
     let mut names = [0; 4096];
     let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
     let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
