@@ -21,7 +21,11 @@ pub const RULES: Rules = Rules {
         &["bench", "tests"],
     ],
     confined: &[("agent", &["agent-protocol"])],
-    sideways: &[],
+    sideways: &[Sideways {
+        from: "workspace",
+        to: "mount",
+        reason: "the lazy view is the lowest layer of a workspace whose own are not written yet",
+    }],
 };
 
 /// Where crates stand, lowest layer first.

@@ -83,8 +83,13 @@ pub struct ProcessPin {
 impl Store {
     /// Keeps what a snapshot holds until the pin is removed.
     pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
+        self.pin_with(snapshot, owner, Durability::Synced)
+    }
+
+    /// The same for whoever can tell after a crash of the machine whether the pin is there.
+    pub fn pin_with(&self, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<PinId> {
         let id = PinId::generate();
-        self.put_pin(id, snapshot, owner, false)?;
+        self.put_pin(id, snapshot, owner, false, durability)?;
         Ok(id)
     }
 
@@ -96,11 +101,18 @@ impl Store {
         fs::create_dir_all(&parent).at("create", &parent)?;
         let lock = File::create_new(&path).at("create", &path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).at("lock", &path)?;
-        self.put_pin(id, snapshot, owner, true)?;
+        self.put_pin(id, snapshot, owner, true, Durability::Buffered)?;
         Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
     }
 
-    fn put_pin(&self, id: PinId, snapshot: &Snapshot, owner: &str, of_process: bool) -> Result<()> {
+    fn put_pin(
+        &self,
+        id: PinId,
+        snapshot: &Snapshot,
+        owner: &str,
+        of_process: bool,
+        durability: Durability,
+    ) -> Result<()> {
         let pin = Pin {
             id,
             snapshot: snapshot.id,
@@ -110,7 +122,6 @@ impl Store {
             of_process,
         };
         let change = Change::PutPin { id, record: pin.encode() };
-        let durability = if of_process { Durability::Buffered } else { Durability::Synced };
         self.commit_changes(vec![change], durability)
     }
 

@@ -65,6 +65,12 @@ pub(crate) struct Inner {
     lock: File,
 }
 
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Store").field(&self.path()).finish()
+    }
+}
+
 /// LMDB must not be opened twice by one process, so a store opened twice is the same store.
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 

@@ -161,6 +161,11 @@ impl Tree {
         self.store.directory_entries(directory)
     }
 
+    /// The entry `name` of a directory of this tree.
+    pub fn entry_of(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
+        self.store.directory_entry(directory, name)
+    }
+
     /// The content of a file.
     pub fn read(&self, file: &FileNode) -> Result<Vec<u8>> {
         self.read_range(file, 0, file.size())

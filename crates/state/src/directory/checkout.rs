@@ -1,7 +1,7 @@
 //! Checkouts: making a directory hold what a snapshot holds.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::RawDir;
 
@@ -28,6 +28,9 @@ pub struct CheckoutOptions {
     pub sync: bool,
     /// User and group that everything is to belong to; whoever does this, when not said.
     pub owner: Option<(u32, u32)>,
+    /// Directories that together hold the same tree, the uppermost first: files share their blocks with those there, where
+    /// the filesystem can.
+    pub share: Vec<PathBuf>,
     /// The directory is to be a layer of an overlay that keeps its notes in user attributes: attributes of the tree
     /// that look like such notes are escaped, so that they stay data.
     pub escape: bool,

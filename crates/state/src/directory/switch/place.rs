@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, ftruncate, futimens, linkat, openat, renameat,
-    symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, chownat, fchmod, fstat, ftruncate, futimens, ioctl_ficlone,
+    linkat, openat, renameat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -15,6 +15,7 @@ use crate::chunker::{BLOCK, is_zero};
 use crate::directory::attributes;
 use crate::directory::error::{Context, Result};
 use crate::directory::leftovers::temporary_name;
+use crate::directory::path::open_beneath;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
@@ -102,6 +103,37 @@ impl Switch<'_> {
 
     fn fill(&self, file: &File, here: &[u8], node: &FileNode, modified: Option<Timestamp>) -> Result<()> {
         let at_path = || self.shown(here);
+        let size = node.size();
+        if !self.shares(file, here, size) {
+            self.write_content(file, here, node)?;
+        }
+        self.bytes.fetch_add(size, Ordering::Relaxed);
+        attributes::write(file, &self.attributes(&node.xattrs), true)
+            .on("set the attributes of", &at_path())?;
+        // Before the mode: a new owner takes set-id bits away.
+        self.give(file, here)?;
+        fchmod(file, self.mode(node.mode)).on("change", &at_path())?;
+        if let Some(modified) = modified {
+            futimens(file, &times(modified)).on("set the times of", &at_path())?;
+        }
+        Ok(())
+    }
+
+    /// Makes a new file share its blocks with the same file elsewhere. What does not work is written.
+    fn shares(&self, file: &File, here: &[u8], size: u64) -> bool {
+        let source = self.options.share.iter().find_map(|directory| {
+            let root = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok()?;
+            open_beneath(&root, here, OFlags::RDONLY | OFlags::NONBLOCK).ok()
+        });
+        let Some(source) = source else { return false };
+        let same_size = fstat(&source).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == size
+        });
+        same_size && ioctl_ficlone(file, &source).is_ok()
+    }
+
+    fn write_content(&self, file: &File, here: &[u8], node: &FileNode) -> Result<()> {
+        let at_path = || self.shown(here);
         let mut at = 0;
         for extent in &node.extents {
             if let Extent::Data { chunk, len } = extent {
@@ -116,15 +148,6 @@ impl Switch<'_> {
         let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
         if ends_in_hole || node.extents.len() == 1 {
             ftruncate(file, at).on("write", &at_path())?;
-        }
-        self.bytes.fetch_add(at, Ordering::Relaxed);
-        attributes::write(file, &self.attributes(&node.xattrs), true)
-            .on("set the attributes of", &at_path())?;
-        // Before the mode: a new owner takes set-id bits away.
-        self.give(file, here)?;
-        fchmod(file, self.mode(node.mode)).on("change", &at_path())?;
-        if let Some(modified) = modified {
-            futimens(file, &times(modified)).on("set the times of", &at_path())?;
         }
         Ok(())
     }

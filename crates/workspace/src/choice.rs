@@ -1,0 +1,78 @@
+//! Which provider is used: tried out, not guessed.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+
+use workspace_host::holder::Holder;
+use workspace_host::overlay;
+
+use crate::error::Result;
+use crate::provider::Kind;
+
+/// Which provider somebody wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// The best that works.
+    #[default]
+    Auto,
+    /// This one, and if it does not work the next that does.
+    Prefer(Kind),
+}
+
+/// What can be used, and what is.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// What is used unless somebody asks for another.
+    pub kind: Kind,
+    /// What cannot be used, and why.
+    pub lacks: Vec<(Kind, String)>,
+    /// Whether somebody wanted another.
+    pub is_fallback: bool,
+}
+
+impl Chosen {
+    /// Why a provider cannot be used, if it cannot.
+    pub fn lack(&self, kind: Kind) -> Option<&str> {
+        self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, reason)| reason.as_str())
+    }
+}
+
+/// Tries what works below `directory`. Without a holder whose mounts whoever runs sandboxes can see, no overlay does;
+/// `holder` then says why.
+pub(crate) fn choose(directory: &Path, holder: Result<&Holder, &str>, choice: Choice) -> Result<Chosen> {
+    let mut lacks = Vec::new();
+    let overlay = match holder {
+        Ok(holder) => overlay::probe(holder, directory).map_err(|error| error.to_string()),
+        Err(reason) => Err(reason.to_owned()),
+    };
+    lacks.extend(overlay.err().map(|reason| (Kind::Overlay, reason)));
+    lacks.extend(share(directory).err().map(|reason| (Kind::Clone, reason)));
+    let works = |kind: &Kind| !lacks.iter().any(|(lacking, _)| lacking == kind);
+    let best = Kind::ALL.into_iter().find(works).unwrap_or(Kind::Copy);
+    let kind = match choice {
+        Choice::Prefer(kind) if works(&kind) => kind,
+        _ => best,
+    };
+    let is_fallback = matches!(choice, Choice::Prefer(wanted) if wanted != kind);
+    Ok(Chosen { kind, lacks, is_fallback })
+}
+
+/// Whether two files of a directory can share their blocks.
+fn share(directory: &Path) -> std::result::Result<(), String> {
+    let made = || -> std::io::Result<std::result::Result<(), String>> {
+        let trial = directory.join(format!("trial-{}", uuid::Uuid::now_v7()));
+        let copy = trial.with_extension("copy");
+        let tried = File::create(&trial).and_then(|mut file| {
+            file.write_all(&[7; 8192])?;
+            let (from, to) = (File::open(&trial)?, File::create(&copy)?);
+            Ok(rustix::fs::ioctl_ficlone(&to, &from)
+                .map_err(|errno| format!("the filesystem cannot share blocks between files: {errno}")))
+        });
+        for path in [&trial, &copy] {
+            drop(fs::remove_file(path));
+        }
+        tried
+    };
+    made().map_err(|error| format!("cannot write below {}: {error}", directory.display()))?
+}

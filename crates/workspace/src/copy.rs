@@ -1,0 +1,134 @@
+//! Workspaces of files of their own: copied, or sharing their blocks with the files of a layer.
+//!
+//! ```text
+//! tree/   the workspace
+//! ```
+//!
+//! What was changed is found by the store's stat index: only files that look other than when they were written or
+//! committed are read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use workspace_host::overlay;
+use workspace_state::{
+    CheckoutOptions, NewSnapshot, Quiet, Skipped, Snapshot, SnapshotOptions, Store, checkout,
+    preview_directory, snapshot_directory,
+};
+
+use crate::base::Base;
+use crate::error::{Context as _, Result};
+use crate::here::Here;
+use crate::layers::Layers;
+use crate::provider::{Kind, Place, Present, Provider, Under};
+
+/// Makes workspaces of whole files.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    pub(crate) store: Store,
+    pub(crate) here: Here,
+    /// Whom files of workspaces belong to, where that is not this process's user.
+    pub(crate) owner: Option<(u32, u32)>,
+    /// From whose files blocks are shared; none for copies.
+    pub(crate) layers: Option<Layers>,
+}
+
+impl Copy {
+    fn tree(place: &Place) -> PathBuf {
+        place.join("tree")
+    }
+
+    fn options(&self) -> CheckoutOptions {
+        CheckoutOptions { owner: self.owner, ..CheckoutOptions::default() }
+    }
+
+    fn snapshot_options(new: NewSnapshot, still: bool) -> SnapshotOptions {
+        // The user's ignore files are for his directories; here everything is the agent's work.
+        SnapshotOptions { new, ignore: false, note: true, still }
+    }
+}
+
+impl Provider for Copy {
+    fn kind(&self) -> Kind {
+        if self.layers.is_some() { Kind::Clone } else { Kind::Copy }
+    }
+
+    fn make(&self, place: &Place, base: &Base) -> Result<Under> {
+        let tree = Self::tree(place);
+        fs::create_dir(&tree).on("make", &tree)?;
+        let Some(snapshot) = &base.snapshot else {
+            if let Some((user, group)) = self.owner {
+                std::os::unix::fs::chown(&tree, Some(user), Some(group)).on("give away", &tree)?;
+            }
+            return Ok(Under::default());
+        };
+        let mut options = self.options();
+        if let Some(layers) = &self.layers {
+            let source = layers.find_or_write(snapshot, false)?;
+            // Deltas have only what changed: such a file is shared with the layer that has it.
+            options.share = source.paths();
+        }
+        checkout(&self.store, snapshot, &tree, &options, &Quiet)?;
+        Ok(Under::default())
+    }
+
+    fn path(&self, place: &Place) -> PathBuf {
+        Self::tree(place)
+    }
+
+    fn revive(&self, place: &Place, _base: &Base, _layers: &[String]) -> Result<Under> {
+        let tree = Self::tree(place);
+        fs::metadata(&tree).on("find", &tree)?;
+        Ok(Under::default())
+    }
+
+    fn present(&self, place: &Place, _base: &Base, still: bool) -> Result<Present> {
+        let options = Self::snapshot_options(NewSnapshot::default(), still);
+        let preview = preview_directory(&self.store, &Self::tree(place), &options, &Quiet)?;
+        Ok(Present { tree: preview.tree, skipped: preview.skipped })
+    }
+
+    fn commit(
+        &self,
+        place: &Place,
+        _base: &Base,
+        new: NewSnapshot,
+        still: bool,
+    ) -> Result<(Snapshot, Vec<Skipped>)> {
+        let options = Self::snapshot_options(new, still);
+        let report = snapshot_directory(&self.store, &Self::tree(place), options, &Quiet)?;
+        Ok((report.snapshot, report.skipped))
+    }
+
+    /// Whatever is there is noted as what the directory holds, and then only what differs is written.
+    fn switch(&self, place: &Place, base: &Base) -> Result<bool> {
+        let tree = Self::tree(place);
+        let options = Self::snapshot_options(NewSnapshot::default(), true);
+        let present = snapshot_directory(&self.store, &tree, options, &Quiet)?.snapshot;
+        let options = self.options();
+        let done = match &base.snapshot {
+            Some(snapshot) => checkout(&self.store, snapshot, &tree, &options, &Quiet).map(drop),
+            None => {
+                let empty = self.store.empty_tree()?.commit(NewSnapshot::default())?;
+                let done = checkout(&self.store, &empty, &tree, &options, &Quiet).map(drop);
+                self.store.remove_snapshots(&[empty.id])?;
+                done
+            }
+        };
+        self.store.remove_snapshots(&[present.id])?;
+        done?;
+        Ok(true)
+    }
+
+    fn own(&self, place: &Place) -> PathBuf {
+        Self::tree(place)
+    }
+
+    fn clear(&self, _place: &Place) -> Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        Ok(overlay::remove_tree(&self.here.get(), path)?)
+    }
+}

@@ -1,0 +1,114 @@
+//! Why something about a workspace was not done.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use workspace_host::HostError;
+use workspace_state::{DirectoryError, SnapshotId, StoreError, TreeError};
+
+use crate::provider::Kind;
+
+/// Why something about a workspace was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// There is no such workspace.
+    #[error("there is no workspace `{id}`")]
+    NotFound {
+        /// Its name.
+        id: String,
+    },
+    /// There is one of that name.
+    #[error("there is a workspace `{id}` already")]
+    Exists {
+        /// Its name.
+        id: String,
+    },
+    /// A name that no workspace can have.
+    #[error("`{id}` cannot name a workspace: letters, digits, `-`, `_` and `.` can, 100 at most")]
+    BadName {
+        /// What was given.
+        id: String,
+    },
+    /// There is no such snapshot.
+    #[error("there is no snapshot {0}")]
+    UnknownSnapshot(SnapshotId),
+    /// It is there, and cannot be used.
+    #[error("workspace `{id}` cannot be used: {reason}")]
+    Unusable {
+        /// Its name.
+        id: String,
+        /// Why.
+        reason: String,
+    },
+    /// The provider that was asked for cannot be used here.
+    #[error("workspaces cannot be made by {provider} here: {reason}")]
+    Provider {
+        /// Which.
+        provider: Kind,
+        /// Why.
+        reason: String,
+    },
+    /// Another process has them.
+    #[error("{} is used by another process", .path.display())]
+    Busy {
+        /// Where they are.
+        path: PathBuf,
+    },
+    /// A system call failed.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The machine did not do its part.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// A directory could not be read or written.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// A tree could not be changed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The lazy view could not be had.
+    #[error("the lazy view cannot be mounted: {0}")]
+    Lazy(String),
+}
+
+/// What comes of an operation on workspaces.
+pub type Result<T, E = WorkspaceError> = std::result::Result<T, E>;
+
+/// Names action and path in an error of the system.
+pub(crate) trait Context<T> {
+    fn on(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
+    fn on(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|error| WorkspaceError::Io { action, path: path.to_owned(), source: error.into() })
+    }
+}
+
+impl WorkspaceError {
+    /// Whether there is no room on the disk, or a quota is used up.
+    pub fn is_full(&self) -> bool {
+        let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(one) = error {
+            if let Some(io) = one.downcast_ref::<io::Error>() {
+                let kind = io.kind();
+                if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+                    return true;
+                }
+            }
+            error = one.source();
+        }
+        false
+    }
+}

@@ -1,0 +1,88 @@
+//! What the files of an upper directory looked like when they were committed, so that the next commit need not read
+//! them again.
+//!
+//! Kept beside the upper directory. It is only ever a help: one that is gone, torn or of another snapshot costs reading.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use workspace_state::{Looks, SnapshotId};
+
+/// Files by their path in the upper directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// The snapshot in which each file is what it was then.
+    pub(crate) snapshot: Option<SnapshotId>,
+    pub(crate) files: HashMap<Vec<u8>, Looks>,
+}
+
+impl Index {
+    pub(crate) fn read(path: &Path) -> Self {
+        fs::read(path).ok().and_then(|bytes| Self::decode(&bytes)).unwrap_or_default()
+    }
+
+    /// Whether it could be written does not matter to anybody but the next reader.
+    pub(crate) fn write(&self, path: &Path) {
+        let new = path.with_extension("new");
+        if let Err(error) = fs::write(&new, self.encode()).and_then(|()| fs::rename(&new, path)) {
+            tracing::debug!(path = %path.display(), %error, "what files look like could not be noted");
+            drop(fs::remove_file(&new));
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Some(snapshot) = &self.snapshot else { return Vec::new() };
+        let mut out = Vec::with_capacity(48 + self.files.len() * 80);
+        out.extend_from_slice(snapshot.as_bytes());
+        for (path, looks) in &self.files {
+            out.extend_from_slice(&(path.len() as u32).to_le_bytes());
+            out.extend_from_slice(path);
+            out.extend_from_slice(&looks.mode.to_le_bytes());
+            for word in [looks.size, looks.mtime as u64, looks.ctime as u64, looks.inode] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        out.extend_from_slice(blake3::hash(&out).as_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (mut rest, hash) = bytes.split_last_chunk::<32>()?;
+        if blake3::hash(rest).as_bytes() != hash {
+            return None;
+        }
+        let mut take = |len: usize| {
+            let (taken, left) = rest.split_at_checked(len)?;
+            rest = left;
+            Some(taken)
+        };
+        let snapshot = SnapshotId::from_bytes(take(16)?.try_into().ok()?);
+        let mut files = HashMap::new();
+        while let Some(len) = take(4) {
+            let path = take(u32::from_le_bytes(len.try_into().ok()?) as usize)?.to_vec();
+            let mode = u32::from_le_bytes(take(4)?.try_into().ok()?);
+            let mut word = || Some(u64::from_le_bytes(take(8)?.try_into().ok()?));
+            let (size, mtime, ctime, inode) = (word()?, word()? as i64, word()? as i64, word()?);
+            files.insert(path, Looks { mode, size, mtime, ctime, inode });
+        }
+        Some(Self { snapshot: Some(snapshot), files })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_comes_back_as_it_was_and_a_torn_one_is_none() {
+        let looks = Looks { mode: 0o100_644, size: 3, mtime: -5, ctime: i64::MAX, inode: u64::MAX };
+        let files = HashMap::from([(b"a/b".to_vec(), looks), (vec![0xff], Looks::default())]);
+        let index = Index { snapshot: Some(SnapshotId::generate()), files };
+        let bytes = index.encode();
+        assert_eq!(Index::decode(&bytes), Some(index));
+        for cut in [0, 1, 20, bytes.len() - 1] {
+            assert_eq!(Index::decode(&bytes[..cut]), None);
+        }
+    }
+}

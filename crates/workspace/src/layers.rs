@@ -1,0 +1,493 @@
+//! Layers: the read-only directories that workspaces lie over, and the stacks they form.
+//!
+//! ```text
+//! lock                 held by the process that uses the directory
+//! layers/NAME/tree     what a layer holds
+//! layers/NAME/layer    what that is; comes last: without it the layer is not there
+//! stacks/KEY           the layers of a tree, lowest first
+//! ```
+//!
+//! The lowest layer of a stack is a *base*: a whole tree. Above it lie *deltas*, each what changed since. A tree that
+//! differs little from one that has a stack gets a delta; any other gets a base. A stack that grows long is cut short by
+//! one delta over its base. Layers never change once they are there, are shared by all workspaces over the same tree
+//! and times, and go when no workspace lies over them and nobody asked for their tree for a while.
+//!
+//! What was written and not synced may be torn after a crash of the machine: such a layer counts only until the
+//! machine is started anew. Everything here can be made again from the store.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use workspace_state::{
+    CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, Tree, TreeId, materialize,
+};
+
+use crate::delta::Delta;
+use crate::error::{Context as _, Result, WorkspaceError};
+
+/// A stack this long gets no further delta: the next one lies over its base.
+const LONGEST: usize = 24;
+/// A delta of more entries than this is a base instead.
+const LARGEST_DELTA: usize = 20_000;
+/// So many snapshots back a stack is looked for.
+const ANCESTORS: usize = 128;
+/// How long a stack of deltas is kept for nobody.
+const DELTA_KEPT: Duration = Duration::from_secs(15 * 60);
+/// How long a base is kept for nobody.
+const BASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long another process may take to let go.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A tree and its times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Key {
+    tree: TreeId,
+    times: NodeId,
+}
+
+impl Key {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        Self { tree: snapshot.tree, times: snapshot.times }
+    }
+
+    fn name(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.tree.as_bytes()).update(self.times.as_bytes());
+        hasher.finalize().to_hex()[..32].to_owned()
+    }
+
+    fn open(&self, store: &Store) -> Result<Tree> {
+        Ok(Tree::open(store, self.tree, Some(self.times))?)
+    }
+}
+
+/// What a layer is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Layer {
+    /// What it lies over; nothing for a base.
+    over: Option<Key>,
+    /// What is seen through it.
+    shows: Key,
+    /// In which run of the machine it was written.
+    boot: String,
+    /// Whether it is on disk for certain.
+    synced: bool,
+}
+
+impl Layer {
+    fn new(over: Option<Key>, shows: Key, synced: bool) -> Self {
+        Self { over, shows, boot: String::new(), synced }
+    }
+}
+
+/// The layers of a tree, lowest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Stack {
+    key: Key,
+    layers: Vec<String>,
+}
+
+/// A stack in use: its layers stay for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Held {
+    inner: Arc<Inner>,
+    /// Lowest first.
+    pub(crate) layers: Vec<String>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.inner.lock();
+        for name in &self.layers {
+            if let Some(count) = state.users.get_mut(name) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        state.users.retain(|_, count| *count > 0);
+    }
+}
+
+impl Held {
+    /// The directories of the layers, uppermost first.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.layers.iter().rev().map(|name| self.inner.tree_of(name)).collect()
+    }
+}
+
+/// What a collection of layers cleared away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Layers that are gone.
+    pub layers: u64,
+    /// Stacks that are forgotten.
+    pub stacks: u64,
+}
+
+/// All layers of a directory. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Layers(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    store: Store,
+    options: CheckoutOptions,
+    boot: String,
+    state: Mutex<Known>,
+    made: Condvar,
+    turn: Mutex<()>,
+    _lock: File,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    stacks: HashMap<Key, (Stack, Instant)>,
+    layers: HashMap<String, Layer>,
+    /// How many workspaces lie over each.
+    users: HashMap<String, usize>,
+    /// Layers that somebody is writing.
+    making: HashSet<String>,
+    /// What is to be written in the background.
+    later: HashSet<Key>,
+}
+
+impl Layers {
+    /// Takes up what is in `root`, of which this process becomes the only user.
+    pub(crate) fn open(root: &Path, store: Store, options: CheckoutOptions) -> Result<Self> {
+        for directory in [root.to_owned(), root.join("layers"), root.join("stacks")] {
+            fs::create_dir_all(&directory).on("make", &directory)?;
+        }
+        let path = root.join("lock");
+        let lock = File::create(&path).on("make", &path)?;
+        // A process that is gone may have left a child which has not begun its own program yet.
+        let until = Instant::now() + PATIENCE;
+        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > until {
+                return Err(WorkspaceError::Busy { path: root.to_owned() });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let inner = Inner {
+            root: root.to_owned(),
+            store,
+            options,
+            boot,
+            state: Mutex::default(),
+            made: Condvar::new(),
+            turn: Mutex::default(),
+            _lock: lock,
+        };
+        inner.take_up()?;
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// The stack of a snapshot's tree, if it is there.
+    pub(crate) fn find(&self, snapshot: &Snapshot) -> Option<Held> {
+        let mut state = self.0.lock();
+        let (stack, used) = state.stacks.get_mut(&Key::of(snapshot))?;
+        *used = Instant::now();
+        let layers = stack.layers.clone();
+        Some(self.hold(&mut state, layers))
+    }
+
+    /// The stack of a snapshot's tree, made of the stack of one of its ancestors if that takes little.
+    pub(crate) fn find_or_derive(&self, snapshot: &Snapshot) -> Result<Option<Held>> {
+        if let Some(held) = self.find(snapshot) {
+            return Ok(Some(held));
+        }
+        let Some(ancestor) = self.ancestor(snapshot)? else { return Ok(None) };
+        let Some(below) = self.find(&ancestor) else { return Ok(None) };
+        let from = match below.layers.first() {
+            // One delta over the base takes the place of many.
+            Some(base) if below.layers.len() >= LONGEST => {
+                let shows = self.0.lock().layers.get(base).map(|layer| layer.shows);
+                shows.map(|key| (key, vec![base.clone()]))
+            }
+            _ => Some((Key::of(&ancestor), below.layers.clone())),
+        };
+        let Some((from, mut layers)) = from else { return Ok(None) };
+        let to = Key::of(snapshot);
+        let name = format!("delta-{}-{}", from.name(), to.name());
+        let made = self.make(&name, Layer::new(Some(from), to, false), |directory| {
+            let (old, new) = (from.open(&self.0.store)?, to.open(&self.0.store)?);
+            match Delta::between(&old, &new, LARGEST_DELTA)? {
+                Some(delta) => delta.write(directory, &self.0.options).map(|()| true),
+                None => Ok(false),
+            }
+        })?;
+        if !made {
+            return Ok(None);
+        }
+        layers.push(name);
+        Ok(Some(self.note(Stack { key: to, layers })?))
+    }
+
+    /// The stack of a snapshot's tree, written whole if there is none.
+    pub(crate) fn find_or_write(&self, snapshot: &Snapshot, sync: bool) -> Result<Held> {
+        if let Some(held) = self.find_or_derive(snapshot)? {
+            return Ok(held);
+        }
+        let key = Key::of(snapshot);
+        let name = format!("base-{}", key.name());
+        self.make(&name, Layer::new(None, key, sync), |directory| {
+            let options = CheckoutOptions { sync, ..self.0.options.clone() };
+            materialize(&key.open(&self.0.store)?, directory, &options, &Quiet)?;
+            Ok(true)
+        })?;
+        self.note(Stack { key, layers: vec![name] })
+    }
+
+    /// An empty layer, for what is made from nothing.
+    pub(crate) fn empty(&self) -> Result<PathBuf> {
+        let path = self.0.root.join("empty");
+        fs::create_dir_all(&path).on("make", &path)?;
+        Ok(path)
+    }
+
+    /// The nearest snapshot before this one that has a stack.
+    fn ancestor(&self, snapshot: &Snapshot) -> Result<Option<Snapshot>> {
+        let mut seen: HashSet<SnapshotId> = HashSet::new();
+        let mut open: Vec<SnapshotId> = snapshot.parents.clone();
+        while seen.len() < ANCESTORS && !open.is_empty() {
+            let mut next = Vec::new();
+            for id in open {
+                if !seen.insert(id) {
+                    continue;
+                }
+                let Some(found) = self.0.store.find_snapshot(&id)? else { continue };
+                if self.0.lock().stacks.contains_key(&Key::of(&found)) {
+                    return Ok(Some(found));
+                }
+                next.extend(found.parents);
+            }
+            open = next;
+        }
+        Ok(None)
+    }
+
+    /// Makes a layer unless it is there. Who comes while another makes it waits. False if `write` gave it up.
+    fn make(&self, name: &str, layer: Layer, write: impl FnOnce(&Path) -> Result<bool>) -> Result<bool> {
+        let mut state = self.0.lock();
+        while state.making.contains(name) {
+            state = self.0.made.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.layers.contains_key(name) {
+            return Ok(true);
+        }
+        state.making.insert(name.to_owned());
+        drop(state);
+        let made = self.0.write_layer(name, layer, write);
+        let mut state = self.0.lock();
+        state.making.remove(name);
+        self.0.made.notify_all();
+        let layer = made?;
+        let is_there = layer.is_some();
+        state.layers.extend(layer.map(|layer| (name.to_owned(), layer)));
+        Ok(is_there)
+    }
+
+    /// Remembers a stack, and takes hold of it.
+    fn note(&self, stack: Stack) -> Result<Held> {
+        let path = self.0.root.join("stacks").join(stack.key.name());
+        let text = serde_json::to_vec(&stack).map_err(io::Error::from).on("write", &path)?;
+        replace(&path, &text)?;
+        let mut state = self.0.lock();
+        let held = self.hold(&mut state, stack.layers.clone());
+        state.stacks.insert(stack.key, (stack, Instant::now()));
+        Ok(held)
+    }
+
+    fn hold(&self, state: &mut Known, layers: Vec<String>) -> Held {
+        for name in &layers {
+            *state.users.entry(name.clone()).or_default() += 1;
+        }
+        Held { inner: Arc::clone(&self.0), layers }
+    }
+
+    /// Takes hold of layers that a workspace lies over from before; none if they are not all there.
+    pub(crate) fn hold_again(&self, layers: &[String]) -> Option<Held> {
+        let mut state = self.0.lock();
+        let all = layers.iter().all(|name| state.layers.contains_key(name));
+        all.then(|| self.hold(&mut state, layers.to_vec()))
+    }
+
+    /// Writes the tree of a snapshot whole, unless it has a stack, while the caller goes on.
+    pub(crate) fn write_later(&self, snapshot: &Snapshot) {
+        let (layers, snapshot) = (self.clone(), snapshot.clone());
+        let key = Key::of(&snapshot);
+        if !self.0.lock().later.insert(key) {
+            return;
+        }
+        let work = move || {
+            // One at a time: they would only take the disk from each other.
+            let _turn = layers.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = layers.find_or_write(&snapshot, true) {
+                tracing::warn!(snapshot = %snapshot.id, %error, "a snapshot could not be materialised");
+            }
+            layers.0.lock().later.remove(&key);
+        };
+        if let Err(error) = std::thread::Builder::new().name("materialise".to_owned()).spawn(work) {
+            tracing::warn!(%error, "a snapshot could not be materialised");
+            self.0.lock().later.remove(&key);
+        }
+    }
+
+    /// Whether something is being written in the background.
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.0.lock().later.is_empty()
+    }
+
+    /// Removes stacks that nobody has asked for, and layers that are in no stack and under no workspace.
+    pub(crate) fn collect(&self, now: Instant) -> Result<Collected> {
+        let mut collected = Collected::default();
+        let (stacks, layers) = self.0.unused(now);
+        for key in stacks {
+            let path = self.0.root.join("stacks").join(key.name());
+            remove_file(&path)?;
+            collected.stacks += 1;
+        }
+        for name in layers {
+            self.0.remove_layer(&name)?;
+            collected.layers += 1;
+        }
+        Ok(collected)
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tree_of(&self, name: &str) -> PathBuf {
+        self.root.join("layers").join(name).join("tree")
+    }
+
+    /// Finds what is whole, and removes the rest.
+    fn take_up(&self) -> Result<()> {
+        let mut state = self.lock();
+        for name in names(&self.root.join("layers"))? {
+            let path = self.root.join("layers").join(&name).join("layer");
+            let layer = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Layer>(&text).ok());
+            match layer.filter(|layer| layer.synced || layer.boot == self.boot) {
+                Some(layer) => drop(state.layers.insert(name, layer)),
+                None => self.remove_layer(&name)?,
+            }
+        }
+        for name in names(&self.root.join("stacks"))? {
+            let path = self.root.join("stacks").join(&name);
+            let stack = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Stack>(&text).ok());
+            let whole = |stack: &Stack| stack.layers.iter().all(|name| state.layers.contains_key(name));
+            match stack.filter(whole) {
+                Some(stack) => drop(state.stacks.insert(stack.key, (stack, Instant::now()))),
+                None => remove_file(&path)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_layer(
+        &self,
+        name: &str,
+        layer: Layer,
+        write: impl FnOnce(&Path) -> Result<bool>,
+    ) -> Result<Option<Layer>> {
+        // What was left by somebody who did not finish it.
+        self.remove_layer(name)?;
+        let (directory, tree) = (self.root.join("layers").join(name), self.tree_of(name));
+        fs::create_dir_all(&tree).on("make", &tree)?;
+        let written = write(&tree);
+        if !matches!(written, Ok(true)) {
+            self.remove_layer(name)?;
+            return written.map(|_| None);
+        }
+        let layer = Layer { boot: self.boot.clone(), ..layer };
+        let path = directory.join("layer");
+        let text = serde_json::to_vec(&layer).map_err(io::Error::from).on("write", &path)?;
+        replace(&path, &text)?;
+        Ok(Some(layer))
+    }
+
+    /// Takes what is unused out of what is known.
+    fn unused(&self, now: Instant) -> (Vec<Key>, Vec<String>) {
+        let mut state = self.lock();
+        let Known { stacks, layers, users, .. } = &mut *state;
+        let is_old = |(stack, used): &(Stack, Instant)| {
+            let kept = if stack.layers.len() > 1 { DELTA_KEPT } else { BASE_KEPT };
+            let in_use = stack.layers.last().is_some_and(|name| users.contains_key(name));
+            !in_use && now.saturating_duration_since(*used) > kept
+        };
+        let old: Vec<Key> = stacks.iter().filter(|(_, one)| is_old(one)).map(|(key, _)| *key).collect();
+        for key in &old {
+            stacks.remove(key);
+        }
+        let needed: HashSet<&String> = stacks.values().flat_map(|(stack, _)| &stack.layers).collect();
+        let free: Vec<String> = layers
+            .keys()
+            .filter(|name| !needed.contains(name) && !users.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in &free {
+            layers.remove(name);
+        }
+        (old, free)
+    }
+
+    /// What says that the layer is there goes first.
+    fn remove_layer(&self, name: &str) -> Result<()> {
+        let directory = self.root.join("layers").join(name);
+        remove_file(&directory.join("layer"))?;
+        remove_tree(&directory).on("remove", &directory)
+    }
+}
+
+/// Removes a directory that only this process writes to, also what is in directories of odd modes.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path)?;
+            fs::remove_dir_all(path)
+        }
+        done => done,
+    }
+}
+
+fn open_up(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, content).on("write", &new)?;
+    fs::rename(&new, path).on("replace", path)
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done.on("remove", path),
+    }
+}
+
+fn names(directory: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(directory).on("list", directory)?;
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    entries.map(name).collect::<io::Result<_>>().on("list", directory)
+}

@@ -1,0 +1,73 @@
+//! The lazy view as the lowest layer of workspaces whose own layers are not written yet.
+//!
+//! One view serves all snapshots of the store, from a process that outlives this one. It is mounted where workspaces
+//! are mounted, and started when it is first needed.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use workspace_host::holder::Holder;
+use workspace_host::overlay;
+use workspace_mount::{ViewOptions, spawn_daemon};
+use workspace_state::SnapshotId;
+
+use crate::error::{Context as _, Result, WorkspaceError};
+
+/// The command that serves a view: a program, and the words that lead it to [`workspace_mount::daemon_main`].
+#[derive(Debug, Clone)]
+pub struct LazyCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its first arguments.
+    pub words: Vec<OsString>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lazy {
+    command: LazyCommand,
+    store: PathBuf,
+    mountpoint: PathBuf,
+    options: ViewOptions,
+    turn: Mutex<()>,
+}
+
+impl Lazy {
+    pub(crate) fn new(
+        command: LazyCommand,
+        store: &Path,
+        mountpoint: PathBuf,
+        holder: &Holder,
+        owner: Option<(u32, u32)>,
+    ) -> Self {
+        let escape = overlay::xattrs(holder) == overlay::Xattrs::User;
+        let options = ViewOptions { owner, escape, ..ViewOptions::default() };
+        Self { command, store: store.to_owned(), mountpoint, options, turn: Mutex::default() }
+    }
+
+    /// Where a snapshot is seen. The view is mounted if it is not.
+    pub(crate) fn path(&self, holder: &Holder, snapshot: &SnapshotId) -> Result<PathBuf> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_mounted(holder)? {
+            std::fs::create_dir_all(&self.mountpoint).on("make", &self.mountpoint)?;
+            let mut command = overlay::command(holder, self.command.program.as_os_str());
+            command.args(&self.command.words);
+            spawn_daemon(command, &self.store, &self.mountpoint, &self.options)
+                .map_err(|error| WorkspaceError::Lazy(error.to_string()))?;
+        }
+        Ok(self.mountpoint.join(snapshot.to_string()))
+    }
+
+    fn is_mounted(&self, holder: &Holder) -> Result<bool> {
+        let Some(parent) = self.mountpoint.parent() else { return Ok(false) };
+        let wanted = std::fs::canonicalize(&self.mountpoint).unwrap_or_else(|_| self.mountpoint.clone());
+        Ok(overlay::mounted(holder, parent)?.contains(&wanted))
+    }
+
+    /// Takes the view away after its process has died, so that the next who needs it starts another.
+    pub(crate) fn give_up(&self, holder: &Holder) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        overlay::unmount(holder, &self.mountpoint)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! Workspaces: an ordinary directory per agent, made from a snapshot.
+//!
+//! [`Workspaces`] makes them, says what was changed in them, commits that, and clears them away; what it knows of them is
+//! on disk, so that another process finds everything again. How one is made is a [`Provider`]'s business:
+//!
+//! - **overlay**: the kernel's, over layers that all workspaces share; costs what is changed.
+//! - **clone**: every file shares its blocks with a layer until it is written to.
+//! - **copy**: every file is written; works everywhere.
+//!
+//! `layers.rs` has the layers and the stacks they form, `delta.rs` what a layer between two trees holds, `upper.rs` how
+//! changes are read from what the kernel writes, `lazy.rs` what stands in for layers that are not there yet.
+
+mod base;
+mod choice;
+mod copy;
+mod delta;
+mod error;
+mod here;
+mod index;
+mod layers;
+mod lazy;
+mod overlay;
+mod provider;
+mod record;
+mod upper;
+mod workspaces;
+
+pub use base::{Base, Materialize};
+pub use choice::{Choice, Chosen};
+pub use error::{Result, WorkspaceError};
+pub use layers::Collected;
+pub use lazy::LazyCommand;
+pub use provider::{Kind, Place, Present, Provider, Under};
+pub use record::{Generation, Phase, Record};
+pub use workspaces::{Changes, Committed, Made, New, Options, State, Switched, Usage, Workspaces};

@@ -1,0 +1,222 @@
+//! Workspaces by the kernel's overlay.
+//!
+//! ```text
+//! upper/   what was changed
+//! work/    the kernel's own
+//! mount/   the workspace, seen in the holder's namespaces
+//! index    what the files of `upper` looked like when they were committed
+//! ```
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
+use workspace_host::overlay::{self, Overlay as Mount};
+use workspace_state::{NewSnapshot, Node, Skipped, Snapshot, Store, Tree};
+
+use crate::base::{Base, Materialize};
+use crate::error::{Context as _, Result};
+use crate::here::Here;
+use crate::index::Index;
+use crate::layers::{Held, Layers};
+use crate::lazy::Lazy;
+use crate::provider::{Kind, Place, Present, Provider, Under};
+use crate::upper::{Scan, Upper};
+
+/// Trees with fewer entries than this are written at once.
+const FEW: usize = 1_000;
+
+/// Makes workspaces by the kernel's overlay.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    pub(crate) store: Store,
+    pub(crate) here: Here,
+    pub(crate) layers: Layers,
+    pub(crate) lazy: Option<Lazy>,
+    /// Whom files of workspaces belong to, where that is not this process's user.
+    pub(crate) owner: Option<(u32, u32)>,
+}
+
+/// What is under a workspace: directories, uppermost first, and what keeps them.
+struct Lower {
+    paths: Vec<PathBuf>,
+    under: Under,
+}
+
+impl Lower {
+    fn of(held: Held) -> Self {
+        Self { paths: held.paths(), under: Under { held: Some(held), lazy: false } }
+    }
+}
+
+impl Overlay {
+    fn lower(&self, base: &Base) -> Result<Lower> {
+        let Some(snapshot) = &base.snapshot else {
+            return Ok(Lower { paths: vec![self.layers.empty()?], under: Under::default() });
+        };
+        if let Some(held) = self.layers.find_or_derive(snapshot)? {
+            return Ok(Lower::of(held));
+        }
+        let lazy = match (&self.lazy, base.materialize) {
+            (None, _) | (_, Materialize::Full) => None,
+            (Some(lazy), Materialize::Lazy) => Some(lazy),
+            (Some(lazy), Materialize::Auto) => (!is_small(&base.tree)?).then_some(lazy),
+        };
+        let Some(lazy) = lazy else {
+            return Ok(Lower::of(self.layers.find_or_write(snapshot, false)?));
+        };
+        let path = match lazy.path(&self.here.get(), &snapshot.id) {
+            Err(error) if base.materialize == Materialize::Auto => {
+                tracing::warn!(%error, "the files of a snapshot are all written before its workspace is there");
+                return Ok(Lower::of(self.layers.find_or_write(snapshot, false)?));
+            }
+            path => path?,
+        };
+        if base.materialize == Materialize::Auto {
+            self.layers.write_later(snapshot);
+        }
+        Ok(Lower { paths: vec![path], under: Under { held: None, lazy: true } })
+    }
+
+    fn mount(&self, place: &Place, lower: &Lower) -> Result<()> {
+        let (upper, work, at) = (place.join("upper"), place.join("work"), place.join("mount"));
+        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at };
+        let mounted = overlay::mount(&self.here.get(), &mount);
+        match (&self.lazy, mounted) {
+            // Perhaps nobody answers there any more.
+            (Some(lazy), Err(_))
+                if lower.under.lazy && !overlay::answers(&self.here.get(), &lower.paths[0])? =>
+            {
+                lazy.give_up(&self.here.get())?;
+                if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {
+                    lazy.path(&self.here.get(), &id)?;
+                }
+                Ok(overlay::mount(&self.here.get(), &mount)?)
+            }
+            (_, mounted) => Ok(mounted?),
+        }
+    }
+
+    /// Makes the directory that gets what is changed. It is what the root of the workspace looks like.
+    fn make_upper(&self, path: &Path, base: &Tree) -> Result<()> {
+        fs::create_dir(path).on("make", path)?;
+        let root = base.root();
+        let Node::Directory(node) = root.node else { return Ok(()) };
+        for (name, value) in &node.xattrs {
+            setxattr(path, name.as_slice(), value, XattrFlags::empty()).on("set the attributes of", path)?;
+        }
+        if let Some((user, group)) = self.owner {
+            chown(path, Some(user), Some(group)).on("give away", path)?;
+        }
+        let mode = u32::from(node.mode & 0o1777);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).on("change", path)?;
+        if let Some(modified) = root.modified {
+            let time = Timespec {
+                tv_sec: modified.0.div_euclid(1_000_000_000),
+                tv_nsec: modified.0.rem_euclid(1_000_000_000) as _,
+            };
+            let times = Timestamps { last_access: time, last_modification: time };
+            utimensat(CWD, path, &times, AtFlags::empty()).on("set the times of", path)?;
+        }
+        Ok(())
+    }
+
+    fn scan(&self, place: &Place, base: &Base, still: bool) -> Result<Upper> {
+        let upper = place.join("upper");
+        let (holder, index) = (self.here.get(), Index::read(&place.join("index")));
+        let scan = Scan {
+            store: &self.store,
+            holder: &holder,
+            base,
+            upper: &upper,
+            name: &place.name,
+            index: &index,
+            still,
+        };
+        scan.run()
+    }
+}
+
+impl Provider for Overlay {
+    fn kind(&self) -> Kind {
+        Kind::Overlay
+    }
+
+    fn make(&self, place: &Place, base: &Base) -> Result<Under> {
+        self.make_upper(&place.join("upper"), &base.tree)?;
+        for name in ["work", "mount"] {
+            let path = place.join(name);
+            fs::create_dir(&path).on("make", &path)?;
+        }
+        let lower = self.lower(base)?;
+        self.mount(place, &lower)?;
+        Ok(lower.under)
+    }
+
+    fn path(&self, place: &Place) -> PathBuf {
+        place.join("mount")
+    }
+
+    fn revive(&self, place: &Place, base: &Base, layers: &[String]) -> Result<Under> {
+        let at = place.join("mount");
+        let wanted = fs::canonicalize(&at).on("find", &at)?;
+        if overlay::mounted(&self.here.get(), &place.root)?.contains(&wanted) {
+            let lazy = layers.is_empty() && base.snapshot.is_some();
+            return Ok(Under { held: self.layers.hold_again(layers), lazy });
+        }
+        let lower = self.lower(base)?;
+        self.mount(place, &lower)?;
+        Ok(lower.under)
+    }
+
+    fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present> {
+        let upper = self.scan(place, base, still)?;
+        Ok(Present { tree: upper.tree.preview()?, skipped: upper.skipped })
+    }
+
+    fn commit(
+        &self,
+        place: &Place,
+        base: &Base,
+        new: NewSnapshot,
+        still: bool,
+    ) -> Result<(Snapshot, Vec<Skipped>)> {
+        let Upper { mut tree, skipped, files } = self.scan(place, base, still)?;
+        let snapshot = tree.commit(new)?;
+        let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
+        index.write(&place.join("index"));
+        Ok((snapshot, skipped))
+    }
+
+    fn own(&self, place: &Place) -> PathBuf {
+        place.join("upper")
+    }
+
+    fn clear(&self, place: &Place) -> Result<()> {
+        overlay::unmount(&self.here.get(), &place.join("mount"))?;
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        Ok(overlay::remove_tree(&self.here.get(), path)?)
+    }
+}
+
+/// Whether a tree has few entries, found out without looking at all of a large one.
+fn is_small(tree: &Tree) -> Result<bool> {
+    let Node::Directory(root) = tree.root().node else { return Ok(true) };
+    let (mut open, mut count) = (vec![root], 0);
+    while let Some(directory) = open.pop() {
+        count += usize::try_from(directory.entries).unwrap_or(usize::MAX);
+        if count >= FEW {
+            return Ok(false);
+        }
+        let entries = tree.list(&directory)?;
+        open.extend(entries.into_iter().filter_map(|entry| match entry.node {
+            Node::Directory(node) => Some(node),
+            _ => None,
+        }));
+    }
+    Ok(true)
+}

@@ -1,0 +1,370 @@
+//! Changes, read from what the kernel writes into the upper directory of an overlay.
+//!
+//! What is there is new or changed; a character device 0:0 (a *whiteout*) stands for what is gone; an *opaque* directory
+//! hides the one below it, and a *redirect* says that a directory was another one's before. All else is as in the base.
+//! Names are opened one by one from open directories, never through a symlink, and what a thing is, is asked of the
+//! open thing.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, Stat, fgetxattr, fstat, openat, readlinkat, statat,
+};
+use rustix::io::Errno;
+use workspace_host::holder::Holder;
+use workspace_host::overlay::{self, Xattrs as Notes};
+use workspace_state::{
+    Attributes, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped, Store, Taken,
+    Timestamp, Tree, TreeError, VirtualTree, open_plain, unescape_attributes, user_attributes,
+};
+
+use crate::base::Base;
+use crate::error::{Context as _, Result, WorkspaceError};
+use crate::index::Index;
+
+/// Deeper than anything a tree can hold.
+const DEPTH_MAX: usize = 1024;
+
+/// The state of a workspace that was read from its upper directory.
+pub(crate) struct Upper {
+    pub(crate) tree: VirtualTree,
+    pub(crate) skipped: Vec<Skipped>,
+    /// Files whose looks tell a later change.
+    pub(crate) files: Vec<(Vec<u8>, Looks)>,
+}
+
+/// What is needed to read an upper directory.
+pub(crate) struct Scan<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) holder: &'a Holder,
+    pub(crate) base: &'a Base,
+    pub(crate) upper: &'a Path,
+    /// Tells hard links of this directory from those of any other.
+    pub(crate) name: &'a str,
+    pub(crate) index: &'a Index,
+    pub(crate) still: bool,
+}
+
+/// A directory of the upper one, and the directory of the base that it lies over.
+struct Below<'b> {
+    fd: &'b OwnedFd,
+    path: &'b [u8],
+    base: Option<&'b DirectoryNode>,
+    depth: usize,
+}
+
+/// What the kernel noted about a directory.
+#[derive(Default)]
+struct Notice {
+    opaque: bool,
+    redirect: Option<Vec<u8>>,
+}
+
+impl Scan<'_> {
+    /// Reads all of it.
+    pub(crate) fn run(&self) -> Result<Upper> {
+        let tree = match self.base.id() {
+            Some(id) => self.store.restore(&id)?,
+            None => self.store.empty_tree()?,
+        };
+        let known = match self.index.snapshot {
+            Some(id) => self.store.find_snapshot(&id)?,
+            None => None,
+        };
+        let known = known.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::open(self.upper, flags, Mode::empty()).on("open", self.upper)?;
+        let mut walk = Walk { scan: self, tree, known, skipped: Vec::new(), files: Vec::new() };
+        let base = match self.base.tree.root().node {
+            Node::Directory(node) => Some(node),
+            _ => None,
+        };
+        walk.directory(&Below { fd: &root, path: b"", base: base.as_ref(), depth: 0 })?;
+        let Walk { tree, skipped, files, .. } = walk;
+        Ok(Upper { tree, skipped, files })
+    }
+
+    fn notes(&self) -> Notes {
+        overlay::xattrs(self.holder)
+    }
+
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt as _;
+        self.upper.join(std::ffi::OsStr::from_bytes(path))
+    }
+
+    /// Opens a name with the rights that it takes.
+    fn open(&self, directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        match openat(directory, name, flags, Mode::empty()) {
+            Err(Errno::ACCESS | Errno::PERM) => {
+                let name = CString::new(name).map_err(io::Error::other)?;
+                overlay::open(self.holder, directory, &name, flags).map_err(io::Error::other)
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
+        match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::ACCESS | Errno::PERM) => Ok(Some(fstat(self.open(directory, name, OFlags::PATH)?)?)),
+            found => Ok(Some(found?)),
+        }
+    }
+}
+
+impl Reading for Scan<'_> {
+    fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+        match open_plain(directory, name) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Scan::open(self, directory, name, OFlags::RDONLY)
+            }
+            opened => opened,
+        }
+    }
+
+    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
+        let xattrs = user_attributes(file)?;
+        Ok(match self.notes() {
+            Notes::User => unescape_attributes(xattrs),
+            Notes::Trusted => xattrs,
+        })
+    }
+
+    fn is_still(&self) -> bool {
+        self.still
+    }
+}
+
+struct Walk<'a> {
+    scan: &'a Scan<'a>,
+    tree: VirtualTree,
+    /// What was committed of this workspace before.
+    known: Option<Tree>,
+    skipped: Vec<Skipped>,
+    files: Vec<(Vec<u8>, Looks)>,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, at: &Below<'_>) -> Result<()> {
+        let scan = self.scan;
+        if at.depth > DEPTH_MAX {
+            let reason = format!("{} is nested too deeply", scan.shown(at.path).display());
+            return Err(WorkspaceError::Unusable { id: scan.name.to_owned(), reason });
+        }
+        let stat = fstat(at.fd).on("look at", &scan.shown(at.path))?;
+        let xattrs = scan.attributes(at.fd.as_fd()).on("read the attributes of", &scan.shown(at.path))?;
+        let mut files = Vec::new();
+        for name in names(at.fd).on("list", &scan.shown(at.path))? {
+            self.entry(at, &name, &mut files)?;
+        }
+        self.take(at, &files)?;
+        let modified = Some(Timestamp(looks(&stat).mtime));
+        let attributes = Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link: None };
+        // Last: what was put into it has changed its time.
+        Ok(self.tree.put_directory(at.path, attributes)?)
+    }
+
+    fn entry(&mut self, at: &Below<'_>, name: &[u8], files: &mut Vec<FileAt>) -> Result<()> {
+        let path = join(at.path, name);
+        let found = self.scan.stat(at.fd.as_fd(), name).on("look at", &self.scan.shown(&path))?;
+        let Some(stat) = found else { return Ok(()) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::CharacterDevice if stat.st_rdev == 0 => self.remove(&path),
+            FileType::Directory => self.below(at, name, &path),
+            FileType::RegularFile => {
+                let looks = looks(&stat);
+                if !self.is_known(&path, looks)? {
+                    let link = (stat.st_nlink > 1).then(|| self.label(stat.st_ino));
+                    files.push(FileAt { name: name.to_vec(), path, link });
+                }
+                Ok(())
+            }
+            FileType::Symlink => self.symlink(at, name, &path, &stat),
+            kind => {
+                self.skip(&path, unwanted(kind));
+                self.remove(&path)
+            }
+        }
+    }
+
+    /// Takes away what the base has there.
+    fn remove(&mut self, path: &[u8]) -> Result<()> {
+        if self.tree.exists(path)? {
+            self.tree.remove(path)?;
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &[u8], reason: SkipReason) {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+        self.skipped.push(Skipped { path, reason });
+    }
+
+    fn below(&mut self, at: &Below<'_>, name: &[u8], path: &[u8]) -> Result<()> {
+        let scan = self.scan;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = match scan.open(at.fd.as_fd(), name, flags) {
+            Ok(fd) => fd,
+            // Gone, or another thing by now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).on("open", &scan.shown(path)),
+        };
+        let notice = self.notice(&fd).on("read the attributes of", &scan.shown(path))?;
+        let base = self.base_of(at, name, &notice)?;
+        let is_same = notice.redirect.is_none() && matches!(&base, Some(entry) if is_directory(entry));
+        if !is_same {
+            self.remove(path)?;
+            if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
+                self.tree.graft(path, entry)?;
+            }
+        }
+        let node = base.and_then(|entry| match entry.node {
+            Node::Directory(node) => Some(node),
+            _ => None,
+        });
+        self.directory(&Below { fd: &fd, path, base: node.as_ref(), depth: at.depth + 1 })
+    }
+
+    /// What a directory lies over.
+    fn base_of(&self, at: &Below<'_>, name: &[u8], notice: &Notice) -> Result<Option<Entry>> {
+        if notice.opaque {
+            return Ok(None);
+        }
+        let tree = &self.scan.base.tree;
+        match notice.redirect.as_deref() {
+            Some([b'/', path @ ..]) => Ok(tree.entry(path)?),
+            Some(other) => Ok(at.base.map(|base| tree.entry_of(base, other)).transpose()?.flatten()),
+            None => Ok(at.base.map(|base| tree.entry_of(base, name)).transpose()?.flatten()),
+        }
+    }
+
+    fn notice(&self, fd: &OwnedFd) -> io::Result<Notice> {
+        let prefix = self.scan.notes().prefix();
+        let opaque = attribute(fd, &format!("{prefix}opaque"))?.is_some_and(|value| value == b"y");
+        // Only the kernel's own mounts of the superuser write these.
+        let redirect = match self.scan.notes() {
+            Notes::Trusted => attribute(fd, &format!("{prefix}redirect"))?,
+            Notes::User => None,
+        };
+        Ok(Notice { opaque, redirect })
+    }
+
+    /// Whether a file is the one that was committed before: then that is taken.
+    fn is_known(&mut self, path: &[u8], looks: Looks) -> Result<bool> {
+        let Some(known) = &self.known else { return Ok(false) };
+        if self.scan.index.files.get(path) != Some(&looks) {
+            return Ok(false);
+        }
+        let Some(entry) = known.entry(path)?.filter(|entry| matches!(entry.node, Node::File(_))) else {
+            return Ok(false);
+        };
+        match self.tree.graft(path, &entry) {
+            Ok(()) => {}
+            // Given up meanwhile: it is read again.
+            Err(TreeError::Store(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.files.push((path.to_vec(), looks));
+        Ok(true)
+    }
+
+    fn symlink(&mut self, at: &Below<'_>, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
+        let target = match readlinkat(at.fd, name, Vec::new()) {
+            Ok(target) => target.into_bytes(),
+            Err(Errno::NOENT | Errno::INVAL) => return Ok(()),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                let link = self.scan.open(at.fd.as_fd(), name, OFlags::PATH);
+                let link = link.on("open", &self.scan.shown(path))?;
+                readlinkat(&link, "", Vec::new()).on("read", &self.scan.shown(path))?.into_bytes()
+            }
+            Err(error) => return Err(error).on("read", &self.scan.shown(path)),
+        };
+        self.remove(path)?;
+        Ok(self.tree.put_symlink(path, target, Some(Timestamp(looks(stat).mtime)))?)
+    }
+
+    /// Reads the files of a directory that are not known.
+    fn take(&mut self, at: &Below<'_>, files: &[FileAt]) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let taken = self.tree.take_files(at.fd.as_fd(), files, self.scan)?;
+        for (file, taken) in files.iter().zip(taken) {
+            match taken {
+                Taken::File { looks, settled: true } => self.files.push((file.path.clone(), looks)),
+                Taken::File { .. } | Taken::Vanished => {}
+                Taken::Skipped(reason) => self.skip(&file.path, reason),
+            }
+        }
+        Ok(())
+    }
+
+    /// Equal for names of one file. Numbers of inodes are used again, the name of a workspace's directory is not.
+    fn label(&self, inode: u64) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.scan.name.as_bytes()).update(&inode.to_le_bytes());
+        let mut word = [0; 8];
+        word.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        u64::from_le_bytes(word)
+    }
+}
+
+fn is_directory(entry: &Entry) -> bool {
+    matches!(entry.node, Node::Directory(_))
+}
+
+fn unwanted(kind: FileType) -> SkipReason {
+    match kind {
+        FileType::Socket => SkipReason::Socket,
+        FileType::Fifo => SkipReason::Fifo,
+        _ => SkipReason::Device,
+    }
+}
+
+fn attribute(fd: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; 4096];
+    match fgetxattr(fd, name, &mut value[..]) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn names(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+fn looks(stat: &Stat) -> Looks {
+    let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+    Looks {
+        mode: stat.st_mode,
+        size: stat.st_size as u64,
+        mtime: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime: nanos(stat.st_ctime, stat.st_ctime_nsec as i64),
+        inode: stat.st_ino,
+    }
+}

@@ -1,0 +1,748 @@
+//! All workspaces of a directory.
+//!
+//! ```text
+//! ID/record   what is known of it
+//! ID/N/       its Nth generation: what its provider keeps
+//! ```
+//!
+//! Operations on one workspace come one after another, on several at once. Each first writes down what it is about to do:
+//! killed in between, the next process that opens the directory finishes it or takes it back.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use workspace_host::holder::Holder;
+use workspace_host::overlay::{self, Xattrs};
+use workspace_state::{
+    CheckoutOptions, Difference, NewSnapshot, Skipped, Snapshot, SnapshotId, Store, Tree, diff,
+};
+
+use crate::base::{Base, Materialize};
+use crate::choice::{Choice, Chosen, choose};
+use crate::copy::Copy;
+use crate::error::{Context as _, Result, WorkspaceError};
+use crate::here::Here;
+use crate::layers::{Collected, Layers};
+use crate::lazy::{Lazy, LazyCommand};
+use crate::overlay::Overlay;
+use crate::provider::{Kind, Place, Provider, Under};
+use crate::record::{Generation, Phase, Record};
+
+/// Longest name of a workspace.
+const NAME_MAX: usize = 100;
+/// Where the content of workspaces is that was to outlive them.
+const KEPT: &str = "kept";
+
+/// Where workspaces are, and how they are made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where they are.
+    pub directory: PathBuf,
+    /// Where layers are; on the same filesystem.
+    pub layers: PathBuf,
+    /// What their snapshots are in.
+    pub store: Store,
+    /// Where overlays are mounted; if whoever uses the workspaces cannot see such mounts, why not.
+    pub holder: Result<Holder, String>,
+    /// User and group that files belong to; those of this process, when not said.
+    pub owner: Option<(u32, u32)>,
+    /// Which provider to use.
+    pub provider: Choice,
+    /// What serves files before they are written; without it they are always written first.
+    pub lazy: Option<LazyCommand>,
+}
+
+/// What to make.
+#[derive(Clone, Copy)]
+pub struct New<'a> {
+    /// From what; an empty directory when not said.
+    pub snapshot: Option<SnapshotId>,
+    /// How; by the one that was chosen when not said.
+    pub provider: Option<Kind>,
+    /// When its files are written.
+    pub materialize: Materialize,
+    /// Called with the directory in which everything of the workspace is going to be, while it is empty.
+    pub prepare: &'a dyn Fn(&Path),
+}
+
+impl Default for New<'_> {
+    fn default() -> Self {
+        Self { snapshot: None, provider: None, materialize: Materialize::default(), prepare: &|_| {} }
+    }
+}
+
+/// A workspace that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The agent's directory, as the holder's namespaces have it.
+    pub path: PathBuf,
+    /// How it was made.
+    pub provider: Kind,
+    /// Whether its files are loaded as they are read.
+    pub lazy: bool,
+}
+
+/// What differs between a workspace and what it was made from.
+pub struct Changes {
+    /// What it was made from.
+    pub base: Option<SnapshotId>,
+    /// What that holds.
+    pub before: Tree,
+    /// What the workspace holds; not part of the store.
+    pub after: Tree,
+    /// What no snapshot can hold.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Changes {
+    /// The differences, sorted by path.
+    pub fn differences(&self) -> Result<Vec<Difference>> {
+        Ok(diff(&self.before, &self.after)?)
+    }
+}
+
+/// A snapshot that was made of a workspace.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// What is not in it.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What a workspace takes that no other does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Files, directories and all else.
+    pub files: u64,
+}
+
+/// Where the agent's directory is after a reset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switched {
+    /// The directory.
+    pub made: Made,
+    /// Whether it is another than before. Then whoever uses the former one is to be moved, and
+    /// [`Workspaces::switched`] or [`Workspaces::switch_back`] called.
+    pub moved: bool,
+}
+
+/// A workspace that was found when the directory was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// Its name.
+    pub id: String,
+    /// What is known of it, or why nothing is.
+    pub record: Result<Record, String>,
+}
+
+/// All workspaces of a directory. One process at a time uses it.
+#[derive(Debug)]
+pub struct Workspaces {
+    directory: PathBuf,
+    store: Store,
+    chosen: Chosen,
+    here: Here,
+    layers: Layers,
+    overlay: Overlay,
+    clone: Copy,
+    copy: Copy,
+    live: Mutex<HashMap<String, Arc<Slot>>>,
+}
+
+/// A workspace by its name.
+#[derive(Debug, Default)]
+struct Slot {
+    /// None while it is being made, and when it is gone. Held for as long as somebody works on it.
+    known: Mutex<Option<Known>>,
+    /// Where its directory is, and what of it is its own; told while somebody works on it.
+    paths: Mutex<Option<(Made, PathBuf)>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    record: Record,
+    /// Keeps the layers.
+    under: Under,
+    /// Those of the former generation.
+    former: Option<Under>,
+}
+
+impl Workspaces {
+    /// Takes up the workspaces of a directory; what was being made or removed when another process ended is cleared
+    /// away.
+    pub fn open(options: Options) -> Result<Self> {
+        fs::create_dir_all(&options.directory).on("make", &options.directory)?;
+        fs::create_dir_all(&options.layers).on("make", &options.layers)?;
+        let absolute = |path: &Path| fs::canonicalize(path).on("find", path);
+        let options = Options {
+            directory: absolute(&options.directory)?,
+            layers: absolute(&options.layers)?,
+            ..options
+        };
+        let seen = options.holder.as_ref().map_err(String::as_str);
+        let chosen = choose(&options.directory, seen, options.provider)?;
+        let Options { directory, store, owner, .. } = options;
+        let holder = options.holder.unwrap_or(Holder::Machine);
+        let escape = overlay::xattrs(&holder) == Xattrs::User;
+        let written = CheckoutOptions { owner, escape, ..CheckoutOptions::default() };
+        let layers = Layers::open(&options.layers, store.clone(), written)?;
+        let view = options.layers.join("view");
+        let lazy = options.lazy.map(|command| Lazy::new(command, store.path(), view, &holder, owner));
+        let here = Here::new(holder);
+        let files = |layers| Copy { store: store.clone(), here: here.clone(), owner, layers };
+        let this = Self {
+            clone: files(Some(layers.clone())),
+            copy: files(None),
+            overlay: Overlay {
+                store: store.clone(),
+                here: here.clone(),
+                layers: layers.clone(),
+                lazy,
+                owner,
+            },
+            here,
+            layers,
+            directory,
+            store,
+            chosen,
+            live: Mutex::default(),
+        };
+        this.recover()?;
+        Ok(this)
+    }
+
+    /// What is used, and what cannot be.
+    pub fn chosen(&self) -> &Chosen {
+        &self.chosen
+    }
+
+    /// The store of the snapshots.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Mounts are made in the namespaces of this holder from now on, because the one before has died.
+    pub fn use_holder(&self, holder: Holder) {
+        self.here.set(holder);
+    }
+
+    /// Makes a workspace.
+    pub fn create(&self, id: &str, new: &New<'_>) -> Result<Made> {
+        check_name(id)?;
+        let kind = new.provider.unwrap_or(self.chosen.kind);
+        self.must_have(kind)?;
+        let slot = Arc::new(Slot::default());
+        let mut known = locked(&slot.known);
+        {
+            let mut all = self.lock();
+            if all.contains_key(id) {
+                return Err(WorkspaceError::Exists { id: id.to_owned() });
+            }
+            all.insert(id.to_owned(), Arc::clone(&slot));
+        }
+        let made = self.make(id, kind, new);
+        if made.is_err() {
+            self.lock().remove(id);
+        }
+        let (record, under) = made?;
+        let made = self.made(id, &record.current, &under);
+        *locked(&slot.paths) = Some(self.paths(id, &record, &under));
+        *known = Some(Known { record, under, former: None });
+        Ok(made)
+    }
+
+    fn make(&self, id: &str, kind: Kind, new: &New<'_>) -> Result<(Record, Under)> {
+        let directory = self.directory.join(id);
+        match fs::create_dir(&directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(WorkspaceError::Exists { id: id.to_owned() });
+            }
+            made => made.on("make", &directory)?,
+        }
+        let made = self.make_in(id, &directory, kind, new);
+        if let Err(error) = &made {
+            tracing::debug!(workspace = id, %error, "a workspace could not be made");
+            self.remove_all(id, None)?;
+        }
+        made
+    }
+
+    fn make_in(&self, id: &str, directory: &Path, kind: Kind, new: &New<'_>) -> Result<(Record, Under)> {
+        (new.prepare)(directory);
+        let base = Base::new(&self.store, new.snapshot, new.materialize)?;
+        let uid = uuid::Uuid::now_v7().to_string();
+        let current =
+            Generation { number: 1, provider: kind, base: base.id(), pin: None, layers: Vec::new() };
+        let mut record = Record { uid, phase: Phase::Making, current, former: None, last: None };
+        let under = self.make_generation(id, &mut record, |record| &mut record.current, &base)?;
+        record.phase = Phase::Ready;
+        record.write(directory)?;
+        Ok((record, under))
+    }
+
+    /// Makes the generation that `which` names; the record, which is not ready yet, tells of everything before it is
+    /// done.
+    fn make_generation(
+        &self,
+        id: &str,
+        record: &mut Record,
+        which: impl Fn(&mut Record) -> &mut Generation,
+        base: &Base,
+    ) -> Result<Under> {
+        let directory = self.directory.join(id);
+        let pin = base.snapshot.as_ref().map(|snapshot| self.pin(id, snapshot)).transpose()?;
+        which(record).pin = pin;
+        record.write(&directory)?;
+        let generation = which(record).clone();
+        let place = self.place(id, &record.uid, generation.number);
+        fs::create_dir(&place.root).on("make", &place.root)?;
+        let under = self.provider(generation.provider).make(&place, base)?;
+        which(record).layers = under.layers();
+        Ok(under)
+    }
+
+    fn pin(&self, id: &str, snapshot: &Snapshot) -> Result<workspace_state::PinId> {
+        let owner = format!("workspace {id}");
+        Ok(self.store.pin_with(snapshot, &owner, workspace_state::Durability::Buffered)?)
+    }
+
+    /// A workspace as it is now.
+    pub fn get(&self, id: &str) -> Result<Made> {
+        self.told(id).map(|(made, _)| made)
+    }
+
+    /// Where a workspace's directory is.
+    pub fn path(&self, id: &str) -> Result<PathBuf> {
+        self.get(id).map(|made| made.path)
+    }
+
+    /// What is known of a workspace.
+    pub fn record(&self, id: &str) -> Result<Record> {
+        self.with(id, |known| Ok(known.record.clone()))
+    }
+
+    /// What differs from what it was made from. `still` says that nobody writes to it meanwhile.
+    pub fn changes(&self, id: &str, still: bool) -> Result<Changes> {
+        self.with(id, |known| {
+            let (place, generation) = (self.current(id, &known.record), &known.record.current);
+            let base = self.base(generation)?;
+            let present = self.provider(generation.provider).present(&place, &base, still)?;
+            let Base { tree: before, .. } = base;
+            Ok(Changes { base: generation.base, before, after: present.tree, skipped: present.skipped })
+        })
+    }
+
+    /// Makes what is in it a snapshot, whose parent is the last one, or what it was made from.
+    pub fn commit(&self, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
+        self.with(id, |known| {
+            let (place, generation) = (self.current(id, &known.record), &known.record.current);
+            let base = self.base(generation)?;
+            let new = self.with_parent(known, new)?;
+            let provider = self.provider(generation.provider);
+            let (snapshot, skipped) = provider.commit(&place, &base, new, still)?;
+            known.record.last = Some(snapshot.id);
+            // Only who asks for the parent of the next one notices if this is lost.
+            known.record.write(&self.directory.join(id))?;
+            Ok(Committed { snapshot, skipped })
+        })
+    }
+
+    fn with_parent(&self, known: &Known, new: NewSnapshot) -> Result<NewSnapshot> {
+        if !new.parents.is_empty() {
+            return Ok(new);
+        }
+        for id in known.record.last.iter().chain(&known.record.current.base) {
+            if self.store.find_snapshot(id)?.is_some() {
+                return Ok(NewSnapshot { parents: vec![*id], ..new });
+            }
+        }
+        Ok(new)
+    }
+
+    /// Makes a workspace hold another snapshot. Where its directory cannot be changed in place, it gets another one,
+    /// if `may_move`; else it is made by copying.
+    pub fn reset(
+        &self,
+        id: &str,
+        snapshot: Option<SnapshotId>,
+        materialize: Materialize,
+        may_move: bool,
+    ) -> Result<Switched> {
+        self.with(id, |known| {
+            let base = Base::new(&self.store, snapshot, materialize)?;
+            if known.record.current.provider == Kind::Overlay
+                || (may_move && self.chosen.kind == Kind::Overlay)
+            {
+                if !may_move {
+                    let reason = "whoever uses it cannot be moved to another directory".to_owned();
+                    return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
+                }
+                return self.reset_by_moving(id, known, &base);
+            }
+            self.reset_in_place(id, known, &base)
+        })
+    }
+
+    fn reset_in_place(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
+        let (place, directory) = (self.current(id, &known.record), self.directory.join(id));
+        let provider = self.provider(known.record.current.provider);
+        let pin = base.snapshot.as_ref().map(|snapshot| self.pin(id, snapshot)).transpose()?;
+        let old = std::mem::replace(&mut known.record.current.pin, pin);
+        known.record.current.base = base.id();
+        known.record.last = base.id();
+        known.record.write(&directory)?;
+        provider.switch(&place, base)?;
+        self.unpin(old);
+        let made = self.made(id, &known.record.current, &known.under);
+        Ok(Switched { made, moved: false })
+    }
+
+    fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
+        self.forget_former(id, known)?;
+        let mut record = known.record.clone();
+        let number = record.current.number + 1;
+        let next =
+            Generation { number, provider: Kind::Overlay, base: base.id(), pin: None, layers: Vec::new() };
+        // Until it is ready it is the former one that goes if this is interrupted.
+        record.former = Some(next);
+        let made = self.make_generation(
+            id,
+            &mut record,
+            |record| record.former.get_or_insert_with(|| unreachable!("just put there")),
+            base,
+        );
+        let under = match made {
+            Ok(under) => under,
+            Err(error) => {
+                known.record.former = record.former;
+                self.forget_former(id, known)?;
+                return Err(error);
+            }
+        };
+        if let Some(next) = record.former.take() {
+            record.former = Some(std::mem::replace(&mut record.current, next));
+        }
+        record.phase = Phase::Switching;
+        record.last = base.id();
+        record.write(&self.directory.join(id))?;
+        known.former = Some(std::mem::replace(&mut known.under, under));
+        known.record = record;
+        let made = self.made(id, &known.record.current, &known.under);
+        Ok(Switched { made, moved: true })
+    }
+
+    /// The directory that whoever uses a workspace is to be moved to, if that was not done.
+    pub fn switching(&self, id: &str) -> Result<Option<PathBuf>> {
+        let path = |known: &mut Known| {
+            let is_switching = known.record.phase == Phase::Switching;
+            Ok(is_switching.then(|| self.made(id, &known.record.current, &known.under).path))
+        };
+        match self.with(id, path) {
+            Err(WorkspaceError::NotFound { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Whoever used the former directory of a workspace uses the new one now.
+    pub fn switched(&self, id: &str) -> Result<()> {
+        self.with(id, |known| {
+            known.record.phase = Phase::Ready;
+            known.record.write(&self.directory.join(id))
+        })
+    }
+
+    /// Whoever used the former directory could not be moved: it is the workspace again.
+    pub fn switch_back(&self, id: &str) -> Result<()> {
+        self.with(id, |known| {
+            let Some(former) = known.record.former.take() else { return Ok(()) };
+            known.record.former = Some(std::mem::replace(&mut known.record.current, former));
+            if let Some(under) = known.former.take() {
+                known.former = Some(std::mem::replace(&mut known.under, under));
+            }
+            known.record.phase = Phase::Ready;
+            known.record.last = None;
+            known.record.write(&self.directory.join(id))?;
+            self.forget_former(id, known)
+        })
+    }
+
+    /// Removes what a workspace was before it was reset.
+    fn forget_former(&self, id: &str, known: &mut Known) -> Result<()> {
+        let Some(former) = known.record.former.clone() else { return Ok(()) };
+        self.remove_generation(id, &known.record.uid, &former)?;
+        known.former = None;
+        known.record.former = None;
+        known.record.write(&self.directory.join(id))
+    }
+
+    /// Removes a workspace and all that is in it. One that is not there is gone.
+    pub fn cleanup(&self, id: &str) -> Result<()> {
+        let Some(slot) = self.lock().get(id).cloned() else {
+            // Reported, and wanted no more.
+            check_name(id)?;
+            return self.remove_all(id, None);
+        };
+        let mut known = locked(&slot.known);
+        if let Some(mut gone) = known.take() {
+            gone.record.phase = Phase::Removing;
+            let removed = gone
+                .record
+                .write(&self.directory.join(id))
+                .and_then(|()| self.remove_all(id, Some(&gone.record)));
+            if removed.is_err() {
+                *known = Some(gone);
+                return removed;
+            }
+        }
+        *locked(&slot.paths) = None;
+        self.lock().remove(id);
+        Ok(())
+    }
+
+    /// Removes a workspace, and keeps what is in it in a directory of which this tells. None if that is spread over
+    /// layers: then everything stays as it is.
+    pub fn keep(&self, id: &str) -> Result<Option<PathBuf>> {
+        let directory = self.directory.join(KEPT);
+        let to = directory.join(id);
+        let moved = self.with(id, |known| {
+            let generation = &known.record.current;
+            if generation.provider == Kind::Overlay {
+                return Ok(false);
+            }
+            let from = self.provider(generation.provider).path(&self.current(id, &known.record));
+            fs::create_dir_all(&directory).on("make", &directory)?;
+            match fs::rename(&from, &to) {
+                // Moved by whoever was about to do this before.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+                moved => moved.on("move", &from).map(|()| true),
+            }
+        });
+        match moved {
+            Ok(false) => return Ok(None),
+            Ok(true) => self.cleanup(id)?,
+            // Removed by whoever was about to do this before.
+            Err(WorkspaceError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(to.exists().then_some(to))
+    }
+
+    /// What a workspace takes that no other does.
+    pub fn usage(&self, id: &str) -> Result<Usage> {
+        match self.told(id) {
+            // Nothing is known of it but that it is there.
+            Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.directory.join(id))),
+            told => told.map(|(_, own)| measure(&own)),
+        }
+    }
+
+    /// The directory in which everything of a workspace is.
+    pub fn directory_of(&self, id: &str) -> PathBuf {
+        self.directory.join(id)
+    }
+
+    /// All of them: those that can be used, and those of which nothing is known.
+    pub fn list(&self) -> Result<Vec<State>> {
+        let mut states = Vec::new();
+        for id in names(&self.directory)? {
+            let record = match self.with(&id, |known| Ok(known.record.clone())) {
+                Err(WorkspaceError::NotFound { .. }) => Record::read(&self.directory.join(&id)),
+                record => record,
+            };
+            states.push(State { id, record: record.map_err(|error| error.to_string()) });
+        }
+        Ok(states)
+    }
+
+    /// Removes layers that nobody needs.
+    pub fn collect(&self) -> Result<Collected> {
+        self.layers.collect(Instant::now())
+    }
+
+    /// Whether layers are being written in the background.
+    pub fn is_materializing(&self) -> bool {
+        self.layers.is_writing()
+    }
+
+    fn recover(&self) -> Result<()> {
+        for id in names(&self.directory)? {
+            let record = match Record::read(&self.directory.join(&id)) {
+                Ok(record) => record,
+                Err(error) => {
+                    tracing::warn!(workspace = id, %error, "a workspace cannot be used; it is left as it is");
+                    continue;
+                }
+            };
+            match record.phase {
+                Phase::Making | Phase::Removing => self.remove_all(&id, Some(&record))?,
+                Phase::Ready | Phase::Switching => self.take_up(&id, record)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_up(&self, id: &str, mut record: Record) -> Result<()> {
+        if record.phase == Phase::Ready
+            && let Some(former) = record.former.take()
+        {
+            // Left by a reset that was interrupted, or by one whose workspace nobody used any more.
+            self.remove_generation(id, &record.uid, &former)?;
+            record.write(&self.directory.join(id))?;
+        }
+        let under = |generation: &Generation| Under {
+            held: self.layers.hold_again(&generation.layers),
+            lazy: generation.layers.is_empty() && generation.base.is_some(),
+        };
+        let former = record.former.as_ref().map(under);
+        let known = Known { under: under(&record.current), former, record };
+        let paths = self.paths(id, &known.record, &known.under);
+        let slot = Slot { known: Mutex::new(Some(known)), paths: Mutex::new(Some(paths)) };
+        self.lock().insert(id.to_owned(), Arc::new(slot));
+        Ok(())
+    }
+
+    /// Removes all that a workspace has, its record last.
+    fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
+        let directory = self.directory.join(id);
+        let read = record.cloned().or_else(|| Record::read(&directory).ok());
+        if let Some(record) = &read {
+            for generation in record.former.iter().chain([&record.current]) {
+                self.remove_generation(id, &record.uid, generation)?;
+            }
+        }
+        let holder = self.here.get();
+        for path in overlay::mounted(&holder, &directory)? {
+            overlay::unmount(&holder, &path)?;
+        }
+        self.copy.remove(&directory)
+    }
+
+    fn remove_generation(&self, id: &str, uid: &str, generation: &Generation) -> Result<()> {
+        let (place, provider) = (self.place(id, uid, generation.number), self.provider(generation.provider));
+        if place.root.exists() {
+            provider.clear(&place)?;
+            provider.remove(&place.root)?;
+        }
+        self.unpin(generation.pin);
+        Ok(())
+    }
+
+    /// A pin that cannot be removed keeps content for too long, and nothing worse.
+    fn unpin(&self, pin: Option<workspace_state::PinId>) {
+        if let Some(pin) = pin
+            && let Err(error) = self.store.unpin(pin)
+        {
+            tracing::warn!(%error, "a pin could not be removed");
+        }
+    }
+
+    fn base(&self, generation: &Generation) -> Result<Base> {
+        Base::new(&self.store, generation.base, Materialize::default())
+    }
+
+    fn made(&self, id: &str, generation: &Generation, under: &Under) -> Made {
+        let place = self.place(id, "", generation.number);
+        let path = self.provider(generation.provider).path(&place);
+        Made { path, provider: generation.provider, lazy: under.lazy }
+    }
+
+    fn current(&self, id: &str, record: &Record) -> Place {
+        self.place(id, &record.uid, record.current.number)
+    }
+
+    fn place(&self, id: &str, uid: &str, number: u32) -> Place {
+        Place { root: self.directory.join(id).join(number.to_string()), name: format!("{uid}/{number}") }
+    }
+
+    fn provider(&self, kind: Kind) -> &dyn Provider {
+        match kind {
+            Kind::Overlay => &self.overlay,
+            Kind::Clone => &self.clone,
+            Kind::Copy => &self.copy,
+        }
+    }
+
+    fn must_have(&self, kind: Kind) -> Result<()> {
+        match self.chosen.lack(kind) {
+            Some(reason) => Err(WorkspaceError::Provider { provider: kind, reason: reason.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+        locked(&self.live)
+    }
+
+    fn slot(&self, id: &str) -> Result<Arc<Slot>> {
+        self.lock().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
+    }
+
+    fn told(&self, id: &str) -> Result<(Made, PathBuf)> {
+        let told = locked(&self.slot(id)?.paths).clone();
+        told.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
+    }
+
+    /// Works on a workspace; others that want to wait.
+    fn with<T>(&self, id: &str, work: impl FnOnce(&mut Known) -> Result<T>) -> Result<T> {
+        let slot = self.slot(id)?;
+        let mut known = locked(&slot.known);
+        let known = known.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
+        let done = work(known);
+        *locked(&slot.paths) = Some(self.paths(id, &known.record, &known.under));
+        done
+    }
+
+    fn paths(&self, id: &str, record: &Record, under: &Under) -> (Made, PathBuf) {
+        let made = self.made(id, &record.current, under);
+        (made, self.provider(record.current.provider).own(&self.current(id, record)))
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn check_name(id: &str) -> Result<()> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let fits = id.bytes().all(fits) && !id.starts_with('.') && id != KEPT;
+    let valid = !id.is_empty() && id.len() <= NAME_MAX && fits;
+    if valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
+}
+
+/// The names of workspaces in a directory; what begins with a dot is none.
+fn names(directory: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(directory).on("list", directory)?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.on("list", directory)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if check_name(&name).is_ok() && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// What cannot be looked at does not count.
+fn measure(path: &Path) -> Usage {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(entries) = fs::read_dir(path) else { return Usage::default() };
+    let mut usage = Usage::default();
+    for entry in entries.flatten() {
+        usage.bytes += entry.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        usage.files += 1;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let below = measure(&entry.path());
+            usage.bytes += below.bytes;
+            usage.files += below.files;
+        }
+    }
+    usage
+}

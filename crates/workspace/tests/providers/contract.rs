@@ -1,0 +1,173 @@
+//! What every provider has to do.
+
+use libtest_mimic::Trial;
+use workspace_state::NewSnapshot;
+use workspace_workspace::{Kind, Materialize, New, WorkspaceError};
+
+use crate::world::World;
+
+const FILES: &str = "mkdir -p src/deep empty; echo one > one; echo two > src/two; echo three > src/deep/three;
+    ln -s ../one src/link; ln one hard; chmod 750 src; chmod 755 src/two; touch -d '2020-01-02 03:04:05.678' one src";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for kind in kinds() {
+        let mut add = |name: &str, test: fn(Kind)| {
+            trials.push(Trial::test(format!("{kind}::{name}"), move || {
+                test(kind);
+                Ok(())
+            }));
+        };
+        add("a_workspace_holds_its_snapshot", a_workspace_holds_its_snapshot);
+        add("changes_are_what_was_changed", changes_are_what_was_changed);
+        add("a_commit_holds_what_is_seen", a_commit_holds_what_is_seen);
+        add("workspaces_know_nothing_of_each_other", workspaces_know_nothing_of_each_other);
+        add("another_process_finds_everything", another_process_finds_everything);
+        add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
+        add("what_cannot_be_is_refused_and_leaves_nothing", what_cannot_be_is_refused_and_leaves_nothing);
+        add("nothing_stays_of_one_that_is_removed", nothing_stays_of_one_that_is_removed);
+    }
+    trials
+}
+
+/// Clones need a filesystem that can share blocks.
+fn kinds() -> Vec<Kind> {
+    vec![Kind::Overlay, Kind::Copy]
+}
+
+fn from(snapshot: &workspace_state::Snapshot) -> New<'static> {
+    New { snapshot: Some(snapshot.id), ..New::default() }
+}
+
+fn a_workspace_holds_its_snapshot(kind: Kind) {
+    let world = World::new(kind);
+    let snapshot = world.snapshot(FILES);
+    let made = world.all().create("a", &from(&snapshot)).unwrap();
+    assert_eq!(made.provider, kind);
+    assert_eq!(world.seen("a"), world.checked_out(&snapshot));
+    assert_eq!(world.changes("a"), [""; 0]);
+    world.all().create("empty", &New::default()).unwrap();
+    assert_eq!(world.run("empty", "ls -A"), "");
+}
+
+fn changes_are_what_was_changed(kind: Kind) {
+    let world = World::new(kind);
+    world.all().create("a", &from(&world.snapshot(FILES))).unwrap();
+    world.run(
+        "a",
+        "echo more >> one; rm -r src/deep; mkdir new; echo x > new/file; rm hard; chmod 700 src/two",
+    );
+    world.run("a", "echo back > tmp; mv tmp one; echo one > one; touch src/link2; rm src/link2");
+    assert_eq!(
+        world.changes("a"),
+        [
+            "Removed hard",
+            "Added new",
+            "Added new/file",
+            "Removed src/deep",
+            "Removed src/deep/three",
+            "ModeChanged src/two"
+        ]
+    );
+}
+
+fn a_commit_holds_what_is_seen(kind: Kind) {
+    let world = World::new(kind);
+    let base = world.snapshot(FILES);
+    world.all().create("a", &from(&base)).unwrap();
+    world.run("a", "mv src moved; rm one; mkdir one; echo in > one/in; ln hard moved/linked; rm -r empty; echo f > empty");
+    let first = world.commit("a");
+    assert_eq!(first.parents, [base.id]);
+    assert_eq!(world.checked_out(&first), world.seen("a"));
+    world.run(
+        "a",
+        "rm -r one; echo file > one; rm empty; mkdir empty; ln -sf nowhere moved/two; rm moved/linked",
+    );
+    let second = world.commit("a");
+    assert_eq!(second.parents, [first.id]);
+    assert_eq!(world.checked_out(&second), world.seen("a"));
+    // What was committed is what another workspace begins with.
+    world.all().create("b", &from(&second)).unwrap();
+    assert_eq!(world.seen("b"), world.seen("a"));
+    assert_eq!(world.changes("b"), [""; 0]);
+}
+
+fn workspaces_know_nothing_of_each_other(kind: Kind) {
+    let world = World::new(kind);
+    let snapshot = world.snapshot(FILES);
+    for id in ["a", "b"] {
+        world.all().create(id, &from(&snapshot)).unwrap();
+    }
+    world.run("a", "echo changed > one; rm -r src");
+    assert_eq!(world.seen("b"), world.checked_out(&snapshot));
+    world.all().cleanup("a").unwrap();
+    assert_eq!(world.seen("b"), world.checked_out(&snapshot));
+}
+
+fn another_process_finds_everything(kind: Kind) {
+    let mut world = World::new(kind);
+    let snapshot = world.snapshot(FILES);
+    world.all().create("a", &from(&snapshot)).unwrap();
+    world.run("a", "echo changed > src/two");
+    let seen = world.seen("a");
+    world.open();
+    assert_eq!(world.seen("a"), seen);
+    assert_eq!(world.changes("a"), ["Modified src/two"]);
+    let record = world.all().record("a").unwrap();
+    assert_eq!(record.current.base, Some(snapshot.id));
+    // What it lies over is still held.
+    world.all().collect().unwrap();
+    assert_eq!(world.seen("a"), seen);
+    let exists = world.all().create("a", &from(&snapshot)).unwrap_err();
+    assert!(matches!(exists, WorkspaceError::Exists { .. }), "{exists}");
+}
+
+fn a_reset_workspace_holds_the_other_snapshot(kind: Kind) {
+    let mut world = World::new(kind);
+    let first = world.snapshot(FILES);
+    world.all().create("a", &from(&first)).unwrap();
+    world.run("a", "echo changed > one; rm -r src; mkdir -p x/y; echo z > x/y/z");
+    let second = world.commit("a");
+    world.run("a", "echo lost > lost");
+    for snapshot in [&first, &second] {
+        let switched = world.all().reset("a", Some(snapshot.id), Materialize::Auto, true).unwrap();
+        assert_eq!(switched.moved, kind == Kind::Overlay);
+        world.all().switched("a").unwrap();
+        assert_eq!(world.seen("a"), world.checked_out(snapshot));
+        assert_eq!(world.changes("a"), [""; 0]);
+        world.run("a", "echo again > again");
+        assert_eq!(world.changes("a"), ["Added again"]);
+    }
+    world.open();
+    assert_eq!(world.changes("a"), ["Added again"]);
+}
+
+fn what_cannot_be_is_refused_and_leaves_nothing(kind: Kind) {
+    let world = World::new(kind);
+    let unknown = workspace_state::SnapshotId::generate();
+    let refused = world.all().create("a", &New { snapshot: Some(unknown), ..New::default() }).unwrap_err();
+    assert!(matches!(refused, WorkspaceError::UnknownSnapshot(id) if id == unknown), "{refused}");
+    for id in ["", ".", "..", "a/b", "a\0b", &"x".repeat(101)] {
+        let refused = world.all().create(id, &New::default()).unwrap_err();
+        assert!(matches!(refused, WorkspaceError::BadName { .. }), "{refused}");
+    }
+    assert!(world.all().list().unwrap().is_empty());
+    assert_eq!(std::fs::read_dir(world.home.path().join("workspaces")).unwrap().count(), 0);
+    let missing = world.all().commit("a", NewSnapshot::default(), false).unwrap_err();
+    assert!(matches!(missing, WorkspaceError::NotFound { .. }), "{missing}");
+    world.all().cleanup("a").unwrap();
+}
+
+fn nothing_stays_of_one_that_is_removed(kind: Kind) {
+    let world = World::new(kind);
+    let snapshot = world.snapshot(FILES);
+    world.all().create("a", &from(&snapshot)).unwrap();
+    world.run("a", "mkdir -p d/e; echo x > d/e/f; chmod 000 d/e d");
+    world.all().cleanup("a").unwrap();
+    assert_eq!(std::fs::read_dir(world.home.path().join("workspaces")).unwrap().count(), 0);
+    let left = workspace_host::overlay::mounted(&world.holder, world.home.path()).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(world.store.pins().unwrap().is_empty());
+    world.all().create("a", &from(&snapshot)).unwrap();
+    assert_eq!(world.changes("a"), [""; 0]);
+}

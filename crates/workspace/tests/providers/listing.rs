@@ -1,0 +1,100 @@
+//! Everything about the files of a directory that a snapshot holds, as text that can be compared.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::fs::{lgetxattr, llistxattr};
+
+/// The word by which this program lists a directory instead of running tests.
+pub(crate) const WORD: &str = "list-directory";
+
+/// Does so if it was asked to.
+pub(crate) fn entry() -> Option<ExitCode> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next()?.as_bytes() != WORD.as_bytes() {
+        return None;
+    }
+    print!("{}", listing(Path::new(&words.next()?)));
+    Some(ExitCode::SUCCESS)
+}
+
+/// A line for everything below a directory, itself included: kind, mode, time, size and hash of the content or target,
+/// attributes, and which names are one file.
+pub(crate) fn listing(directory: &Path) -> String {
+    let mut lines = BTreeMap::new();
+    let mut links = BTreeMap::new();
+    add(directory, Path::new(""), &mut lines, &mut links);
+    let mut text: String = lines.into_values().collect();
+    let mut groups: Vec<Vec<String>> = links.into_values().filter(|names: &Vec<_>| names.len() > 1).collect();
+    groups.sort();
+    for group in groups {
+        text += &format!("one file: {group:?}\n");
+    }
+    text
+}
+
+fn add(
+    root: &Path,
+    path: &Path,
+    lines: &mut BTreeMap<Vec<u8>, String>,
+    links: &mut BTreeMap<(u64, u64), Vec<String>>,
+) {
+    let full = if path.as_os_str().is_empty() { root.to_owned() } else { root.join(path) };
+    let metadata = fs::symlink_metadata(&full).unwrap();
+    let kind = metadata.file_type();
+    let mode = metadata.permissions().mode() & 0o7777;
+    // Read as its owner can, whatever its mode says.
+    let readable = |bits: u32| {
+        if !kind.is_symlink() && mode & bits != bits {
+            fs::set_permissions(&full, fs::Permissions::from_mode(mode | bits)).unwrap();
+        }
+    };
+    let what = if kind.is_dir() {
+        "directory".to_owned()
+    } else if kind.is_symlink() {
+        format!("symlink {:?}", fs::read_link(&full).unwrap())
+    } else if kind.is_file() {
+        readable(0o400);
+        let hash = blake3::hash(&fs::read(&full).unwrap());
+        if metadata.nlink() > 1 {
+            let names = links.entry((metadata.dev(), metadata.ino())).or_default();
+            names.push(path.display().to_string());
+            names.sort();
+        }
+        format!("file {} {}", metadata.len(), &hash.to_hex()[..16])
+    } else {
+        "special".to_owned()
+    };
+    let time = format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec());
+    let xattrs = if kind.is_symlink() { String::new() } else { attributes(&full) };
+    let line = format!("{path:?} {what} {mode:o} {time} {xattrs}\n");
+    lines.insert(path.as_os_str().as_bytes().to_vec(), line);
+    if kind.is_dir() {
+        readable(0o500);
+        for entry in fs::read_dir(&full).unwrap() {
+            add(root, &path.join(entry.unwrap().file_name()), lines, links);
+        }
+    }
+    if !kind.is_symlink() && fs::symlink_metadata(&full).unwrap().permissions().mode() & 0o7777 != mode {
+        fs::set_permissions(&full, fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+fn attributes(path: &Path) -> String {
+    let mut names = vec![0; 64 << 10];
+    let Ok(length) = llistxattr(path, &mut names[..]) else { return String::new() };
+    let mut shown = Vec::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+        let mut value = vec![0; 4096];
+        if let Ok(length) = lgetxattr(path, name, &mut value[..]) {
+            let value = String::from_utf8_lossy(&value[..length]).into_owned();
+            shown.push(format!("{}={value}", String::from_utf8_lossy(name)));
+        }
+    }
+    shown.sort();
+    shown.join(" ")
+}
