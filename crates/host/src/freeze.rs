@@ -64,22 +64,28 @@ pub struct Frozen {
 ///
 /// There must be nothing at `note`: a sandbox is frozen once at a time.
 pub fn freeze(id: &str, process: &Process, note: &Path) -> Result<Frozen> {
-    let frozen = match cgroup::freezer(id, process)? {
-        Some(freezer) => {
-            let noted = Note::make(note, &Noted::Group(freezer.clone()))?;
-            drop(noted);
-            group::freeze(&freezer).map(|processes| Frozen { way: Way::Cgroup, processes: Some(processes) })
-        }
-        None => {
-            let mut noted = Note::make(note, &Noted::Signals(process.clone()))?;
-            signals::stop(process, &mut noted)
-                .map(|processes| Frozen { way: Way::Signals, processes: Some(processes) })
-        }
-    };
-    frozen.map_err(|error| match thaw(note) {
+    if let Some(frozen) = freeze_group(id, process, note)? {
+        return Ok(frozen);
+    }
+    let mut noted = Note::make(note, &Noted::Signals(process.clone()))?;
+    let stopped = signals::stop(process, &mut noted).map_err(|error| give_up(error, note))?;
+    Ok(Frozen { way: Way::Signals, processes: Some(stopped) })
+}
+
+/// The same by its group or not at all; none if it has no group that can be frozen.
+pub fn freeze_group(id: &str, process: &Process, note: &Path) -> Result<Option<Frozen>> {
+    let Some(freezer) = cgroup::freezer(id, process)? else { return Ok(None) };
+    Note::make(note, &Noted::Group(freezer.clone()))?;
+    let frozen = group::freeze(&freezer).map_err(|error| give_up(error, note))?;
+    Ok(Some(Frozen { way: Way::Cgroup, processes: Some(frozen) }))
+}
+
+/// Lets everything go on that could not be stopped in whole.
+fn give_up(error: HostError, note: &Path) -> HostError {
+    match thaw(note) {
         Ok(()) => error,
         Err(more) => HostError::Helper(format!("{error}; then {more}")),
-    })
+    }
 }
 
 /// Lets everything go on that is noted there as stopped, in whole or in part, and removes the note. Without a note

@@ -23,7 +23,8 @@ pub struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(root: PathBuf) -> Self {
+    /// At this directory.
+    pub fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
@@ -50,6 +51,11 @@ impl Place {
     /// What a runtime finds the sandbox's processes again by.
     pub fn process(&self) -> PathBuf {
         self.root.join("process")
+    }
+
+    /// Tells that the sandbox is frozen, or about to be, and how it can be let go on; not there otherwise.
+    pub fn frozen(&self) -> PathBuf {
+        self.root.join("frozen")
     }
 
     /// Makes the directories. Only who runs the server may enter; inside they are reached through mounts and

@@ -10,11 +10,14 @@ mod egress;
 mod embedded;
 mod guest;
 mod oci;
+mod outside;
+mod paused;
 mod unavailable;
 mod watched;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -24,7 +27,9 @@ pub use embedded::Embedded;
 pub use oci::Oci;
 pub use unavailable::Unavailable;
 pub use workspace_host::egress::{Allow, AllowError, Cidr, Egress, Way};
+pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, Usage};
+pub use workspace_host::users::{User as WorkspaceUser, Why};
 
 use crate::place::Place;
 use crate::port::Reach;
@@ -182,6 +187,51 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Ends everything in it and removes what the runtime made. What is not there is gone.
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError>;
+
+    /// Stops everything in it for a moment, so that its files stay as they are until [`Runtime::thaw`]. Before anything
+    /// is stopped, that is noted in its place ([`Place::frozen`]). When this fails, everything goes on. Whoever drops
+    /// it while it is under way has to thaw.
+    ///
+    /// The guest agent may be stopped as well, and may not be: nothing is to be asked of it meanwhile.
+    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
+        let _ = (id, place);
+        let reason = "it has no way to".to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: "freeze a sandbox", reason })
+    }
+
+    /// Lets everything go on that is noted as stopped, whoever stopped it: to be called for every sandbox whose note is
+    /// found, also if a server was killed before everything had stopped. Where nothing is noted, nothing is done.
+    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        let _ = (id, place);
+        Ok(())
+    }
+
+    /// Whether the workspace of a running sandbox can be replaced.
+    fn swaps(&self) -> bool {
+        false
+    }
+
+    /// The processes inside that have their working directory, something open or something mapped in the workspace.
+    /// If they are to `end`, they are asked to and killed after that time, and so is whoever comes meanwhile; those
+    /// that were ended. What is frozen does not end, so that is refused.
+    async fn workspace_users(
+        &self,
+        id: &str,
+        place: &Place,
+        end: Option<Duration>,
+    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        let _ = (id, place, end);
+        let reason = outside::CANNOT.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: outside::USERS, reason })
+    }
+
+    /// Replaces the workspace of a running sandbox by another directory, which is given to its user. Whoever uses the
+    /// old one stays with it. To be done while it is frozen: kernels before 6.5 leave a moment without a workspace.
+    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+        let _ = (id, place, workspace);
+        let reason = outside::CANNOT.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
+    }
 
     /// What its guest agent said last, to be put behind an error.
     async fn agent_log(&self, id: &str, place: &Place) -> String {

@@ -26,14 +26,19 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use workspace_agent_protocol::handover::Handover as Remote;
 use workspace_host::egress::RESOLV_CONF;
+use workspace_host::holder::Holder;
+use workspace_host::{HostError, Process, freeze};
 
 use super::egress::{HandoverError, hand_over};
 use super::guest::{User, is_harmless};
-use super::{Egress, Runtime, RuntimeError, Start, Started, Template, Usage};
+use super::outside::{self, SWAP, USERS, first_process};
+use super::{Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, paused};
 use crate::handover::Handover;
 use crate::place::Place;
 
 const NAME: &str = "docker";
+const FREEZE: &str = "freeze a sandbox";
+const THAW: &str = "thaw a sandbox";
 /// Tells which sandbox a container is.
 const SANDBOX: &str = "workspace.sandbox";
 /// Tells which server made it.
@@ -226,6 +231,19 @@ impl Docker {
         Ok(Egress { way, except, ..egress.clone() })
     }
 
+    /// Its first process, to which something is to be done.
+    async fn first(&self, id: &str, place: &Place, action: &'static str) -> Result<Process, RuntimeError> {
+        if !self.swaps() {
+            return Err(failed(action, &"only the superuser can reach the mounts of containers"));
+        }
+        let found = self.find(id).await.map_err(|error| failed(action, &error))?;
+        let pid = found.filter(runs).and_then(|found| found.state?.pid);
+        let pid = pid.ok_or_else(|| failed(action, &"the sandbox is gone"))?;
+        let first = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, place));
+        let first = first.map_err(|error| failed(action, &error))?;
+        first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))
+    }
+
     /// Waits until nothing is left of a container that is being removed.
     async fn gone(&self, id: &str) -> Result<(), RuntimeError> {
         let gone = async {
@@ -284,6 +302,49 @@ impl Runtime for Docker {
             }
             sleep(LOOK).await;
         }
+    }
+
+    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
+        if !self.is_running(id, place).await? {
+            return Err(failed(FREEZE, &"the sandbox is gone"));
+        }
+        paused::note(place).map_err(|error| failed(FREEZE, &error))?;
+        if let Err(error) = self.client.pause_container(id).await {
+            self.thaw(id, place).await?;
+            return Err(failed(FREEZE, &error));
+        }
+        Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
+    }
+
+    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        if !place.frozen().exists() {
+            return Ok(());
+        }
+        let found = self.find(id).await.map_err(|error| failed(THAW, &error))?;
+        if found.and_then(|found| found.state?.paused).unwrap_or(false) {
+            self.client.unpause_container(id).await.map_err(|error| failed(THAW, &error))?;
+        }
+        paused::forget(place).map_err(|error| failed(THAW, &error))
+    }
+
+    /// If the daemon is on this machine, which is seen when it is done.
+    fn swaps(&self) -> bool {
+        outside::may_enter()
+    }
+
+    async fn workspace_users(
+        &self,
+        id: &str,
+        place: &Place,
+        end: Option<Duration>,
+    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        let (process, place) = (self.first(id, place, USERS).await?, place.clone());
+        blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &place, end)).await
+    }
+
+    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+        blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
     }
 
     async fn end(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
@@ -351,6 +412,14 @@ fn runs(container: &ContainerInspectResponse) -> bool {
 /// Whether the daemon says that there is none.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
+}
+
+async fn blocking<T: Send + 'static>(
+    action: &'static str,
+    work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
+) -> Result<T, RuntimeError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| failed(action, &error))?.map_err(|error| failed(action, &error))
 }
 
 fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {

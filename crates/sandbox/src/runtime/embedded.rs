@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
@@ -10,16 +11,19 @@ use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{Capabilities, Missing};
-use workspace_host::{Process, cgroup};
+use workspace_host::{Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
+use super::outside::{self, SWAP, USERS};
 use super::watched::ended;
-use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
+use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser};
 use crate::place::Place;
 use crate::template::{Known, Templates};
 
 const NAME: &str = "embedded";
+const FREEZE: &str = "freeze a sandbox";
+
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
 pub struct Embedded {
@@ -176,14 +180,49 @@ impl Runtime for Embedded {
         ended(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
+    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
+        let process = running(place, FREEZE)?;
+        let (id, note) = (id.to_owned(), place.frozen());
+        let frozen = blocking(move || freeze::freeze(&id, &process, &note)).await?;
+        frozen.map_err(|error| failed(FREEZE, &error))
+    }
+
+    async fn thaw(&self, _id: &str, place: &Place) -> Result<(), RuntimeError> {
+        let note = place.frozen();
+        blocking(move || freeze::thaw(&note)).await?.map_err(|error| failed("thaw a sandbox", &error))
+    }
+
+    fn swaps(&self) -> bool {
+        true
+    }
+
+    async fn workspace_users(
+        &self,
+        _id: &str,
+        place: &Place,
+        end: Option<Duration>,
+    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        let (holder, process, place) = (self.holder(), running(place, USERS)?, place.clone());
+        let users = blocking(move || outside::workspace_users(&holder, &process, &place, end)).await?;
+        users.map_err(|error| failed(USERS, &error))
+    }
+
+    async fn swap(&self, _id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+        let (holder, process, workspace) = (self.holder(), running(place, SWAP)?, workspace.to_owned());
+        let swapped = blocking(move || workspace_host::swap(&holder, &process, &workspace)).await?;
+        swapped.map_err(|error| failed(SWAP, &error))
+    }
+
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
         if let Some(process) = noted(place)? {
             process.kill();
         }
+        // What is frozen may not end before it goes on. Without its groups it is not frozen either.
+        if self.thaw(id, place).await.is_err() {
+            remove_groups(id).await?;
+        }
         self.ended(id, place).await?;
-        let id = id.to_owned();
-        let removed = blocking(move || cgroup::remove(&id)).await?;
-        removed.map_err(|error| failed("remove a sandbox's limits", &error))
+        remove_groups(id).await
     }
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
@@ -211,6 +250,12 @@ impl Runtime for Embedded {
     }
 }
 
+async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
+    let id = id.to_owned();
+    let removed = blocking(move || cgroup::remove(&id)).await?;
+    removed.map_err(|error| failed("remove a sandbox's limits", &error))
+}
+
 /// Limits that are not kept, for people.
 fn told(missing: &[Missing]) -> Vec<String> {
     missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason)).collect()
@@ -218,6 +263,12 @@ fn told(missing: &[Missing]) -> Vec<String> {
 
 fn noted(place: &Place) -> Result<Option<Process>, RuntimeError> {
     Process::read(&place.process()).map_err(|error| failed("find a sandbox again", &error))
+}
+
+/// The first process of a sandbox to which something is to be done.
+fn running(place: &Place, action: &'static str) -> Result<Process, RuntimeError> {
+    let process = noted(place)?.filter(Process::is_running);
+    process.ok_or_else(|| failed(action, &"the sandbox is gone"))
 }
 
 fn unavailable(error: &HostError) -> RuntimeError {

@@ -13,22 +13,26 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
-use workspace_host::cgroup;
+use workspace_host::holder::Holder;
+use workspace_host::{HostError, Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_harmless};
+use super::outside::{self, SWAP, USERS, first_process};
 use super::watched::ended;
-use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
+use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, paused};
 use crate::handover::Handover;
 use crate::place::Place;
 use crate::template::{Known, Templates};
 
 const NAME: &str = "oci";
+const FREEZE: &str = "freeze a sandbox";
+const THAW: &str = "thaw a sandbox";
 /// How long the program may take, and a started agent to come for what it is given.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much is shown of what a program said.
@@ -140,6 +144,47 @@ impl Oci {
         Ok(running.and_then(|state| Pid::from_raw(state.pid)))
     }
 
+    /// Its first process, to which something is to be done.
+    async fn first(&self, id: &str, place: &Place, action: &'static str) -> Result<Process, RuntimeError> {
+        let gone = || self.failed(action, &"the sandbox is gone");
+        let pid = self.running(id).await?.ok_or_else(gone)?;
+        let first = first_process(pid.as_raw_nonzero().get(), place);
+        let first = first.map_err(|error| self.failed(action, &error))?;
+        first.ok_or_else(|| self.failed(action, &outside::CANNOT))
+    }
+
+    /// Does what takes a while to one.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
+    ) -> Result<T, RuntimeError> {
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| self.failed(action, &error))?.map_err(|error| self.failed(action, &error))
+    }
+
+    /// Has the program stop a sandbox.
+    async fn pause(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
+        paused::note(place).map_err(|error| self.failed(FREEZE, &error))?;
+        let paused = self.ask(&["pause", id]).await;
+        let paused = paused.and_then(|said| said.map_err(|complaint| self.failed(FREEZE, &complaint)));
+        if let Err(error) = paused {
+            self.resume(id, place).await?;
+            return Err(error);
+        }
+        Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
+    }
+
+    /// Has it go on, if it is stopped.
+    async fn resume(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        let state = self.state(id).await?;
+        if state.is_some_and(|state| state.status == "paused") {
+            let resumed = self.ask(&["resume", id]).await?;
+            resumed.map_err(|complaint| self.failed(THAW, &complaint))?;
+        }
+        paused::forget(place).map_err(|error| self.failed(THAW, &error))
+    }
+
     async fn run(&self, order: &Start<'_>) -> Result<(), RuntimeError> {
         let wrong = |error: std::io::Error| self.failed("start a sandbox", &error);
         let bundle = self.bundle(order)?;
@@ -233,11 +278,55 @@ impl Runtime for Oci {
         ended(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
 
+    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
+        // What some programs run is nobody's process here; they stop it themselves.
+        let Ok(process) = self.first(id, place, FREEZE).await else { return self.pause(id, place).await };
+        let (group, note) = (id.to_owned(), place.frozen());
+        let frozen = self.blocking(FREEZE, move || freeze::freeze_group(&group, &process, &note)).await?;
+        match frozen {
+            Some(frozen) => Ok(frozen),
+            None => self.pause(id, place).await,
+        }
+    }
+
+    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        if paused::is_noted(place).map_err(|error| self.failed(THAW, &error))? {
+            return self.resume(id, place).await;
+        }
+        let note = place.frozen();
+        self.blocking(THAW, move || freeze::thaw(&note)).await
+    }
+
+    fn swaps(&self) -> bool {
+        outside::may_enter()
+    }
+
+    async fn workspace_users(
+        &self,
+        id: &str,
+        place: &Place,
+        end: Option<Duration>,
+    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        let (process, place) = (self.first(id, place, USERS).await?, place.clone());
+        let users = move || outside::workspace_users(&Holder::Machine, &process, &place, end);
+        self.blocking(USERS, users).await
+    }
+
+    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+        self.blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
+    }
+
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
         if self.state(id).await?.is_none() {
             return Ok(());
         }
         let process = self.process(id).await?;
+        if let Some(process) = process.as_ref().filter(|_| place.frozen().exists()) {
+            // What is frozen may not end before it goes on. It may have ended all the same.
+            let _ = pidfd_send_signal(process, Signal::KILL);
+            self.thaw(id, place).await?;
+        }
         match self.ask(&["delete", "--force", id]).await? {
             Err(complaint) if !is_unknown(id, &complaint) => {
                 return Err(self.failed("remove a sandbox", &complaint));

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
 use workspace_sandbox::{
-    CommandHandle, End, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream, View, Wanted,
+    CommandHandle, End, NewSandbox, Piece, Place, RunRequest, Scope, Service, Settings, Stream, View, Wanted,
 };
 
 use crate::kind::Kind;
@@ -74,6 +74,11 @@ impl Home {
     /// The first process of a sandbox.
     pub(crate) fn process(&self, id: &str) -> Process {
         Process(self.kind.pid(self.path(), id))
+    }
+
+    /// Where a runtime finds what it noted of a sandbox.
+    pub(crate) fn place(&self, view: &View) -> Place {
+        Place::new(self.path().join("sandboxes").join(&view.sandbox.id))
     }
 
     pub(crate) fn workspace(&self, view: &View) -> PathBuf {

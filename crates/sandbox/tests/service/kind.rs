@@ -22,13 +22,16 @@ pub(crate) enum Kind {
 }
 
 /// What is tried on `crun` unless everything is: it runs the bundles that `runc` runs.
-const FEW: [&str; 16] = [
+const FEW: [&str; 19] = [
     "a_sandbox_is_made_used_and_removed",
     "many_are_made_at_once",
     "a_sandbox_whose_processes_are_killed_is_in_error",
     "what_it_uses_is_counted",
     "processes_and_memory_are_limited",
     "a_command_is_killed_and_what_it_started_too",
+    "a_counter_stands_still_while_frozen",
+    "a_frozen_sandbox_is_removed",
+    "another_workspace_takes_its_place",
     "everything_goes_on_without_the_server",
     "what_died_meanwhile_is_an_error",
     "what_nobody_knows_of_is_removed",

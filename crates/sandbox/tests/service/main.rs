@@ -8,6 +8,7 @@ mod docker_only;
 mod docker_port;
 mod egress;
 mod escape;
+mod frozen;
 mod home;
 mod kind;
 mod life;
@@ -18,6 +19,7 @@ mod pool;
 mod quota;
 mod registry;
 mod restart;
+mod swapped;
 mod terminals;
 #[path = "../../../host/tests/sandboxes/world.rs"]
 mod world;
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
     trials.extend(terminals::trials());
     trials.extend(restart::trials());
     trials.extend(limits::trials());
+    trials.extend(frozen::trials());
+    trials.extend(swapped::trials());
     trials.extend(escape::trials());
     trials.extend(egress::trials());
     trials.extend(docker_only::trials());

@@ -1,0 +1,68 @@
+//! What is done to a running sandbox from outside, by way of its first process.
+
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, geteuid};
+use workspace_host::holder::Holder;
+use workspace_host::launch::SOCKETS;
+use workspace_host::users::{self, User as WorkspaceUser};
+use workspace_host::{HostError, Process, swap_given};
+
+use super::guest::User;
+use crate::place::Place;
+
+/// What is being done, where it fails.
+pub(super) const USERS: &str = "find who uses a workspace";
+/// The same.
+pub(super) const SWAP: &str = "replace a workspace";
+/// Why a runtime cannot.
+pub(super) const CANNOT: &str = "it cannot reach the mounts of its sandboxes here";
+
+/// Who uses the workspace of a sandbox, ended if they are to.
+pub(super) fn workspace_users(
+    holder: &Holder,
+    process: &Process,
+    place: &Place,
+    end: Option<Duration>,
+) -> Result<Vec<WorkspaceUser>, HostError> {
+    match end {
+        None => users::users(holder, process),
+        Some(_) if place.frozen().exists() => {
+            Err(HostError::Helper("the sandbox is frozen, and what is frozen does not end".to_owned()))
+        }
+        Some(grace) => users::end_users(holder, process, grace),
+    }
+}
+
+/// Whether this process may change what is mounted in containers that others run.
+pub(super) fn may_enter() -> bool {
+    geteuid().is_root()
+}
+
+/// The first process of a container that others run, by its number; none if it is not on this machine. The number may
+/// mean somebody else here: a daemon may be elsewhere. Nobody else has this sandbox's sockets.
+pub(super) fn first_process(pid: i32, place: &Place) -> Result<Option<Process>, HostError> {
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
+    let Ok(process) = Process::of(pid) else { return Ok(None) };
+    let inside = PathBuf::from(format!("/proc/{pid}/root")).join(SOCKETS.trim_start_matches('/'));
+    let which = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino()));
+    let same = match (which(&inside), which(&place.sockets())) {
+        (Ok(inside), Ok(outside)) => inside == outside,
+        _ => false,
+    };
+    // It was that one all the while.
+    Ok((same && process.is_running()).then_some(process))
+}
+
+/// Replaces the workspace of a container.
+pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
+    let User { uid, gid } = User::of_sandboxes();
+    let named = |error: io::Error| {
+        HostError::Helper(format!("cannot give {} to the sandbox: {error}", workspace.display()))
+    };
+    chown(workspace, Some(uid), Some(gid)).map_err(named)?;
+    swap_given(&Holder::Machine, process, workspace)
+}

@@ -1,0 +1,190 @@
+//! Sandboxes whose processes are stopped for a moment.
+
+use std::path::Path;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_sandbox::runtime::freeze::Way;
+use workspace_sandbox::runtime::{Frozen, Runtime};
+use workspace_sandbox::{
+    CommandHandle, NewSandbox, Piece, ResourceRequest, Service, Size, TerminalRequest, View,
+};
+
+use crate::home::{Home, alice, base, create, read, request, sh, soon, wanted};
+use crate::kind::Kind;
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        a_counter_stands_still_while_frozen,
+        a_command_goes_on_where_it_was,
+        many_processes_are_frozen,
+        what_forks_all_the_time_is_frozen,
+        a_shell_never_sees_its_jobs_stopped,
+        another_server_lets_it_go_on,
+        a_frozen_sandbox_is_removed,
+        what_is_gone_is_not_frozen,
+    ]
+}
+
+async fn freeze(home: &Home, service: &Service, view: &View) -> Frozen {
+    service.runtime().freeze(&view.sandbox.id, &home.place(view)).await.unwrap()
+}
+
+async fn thaw(home: &Home, runtime: &dyn Runtime, view: &View) {
+    runtime.thaw(&view.sandbox.id, &home.place(view)).await.unwrap();
+    assert!(!home.place(view).frozen().exists());
+}
+
+async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
+    service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap()
+}
+
+fn size(file: &Path) -> u64 {
+    file.metadata().map_or(0, |found| found.len())
+}
+
+/// Whether a file grows.
+async fn grows(file: &Path) -> bool {
+    let before = size(file);
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    size(file) > before
+}
+
+async fn a_counter_stands_still_while_frozen(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
+    let count = home.workspace(&view).join("count");
+    soon("it counts", async || size(&count) > 0).await;
+    for _ in 0..3 {
+        let frozen = freeze(home, &service, &view).await;
+        // An ordinary user has no groups here, unless somebody gave him some.
+        let by_group = rustix::process::geteuid().is_root();
+        assert!(!by_group || frozen.way == Way::Cgroup, "{frozen:?}");
+        assert!(frozen.processes.is_none_or(|processes| processes > 0), "{frozen:?}");
+        assert!(!grows(&count).await);
+        let again = service.runtime().freeze(&view.sandbox.id, &home.place(&view)).await.unwrap_err();
+        assert!(again.to_string().contains("already"), "{again}");
+        assert!(!grows(&count).await);
+        thaw(home, &**service.runtime(), &view).await;
+        thaw(home, &**service.runtime(), &view).await;
+        soon("it counts again", async || grows(&count).await).await;
+    }
+    assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
+}
+
+async fn a_command_goes_on_where_it_was(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let line = "i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo $i; sleep 0.005; done; exit 7";
+    let handle = start(&service, &view, line).await;
+    for _ in 0..20 {
+        freeze(home, &service, &view).await;
+        thaw(home, &**service.runtime(), &view).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let ran = read(&handle, 0).await;
+    let expected: String = (1..=200).map(|n| format!("{n}\n")).collect();
+    assert_eq!((ran.stdout, ran.end.exit_code), (expected, 7));
+}
+
+async fn many_processes_are_frozen(home: &Home) {
+    let service = home.start().await;
+    let resources = ResourceRequest { processes: Some(400), ..ResourceRequest::default() };
+    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let many = "for i in $(seq 200); do sleep 100 & done; touch ready; wait";
+    let _many = start(&service, &view, many).await;
+    soon("all run", async || home.workspace(&view).join("ready").exists()).await;
+    let frozen = freeze(home, &service, &view).await;
+    assert!(frozen.processes.is_none_or(|processes| processes > 200), "{frozen:?}");
+    thaw(home, &**service.runtime(), &view).await;
+    let stopped = sh(&service, &view, "cat /proc/[0-9]*/status | grep -c 'State:.T'").await;
+    assert_eq!(stopped.stdout, "0\n");
+}
+
+async fn what_forks_all_the_time_is_frozen(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let forks = "while :; do /bin/true; (:); (sleep 0.01 &); echo x >> count; done";
+    let _forks = start(&service, &view, forks).await;
+    let count = home.workspace(&view).join("count");
+    soon("it counts", async || size(&count) > 0).await;
+    for _ in 0..5 {
+        freeze(home, &service, &view).await;
+        assert!(!grows(&count).await);
+        thaw(home, &**service.runtime(), &view).await;
+        soon("it counts again", async || grows(&count).await).await;
+    }
+}
+
+/// With a shell that tells of every job that it sees stopped.
+async fn a_shell_never_sees_its_jobs_stopped(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let size = Size { cols: 80, rows: 24 };
+    let wanted = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), id, wanted).await.unwrap();
+    let typed =
+        b"set -m; sleep 100 & sleep 100 | sleep 100 & touch ready; sleep 2; jobs; echo end-$((1 + 1))\n";
+    service.type_in(&alice(), id, &terminal.id, typed.to_vec()).await.unwrap();
+    soon("it runs", async || home.workspace(&view).join("ready").exists()).await;
+    for _ in 0..20 {
+        freeze(home, &service, &view).await;
+        thaw(home, &**service.runtime(), &view).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let screen = service.terminal(&alice(), id, &terminal.id).await.unwrap();
+    let mut output = screen.output(0).await.unwrap();
+    let mut shown = String::new();
+    while !shown.contains("end-2") {
+        for piece in output.next().await.unwrap().unwrap() {
+            if let Piece::Data { data, .. } = piece {
+                shown.push_str(&String::from_utf8_lossy(&data));
+            }
+        }
+    }
+    assert!(shown.contains("Running") && !shown.contains("Stopped"), "{shown}");
+}
+
+async fn another_server_lets_it_go_on(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
+    let count = home.workspace(&view).join("count");
+    soon("it counts", async || size(&count) > 0).await;
+    freeze(home, &service, &view).await;
+    service.close().await;
+    drop(service);
+    assert!(!grows(&count).await);
+    let runtime = home.kind.runtime(home.path()).await;
+    thaw(home, &*runtime, &view).await;
+    soon("it counts again", async || grows(&count).await).await;
+}
+
+async fn a_frozen_sandbox_is_removed(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
+    let process = home.process(&view.sandbox.id);
+    freeze(home, &service, &view).await;
+    let owner = alice();
+    let removed = service.remove(&owner, &view.sandbox.id, false);
+    tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
+    assert!(!process.is_running());
+    assert!(!home.place(&view).root().exists());
+}
+
+async fn what_is_gone_is_not_frozen(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let place = home.place(&view);
+    service.runtime().end(&view.sandbox.id, &place).await.unwrap();
+    let error = service.runtime().freeze(&view.sandbox.id, &place).await.unwrap_err();
+    // An OCI runtime says so in its own words.
+    let told = home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("gone");
+    assert!(told, "{error}");
+    assert!(!place.frozen().exists());
+    service.runtime().thaw(&view.sandbox.id, &place).await.unwrap();
+}

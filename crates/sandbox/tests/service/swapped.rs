@@ -1,0 +1,115 @@
+//! Sandboxes whose workspace is replaced while they run.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_sandbox::runtime::{Why, WorkspaceUser};
+use workspace_sandbox::{CommandHandle, RunRequest, Service, View};
+
+use crate::home::{Home, alice, create, request, sh, soon};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        whoever_uses_the_workspace_is_told_and_ended,
+        what_is_frozen_is_not_ended,
+        another_workspace_takes_its_place,
+        a_reader_finds_the_one_or_the_other,
+    ]
+}
+
+async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
+    service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap()
+}
+
+async fn users(home: &Home, service: &Service, view: &View, end: Option<Duration>) -> Vec<WorkspaceUser> {
+    let place = home.place(view);
+    service.runtime().workspace_users(&view.sandbox.id, &place, end).await.unwrap()
+}
+
+async fn swap(home: &Home, service: &Service, view: &View, to: &Path) {
+    service.runtime().swap(&view.sandbox.id, &home.place(view), to).await.unwrap();
+}
+
+/// A directory to become a workspace.
+fn other(home: &Home, name: &str) -> PathBuf {
+    let path = home.path().join(name);
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("name"), format!("{name}\n")).unwrap();
+    path
+}
+
+async fn whoever_uses_the_workspace_is_told_and_ended(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    assert!(service.runtime().swaps());
+    // Neither the guest agent nor what looks after a command is one.
+    assert_eq!(users(home, &service, &view, None).await, []);
+    let _outside = start(&service, &view, "cd /; exec sleep 100").await;
+    let _cwd = start(&service, &view, "exec sleep 100").await;
+    let _descriptor = start(&service, &view, "exec 9>file; cd /; exec sleep 100").await;
+    let _mapping = start(&service, &view, "cp -L /bin/sleep sleep; cd /; exec /workspace/sleep 100").await;
+    let mut found = Vec::new();
+    soon("they are found", async || {
+        found = users(home, &service, &view, None).await;
+        let has = |why| found.iter().any(|user| user.why == why && user.command == "sleep");
+        found.len() == 3 && has(Why::Cwd) && has(Why::Descriptor) && has(Why::Mapping)
+    })
+    .await;
+    let ended = users(home, &service, &view, Some(Duration::from_secs(10))).await;
+    assert_eq!(ended, found);
+    assert_eq!(users(home, &service, &view, None).await, []);
+    let left = sh(&service, &view, "cat /proc/[0-9]*/comm | grep -c sleep").await;
+    assert_eq!(left.stdout, "1\n");
+}
+
+async fn what_is_frozen_is_not_ended(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let _cwd = start(&service, &view, "exec sleep 100").await;
+    soon("it is found", async || users(home, &service, &view, None).await.len() == 1).await;
+    let (id, place) = (view.sandbox.id.as_str(), home.place(&view));
+    service.runtime().freeze(id, &place).await.unwrap();
+    assert_eq!(users(home, &service, &view, None).await.len(), 1);
+    let refused = service.runtime().workspace_users(id, &place, Some(Duration::ZERO)).await.unwrap_err();
+    assert!(refused.to_string().contains("frozen"), "{refused}");
+    service.runtime().thaw(id, &place).await.unwrap();
+    assert_eq!(users(home, &service, &view, Some(Duration::ZERO)).await.len(), 1);
+}
+
+async fn another_workspace_takes_its_place(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let (id, place) = (view.sandbox.id.as_str(), home.place(&view));
+    for (name, frozen) in [("one", false), ("two", true)] {
+        let workspace = other(home, name);
+        if frozen {
+            service.runtime().freeze(id, &place).await.unwrap();
+        }
+        swap(home, &service, &view, &workspace).await;
+        service.runtime().thaw(id, &place).await.unwrap();
+        let ran = sh(&service, &view, "cat name; echo more > new; grep -c ' /workspace ' /proc/mounts").await;
+        assert_eq!(ran.stdout, format!("{name}\n1\n"), "{ran:?}");
+        assert_eq!(std::fs::read_to_string(workspace.join("new")).unwrap(), "more\n");
+    }
+}
+
+async fn a_reader_finds_the_one_or_the_other(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let workspaces = [other(home, "one"), other(home, "two")];
+    swap(home, &service, &view, &workspaces[0]).await;
+    // Tells what it finds whenever that is something else.
+    let read = "until [ -e $HOME/end ]; do read -r new < /workspace/name; [ \"$new\" = \"$old\" ] || echo $new; old=$new; done";
+    let read = RunRequest { cwd: Some("/".to_owned()), ..request(read) };
+    let reader = service.run(&alice(), &view.sandbox.id, read).await.unwrap();
+    for step in 0..20 {
+        swap(home, &service, &view, &workspaces[step % 2]).await;
+    }
+    sh(&service, &view, "touch $HOME/end").await;
+    let ran = crate::home::read(&reader, 0).await;
+    assert_eq!(ran.stderr, "");
+    assert!(ran.stdout.lines().all(|line| line == "one" || line == "two"));
+    assert!(ran.stdout.contains("two"), "it read nothing meanwhile");
+}
