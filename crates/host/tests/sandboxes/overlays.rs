@@ -517,8 +517,9 @@ fn a_program_runs_inside_and_outlives_its_parent() {
     assert_eq!(mounted.sh("ls; id -u"), "x\n0\n");
     let status = overlay::command(&mounted.home.holder, OsStr::new("false")).status().unwrap();
     assert_eq!(status.code(), Some(1));
-    if let Holder::Process(_) = mounted.home.holder {
+    if let Holder::Process(process) = &mounted.home.holder {
         mounted.home.holder.end();
+        soon("the holder ends", || !process.is_running());
         let output = overlay::command(&mounted.home.holder, OsStr::new("true")).output().unwrap();
         assert!(!output.status.success());
         assert_eq!(String::from_utf8_lossy(&output.stderr), "the holder is gone\n");
