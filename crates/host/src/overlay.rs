@@ -25,7 +25,7 @@ use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
 pub(crate) use remote::{Order, run};
 
-/// So many layers below the upper one the kernel takes.
+/// So many layers below the upper one the kernel takes; before 6.7 about 200.
 pub const LAYERS: usize = 500;
 
 /// What to mount where.
@@ -78,7 +78,7 @@ pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
 
 /// Mounts an overlay in place of what is mounted there. Whoever opens a path below meanwhile finds the one or the
 /// other; where the kernel is older than 6.7, for a moment nothing. Who has something open in the old one, or works
-/// there, stays in it. What cannot be mounted replaces nothing, but on such an old kernel.
+/// there, stays in it. What cannot be mounted replaces nothing.
 pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         Holder::Machine => place::replace(Xattrs::Trusted, overlay),

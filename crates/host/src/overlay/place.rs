@@ -66,10 +66,7 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     if !is_mount(overlay.at)? {
         return mount(xattrs, overlay);
     }
-    let Some(tree) = context::make(xattrs, overlay)? else {
-        unmount(overlay.at)?;
-        return mount_at_place(xattrs, overlay);
-    };
+    let Some(tree) = context::make(xattrs, overlay)? else { return replace_at_place(xattrs, overlay) };
     let flags = MoveMountFlags::MOVE_MOUNT_BENEATH | MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     match move_mount(&tree, c"", CWD, overlay.at, flags) {
         Ok(()) => {
@@ -83,6 +80,15 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
         }
         Err(errno) => Err(explain::refused(overlay, errno, Vec::new())),
     }
+}
+
+/// The same where nothing can be mounted beneath another. The new one is mounted above the old one first: if that
+/// fails, the old one is still there, and what follows does not fail and is quick.
+fn replace_at_place(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    context::mount_by_options(xattrs, overlay)?;
+    let tree = mounts::detached(overlay.at, Access::Write)?;
+    unmount(overlay.at)?;
+    attach(&tree, overlay)
 }
 
 /// Takes away the uppermost mount at a path.
