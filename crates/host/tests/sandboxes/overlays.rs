@@ -211,9 +211,8 @@ fn stacks_of_many_layers_are_mounted() {
             fs::write(layer.join("all"), number.to_string()).unwrap();
         }
         mounted.mount();
-        let said = mounted.sh("ls | wc -l; cat all");
-        let missing = "cat: all: No such file or directory\n";
-        let expected = if count == 1 { format!("0\n{missing}") } else { format!("{count}\n1") };
+        let said = mounted.sh("ls | wc -l; test ! -e all || cat all");
+        let expected = if count == 1 { "0\n".to_owned() } else { format!("{count}\n1") };
         assert_eq!(said, expected);
     }
 }

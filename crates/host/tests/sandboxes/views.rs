@@ -165,23 +165,18 @@ const LISTING: &str = ".:\na\nagain\nbig\nlink\nmoved\nnoted\none\nprogram\ntwo\
 /// Does all kinds of things through an overlay over what [`fill`] makes.
 fn use_all(world: &World) {
     let sh = |script: &str| world.mounted.sh(script);
-    assert_eq!(
-        sh("cat a/file link a/deep/er/file; stat -c '%s %a' big program"),
-        "file\nfile\ndeep\n20000000 644\n28000 755\n"
-            .replace("28000", &fs::metadata("/bin/echo").unwrap().len().to_string())
-    );
+    assert_eq!(sh("cat a/file link a/deep/er/file"), "file\nfile\ndeep\n");
+    assert_eq!(sh("stat -c '%s %a' big; stat -c %a program"), "20000000 644\n755\n");
     assert_eq!(sh("./program ran"), "ran\n", "programs are mapped");
-    assert_eq!(
-        sh(
-            "cp big /dev/shm/$$ && printf x >> big && head -c 20000000 big | cmp - /dev/shm/$$; rm /dev/shm/$$; stat -c %s big"
-        ),
-        "20000001\n"
-    );
+    let copy_up = "before=$(cksum < big); printf x >> big; after=$(head -c 20000000 big | cksum); \
+                   test \"$before\" = \"$after\" && stat -c %s big";
+    assert_eq!(sh(copy_up), "20000001\n");
     assert_eq!(sh("rm a/gone; echo more >> a/file; cat a/file; ls a"), "file\nmore\ndeep\nfile\n");
     assert_eq!(sh("rm -r again; mkdir again; touch again/new; ls again"), "new\n");
+    assert_eq!(sh("mv moved renamed; cat renamed/x; test -e moved || echo gone"), "x\ngone\n");
     assert_eq!(
-        sh("mv moved renamed; cat renamed/x; mv a/deep a/file renamed; ls renamed renamed/deep; ls -d moved"),
-        "x\nrenamed:\ndeep\nfile\nx\n\nrenamed/deep:\ner\nls: cannot access 'moved': No such file or directory\n"
+        sh("mv a/deep a/file renamed; ls renamed renamed/deep"),
+        "renamed:\ndeep\nfile\nx\n\nrenamed/deep:\ner\n"
     );
     assert_eq!(
         sh("cat one two; ln two three; echo changed > three; cat two; chmod 640 noted; stat -c %a noted"),
