@@ -9,6 +9,7 @@ use axum::middleware::from_fn_with_state;
 use utoipa::openapi::OpenApi as Description;
 use workspace_catalog::Catalog;
 use workspace_sandbox::{Runtime, Service};
+use workspace_state::Store;
 
 use crate::audit::Audit;
 use crate::auth::{self, Cache};
@@ -20,10 +21,13 @@ use crate::readiness::Readiness;
 use crate::sandboxes::Creations;
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
-use crate::{code, health, keys, openapi, process, pty, request, sandboxes, system, templates};
+use crate::snapshots::{Snapshots, Turns};
+use crate::{
+    code, episodes, health, keys, openapi, process, pty, request, sandboxes, snapshots, system, templates,
+};
 
 /// What the routes share. Clones are the same.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct App {
     /// The settings.
     pub settings: Arc<Settings>,
@@ -31,6 +35,9 @@ pub struct App {
     pub catalog: Catalog,
     /// The sandboxes.
     pub sandboxes: Service,
+    /// The snapshots and episodes of everybody. Whose they are is known to [`App::snapshots`]. Its calls block.
+    pub store: Store,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) creations: Arc<Creations>,
     /// When the server was started.
     pub since: Instant,
@@ -58,7 +65,12 @@ pub struct Part {
 
 impl App {
     /// Opens the audit log, and begins to count.
-    pub fn new(settings: Settings, catalog: Catalog, sandboxes: Service) -> Result<Self, PrivateError> {
+    pub fn new(
+        settings: Settings,
+        catalog: Catalog,
+        sandboxes: Service,
+        store: Store,
+    ) -> Result<Self, PrivateError> {
         let audit = Audit::open(&settings.audit_log, settings.audit_redact.0.clone())?;
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
         let counted = audit.clone();
@@ -75,6 +87,8 @@ impl App {
             settings: Arc::new(settings),
             catalog,
             sandboxes,
+            store,
+            turns: Arc::default(),
             creations,
             since: Instant::now(),
             audit,
@@ -83,6 +97,17 @@ impl App {
             shutdown: Shutdown::new(),
             cache: Arc::default(),
         })
+    }
+
+    /// The snapshots, each for those whose it is.
+    pub fn snapshots(&self) -> Snapshots<'_> {
+        Snapshots { store: &self.store, catalog: &self.catalog }
+    }
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -114,6 +139,8 @@ pub fn parts() -> Vec<Part> {
         process::part(),
         pty::part(),
         templates::part(),
+        snapshots::part(),
+        episodes::part(),
         system::part(),
     ]
 }

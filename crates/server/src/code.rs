@@ -59,6 +59,17 @@ codes! {
     TEMPLATE_IN_USE = 2018, CONFLICT, "A sandbox was made of the template.";
     SANDBOX_ELSEWHERE = 2019, MISDIRECTED_REQUEST, "Another server of the same catalog looks after the sandbox.";
 
+    SNAPSHOT_NOT_FOUND = 3001, NOT_FOUND, "There is no such snapshot, or it is another owner's.";
+    SNAPSHOT_IN_USE = 3002, CONFLICT, "A reference names the snapshot, or something holds on to it.";
+    PATH_NOT_FOUND = 3003, NOT_FOUND, "The snapshot has nothing at that path.";
+    NOT_A_FILE = 3004, UNPROCESSABLE_ENTITY, "What is at that path is a directory or a symlink, which is not followed.";
+    RANGE_NOT_SATISFIABLE = 3005, RANGE_NOT_SATISFIABLE, "The file has no such bytes; `Content-Range` says how many it has.";
+    ARCHIVE_INVALID = 3006, BAD_REQUEST, "The body is no tar archive, or one that is damaged or tries to reach outside itself.";
+    UPLOAD_LIMIT_EXCEEDED = 3007, TOO_MANY_REQUESTS, "As many archives as allowed are being taken; try again.";
+    SNAPSHOT_DAMAGED = 3008, INTERNAL_SERVER_ERROR, "What is stored of the snapshot is damaged; `workspace verify` says more.";
+
+    EPISODE_NOT_FOUND = 3101, NOT_FOUND, "There is no such episode, or its snapshot is another owner's.";
+
     PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";
     COMMAND_NOT_FOUND = 4003, NOT_FOUND, "There is no such command in this sandbox.";
@@ -93,7 +104,9 @@ codes! {
 pub const RANGES: &[(u16, u16, &str)] = &[
     (1000, 1999, "keys"),
     (2000, 2999, "sandboxes"),
-    (3000, 3999, "snapshots and workspaces (kept)"),
+    (3000, 3099, "snapshots"),
+    (3100, 3199, "episodes"),
+    (3200, 3999, "workspaces (kept)"),
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),
     (5000, 5999, "projects (kept)"),

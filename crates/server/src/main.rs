@@ -145,12 +145,13 @@ fn announcement(started: &Started, runtime: &str) -> String {
     let metrics = started.metrics.map(|address| format!("metrics    http://{address}/metrics\n"));
     let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));
     format!(
-        "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\n\
+        "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\nstore      {store}\n\
          {metrics}{guests}workspace  directory, the one provider of this version\nruntime    {runtime}\n\n\
          Try it:    {invitation}workspace run -- echo hello\n",
         address = started.address,
         catalog = settings.database_url.kind(),
         data = settings.data_dir.display(),
+        store = settings.store_dir.display(),
         metrics = metrics.unwrap_or_default(),
         guests = guests.unwrap_or_default(),
         invitation = invitation(started),

@@ -21,7 +21,7 @@ const PAGE_POLICY: &str =
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Elevo Workspace", description = "Sandboxes for agents: isolated processes and terminals. Every request but those for health and this \
+    info(title = "Elevo Workspace", description = "Sandboxes for agents: isolated processes and terminals; snapshots of file trees, and searches over them. Every request but those for health and this \
 description has a key, `Authorization: Bearer KEY` or `X-API-Key: KEY`; the first one is in `DATA_DIR/api-key`."),
     paths(openapi, page),
     components(schemas(ErrorBody)),
@@ -31,6 +31,8 @@ description has a key, `Authorization: Bearer KEY` or `X-API-Key: KEY`; the firs
         (name = "process", description = "Commands in a sandbox"),
         (name = "pty", description = "Terminals in a sandbox"),
         (name = "templates", description = "What sandboxes are made from"),
+        (name = "snapshots", description = "File trees at moments in time"),
+        (name = "episodes", description = "The steps of a search over snapshots"),
         (name = "system", description = "The server itself"),
         (name = "keys", description = "Who may do what; for admins"),
     )

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use workspace_catalog::{Catalog, CatalogError};
 use workspace_sandbox::{GuestPort, SandboxError, Service};
+use workspace_state::{Store, StoreError};
 
 use crate::app::{App, Part};
 use crate::first_key::{self, FirstKeyError, Origin};
@@ -14,6 +15,7 @@ use crate::private::{self, PrivateError};
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
 use crate::settings::Settings;
+use crate::store;
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,8 @@ pub enum StartError {
     Private(#[from] PrivateError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    #[error("cannot use the store of snapshots: {0}")]
+    Store(#[from] StoreError),
     #[error(transparent)]
     FirstKey(#[from] FirstKeyError),
     #[error(transparent)]
@@ -59,12 +63,13 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     private::directory(&settings.workspace_root)?;
     let lock = private::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
+    let store = store::open(&settings.store_dir).await?;
     let node = node::name(&settings.data_dir)?;
     let key = first_key::ensure(&settings, &node, &catalog).await?;
     let port = guests::port(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
     let sandboxes = runtime::service(&settings, node, catalog.clone(), port).await?;
-    let bound = bind(settings, catalog, sandboxes.clone(), parts).await;
+    let bound = bind(settings, catalog, sandboxes.clone(), store, parts).await;
     if bound.is_err() {
         // Those that were started ahead would outlive it.
         sandboxes.close().await;
@@ -78,9 +83,10 @@ async fn bind(
     settings: Settings,
     catalog: Catalog,
     sandboxes: Service,
+    store: Store,
     parts: impl FnOnce(&App) -> Vec<Part>,
 ) -> Result<(App, Server), StartError> {
-    let app = App::new(settings, catalog, sandboxes)?;
+    let app = App::new(settings, catalog, sandboxes, store)?;
     let parts = parts(&app);
     let server = Server::bind(app.clone(), parts).await?;
     Ok((app, server))

@@ -13,3 +13,9 @@ pub(crate) fn time(milliseconds: i64) -> Result<String, ApiError> {
 pub(crate) fn parse(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
+
+/// A moment of the store, in the form of RFC 3339, to the nanosecond as the command line shows it.
+pub(crate) fn moment(time: workspace_state::Timestamp) -> Result<String, ApiError> {
+    let instant = Timestamp::from_nanosecond(i128::from(time.0)).map_err(ApiError::internal)?;
+    Ok(format!("{instant:.9}"))
+}

@@ -51,10 +51,12 @@ const fn is(text: &'static str) -> Fallback {
 }
 
 settings! {
-    /// Where everything the server keeps lies: catalog, key, workspaces, audit log.
+    /// Where everything the server keeps lies: catalog, key, store, workspaces, audit log.
     data_dir: PathBuf = Found("`workspace-server` in the user's data directory", |around| path(around, ""));
     /// Where the workspaces of sandboxes lie.
     workspace_root: PathBuf = Found("`workspaces` in `DATA_DIR`", |around| path(around, "workspaces"));
+    /// The store of snapshots and episodes; `workspace --store` works on it beside the server.
+    store_dir: PathBuf = Found("`store` in `DATA_DIR`", |around| path(around, "store"));
     /// The address the API listens on. Beyond loopback it needs TLS, or `ALLOW_INSECURE`.
     api_host: IpAddr = is("127.0.0.1");
     /// The port of the API.
@@ -166,6 +168,8 @@ settings! {
     rate_limit_other: u32 = is("1000");
     /// The largest body of a request.
     max_body: Size = is("2m");
+    /// The largest archive that becomes a snapshot, also when it is unpacked.
+    max_upload: Size = is("10g");
     /// The audit log: JSON lines, readable by the server's user alone.
     audit_log: PathBuf = Found("`audit.log` in `DATA_DIR`", |around| path(around, "audit.log"));
     /// What is replaced by `[redacted]` in the audit log; of a pattern with a group, the group alone.

@@ -9,6 +9,7 @@ mod limits;
 mod program;
 mod real;
 mod settings;
+mod snapshots;
 mod support;
 mod system;
 mod tls;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::house::House;
+use crate::snapshots::archive::Archive;
 
 /// A request of the description, with ids that are there.
 struct Route {
@@ -11,12 +12,20 @@ struct Route {
     body: Option<Value>,
 }
 
-fn routes(house: &House, sandbox: &str, command: &str, pty: &str) -> Vec<Route> {
+fn routes(house: &House, ids: &Theirs) -> Vec<Route> {
     let description = house.get("/api/v1/openapi.json").json();
     let mut routes = Vec::new();
     for (path, item) in description["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            let filled = path.replace("{id}", sandbox).replace("{command}", command).replace("{pty}", pty);
+            let id = match path.split('/').nth(3) {
+                Some("snapshots") => &ids.snapshot,
+                Some("episodes") => &ids.episode,
+                _ => &ids.sandbox,
+            };
+            let filled =
+                path.replace("{id}", id).replace("{command}", &ids.command).replace("{pty}", &ids.pty);
+            let filled =
+                filled.replace("{a}", &ids.snapshot).replace("{b}", &ids.snapshot).replace("{path}", "file");
             let body = operation.get("requestBody").map(|_| body(path));
             routes.push(Route { method: method.to_uppercase(), path: filled, body });
         }
@@ -44,13 +53,16 @@ fn is_open(path: &str) -> bool {
     matches!(path, "/health" | "/ready" | "/api/v1/openapi.json" | "/api/docs")
 }
 
+#[derive(Clone)]
 struct Theirs {
     sandbox: String,
     command: String,
     pty: String,
+    snapshot: String,
+    episode: String,
 }
 
-/// A sandbox of `alice` with a command and a terminal that run.
+/// A sandbox of `alice` with a command and a terminal that run, and a snapshot with an episode.
 fn theirs(house: &House, alice: &str) -> Theirs {
     let post = |path: &str, body: Value| {
         let answer = house.call_as(alice, "POST", path).json(&body.to_string()).send();
@@ -62,7 +74,11 @@ fn theirs(house: &House, alice: &str) -> Theirs {
     let run = json!({"command": "sleep 1000", "background": true, "stdin": true});
     let command = id(&post(&format!("/api/v1/sandboxes/{sandbox}/process/run"), run)["commandId"]);
     let pty = id(&post(&format!("/api/v1/sandboxes/{sandbox}/pty"), json!({"cols": 80, "rows": 24}))["id"]);
-    Theirs { sandbox, command, pty }
+    let archive = Archive::new().file("file", "content").bytes();
+    let snapshot = id(&house.call_as(alice, "POST", "/api/v1/snapshots").body(&archive).send().json()["id"]);
+    let step = json!({"snapshot": snapshot, "action": "begin", "reward": 1});
+    let episode = id(&post("/api/v1/episodes", step)["id"]);
+    Theirs { sandbox, command, pty, snapshot, episode }
 }
 
 #[test]
@@ -71,8 +87,8 @@ fn a_foreign_sandbox_is_like_none_on_every_route() {
     let (alice, mallory) = (house.key("alice", "user"), house.key("mallory", "user"));
     let theirs = theirs(&house, &alice);
     let missing = "sbx-00000000000000000000000000000000";
-    let real = routes(&house, &theirs.sandbox, &theirs.command, &theirs.pty);
-    let none = routes(&house, missing, &theirs.command, &theirs.pty);
+    let real = routes(&house, &theirs);
+    let none = routes(&house, &Theirs { sandbox: missing.to_owned(), ..theirs.clone() });
     let own = format!("/api/v1/sandboxes/{}", theirs.sandbox);
     for (real, none) in real.iter().zip(&none).filter(|(real, _)| real.path.starts_with(&own)) {
         let ask = |route: &Route| {
@@ -131,7 +147,7 @@ fn who_may_only_look_changes_nothing_on_any_route() {
     let house = House::new();
     let (alice, looker) = (house.key("alice", "user"), house.key("alice", "read_only"));
     let theirs = theirs(&house, &alice);
-    for route in routes(&house, &theirs.sandbox, &theirs.command, &theirs.pty) {
+    for route in routes(&house, &theirs) {
         if is_open(&route.path) || route.path.ends_with("/output") || route.path.ends_with("/ws") {
             continue;
         }
@@ -154,7 +170,9 @@ fn who_may_only_look_changes_nothing_on_any_route() {
 #[test]
 fn every_route_but_the_open_ones_needs_a_key_that_is_known() {
     let house = House::new();
-    for route in routes(&house, "sbx-1", "cmd-1", "pty-1") {
+    let id = || "sbx-1".to_owned();
+    let ids = Theirs { sandbox: id(), command: id(), pty: id(), snapshot: id(), episode: id() };
+    for route in routes(&house, &ids) {
         for key in [None, Some("a-key-that-nobody-made")] {
             let mut call = crate::support::Call::new(house.address(), &route.method, &route.path);
             if let Some(key) = key {

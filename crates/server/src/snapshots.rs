@@ -1,0 +1,134 @@
+//! `/api/v1/snapshots`: file trees at moments in time, each for those whose it is.
+
+mod address;
+mod body;
+mod diff;
+mod files;
+mod owned;
+mod shape;
+mod tree;
+mod turns;
+mod upload;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use serde_json::json;
+use utoipa::OpenApi;
+use workspace_state::NewSnapshot;
+
+pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT};
+pub use owned::Snapshots;
+use shape::{ListQuery, Pairs, Snapshot, SnapshotList, UploadQuery, Uploaded};
+pub(crate) use shape::{PageQuery, skipped};
+pub(crate) use tree::open;
+pub(crate) use turns::Turns;
+
+use crate::app::{App, Part};
+use crate::audit::Entry;
+use crate::auth::Caller;
+use crate::error::{ApiError, ErrorBody};
+use crate::extract::{Json, Path, Query};
+use crate::request::RequestId;
+use crate::sandboxes::scope;
+use crate::store::blocking;
+
+#[derive(OpenApi)]
+#[openapi(paths(list, upload, fetch, remove, diff::compare, tree::root, tree::list, files::content))]
+struct Document;
+
+/// The routes of this file and those below it.
+pub(crate) fn part() -> Part {
+    let routes = Router::new()
+        // An archive is as large as `MAX_UPLOAD` allows; it goes to the store as it comes.
+        .route("/api/v1/snapshots", get(list).post(upload).layer(DefaultBodyLimit::disable()))
+        .route("/api/v1/snapshots/{id}", get(fetch).delete(remove))
+        .route("/api/v1/snapshots/{a}/diff/{b}", get(diff::compare))
+        .route("/api/v1/snapshots/{id}/tree", get(tree::root))
+        .route("/api/v1/snapshots/{id}/tree/", get(tree::root))
+        .route("/api/v1/snapshots/{id}/tree/{*path}", get(tree::list))
+        .route("/api/v1/snapshots/{id}/files/", get(files::content))
+        .route("/api/v1/snapshots/{id}/files/{*path}", get(files::content));
+    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+}
+
+/// List snapshots, newest first.
+#[utoipa::path(get, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "list_snapshots", params(ListQuery), responses(
+    (status = 200, description = "A page", body = SnapshotList),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(pairs): Query<Pairs>,
+) -> Result<Json<SnapshotList>, ApiError> {
+    let query = ListQuery::parse(pairs)?;
+    let all = app.snapshots().all(&scope(&caller)).await?;
+    let store = app.store.clone();
+    let page = blocking(move || {
+        let references = store.references()?;
+        let (page, limit) = (query.page, query.limit);
+        let wanted: Vec<_> = all.into_iter().filter(|one| query.fits(one, &references)).collect();
+        let total = wanted.len();
+        let items = wanted.into_iter().skip(skipped(page, limit)).take(limit as usize);
+        let items = items.map(|one| Snapshot::new(one, &references)).collect::<Result<_, _>>()?;
+        Ok(SnapshotList { items, total, page, limit })
+    });
+    Ok(Json(page.await?))
+}
+
+/// Make a snapshot: the body is a tar, plain or compressed with gzip or zstd. Set-id bits are dropped.
+#[utoipa::path(post, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "upload_snapshot", params(UploadQuery),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
+    (status = 201, description = "The snapshot", body = Uploaded),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn upload(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Query(pairs): Query<Pairs>,
+    body: Body,
+) -> Result<(StatusCode, Json<Uploaded>), ApiError> {
+    let UploadQuery { message, label } = UploadQuery::parse(pairs)?;
+    let author = caller.owner.clone();
+    let new = NewSnapshot { author, message, labels: label, ..NewSnapshot::default() };
+    let report = upload::receive(&app, caller.owner.clone(), new, body).await?;
+    let details = json!({ "snapshot": report.snapshot.id.to_string(), "bytes": report.bytes });
+    app.audit.record(Entry::by("snapshot.created", &caller, &request, details));
+    Ok((StatusCode::CREATED, Json(Uploaded::new(report)?)))
+}
+
+/// Get a snapshot. Its id must be whole.
+#[utoipa::path(get, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "get_snapshot", params(("id" = String, Path)), responses(
+    (status = 200, description = "The snapshot", body = Snapshot),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn fetch(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Snapshot>, ApiError> {
+    let snapshot = app.snapshots().find(&scope(&caller), &id).await?;
+    let store = app.store.clone();
+    Ok(Json(blocking(move || Snapshot::new(snapshot, &store.references()?)).await?))
+}
+
+/// Remove a snapshot that no reference points to and nothing uses. What only it holds goes with the next collection.
+#[utoipa::path(delete, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "delete_snapshot", params(("id" = String, Path)), responses(
+    (status = 204, description = "It is gone"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let id = app.snapshots().remove(&scope(&caller), &id).await?;
+    let details = json!({ "snapshot": id.to_string() });
+    app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,74 @@
+//! Which snapshot and which path in it an address means.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use crate::code;
+use crate::error::ApiError;
+
+/// What `/api/v1/snapshots/{id}/tree/{path}` and the like mean. Paths of a tree need not be UTF-8, on which the usual way to take
+/// an address apart insists.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The snapshot.
+    pub(super) id: String,
+    /// The path in it. `%2F` is a slash like any other: no name has one.
+    pub(super) path: Vec<u8>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Place {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Self::parse(parts.uri.path()).ok_or_else(|| {
+            ApiError::new(code::INVALID_REQUEST, "a `%` in the path needs two hexadecimal digits")
+        })
+    }
+}
+
+impl Place {
+    fn parse(path: &str) -> Option<Self> {
+        // "", "api", "v1", "snapshots", id, "tree", path
+        let mut parts = path.splitn(7, '/').skip(4);
+        let id = decoded(parts.next().unwrap_or_default())?;
+        let path = decoded(parts.nth(1).unwrap_or_default())?;
+        Some(Self { id: String::from_utf8_lossy(&id).into_owned(), path })
+    }
+}
+
+/// The bytes that a percent-encoded text stands for.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.as_bytes().split_at_checked(2)?;
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push(u8::try_from(digit(digits[0])? * 16 + digit(digits[1])?).ok()?);
+        bytes.extend_from_slice(rest);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_can_be_in_a_path() {
+        let base = "/api/v1/snapshots/an-id/tree";
+        for (end, path) in [
+            ("", &b""[..]),
+            ("/", b""),
+            ("/a/b", b"a/b"),
+            ("/a%2fb%2Fc", b"a/b/c"),
+            ("/%FF%00%25+x", b"\xff\0%+x"),
+            ("/a//b/", b"a//b/"),
+        ] {
+            let place = Place { id: "an-id".to_owned(), path: path.to_vec() };
+            assert_eq!(Place::parse(&format!("{base}{end}")), Some(place), "{end}");
+        }
+        for end in ["/%", "/%4", "/%zz", "/%+1", "/%é"] {
+            assert_eq!(Place::parse(&format!("{base}{end}")), None, "{end}");
+        }
+    }
+}

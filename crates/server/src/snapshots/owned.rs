@@ -1,0 +1,128 @@
+//! Whose snapshots are.
+
+use std::collections::HashSet;
+
+use workspace_catalog::{Catalog, CatalogError};
+use workspace_sandbox::Scope;
+use workspace_state::{Snapshot, SnapshotId, Store, StoreError};
+
+use crate::code;
+use crate::error::ApiError;
+use crate::store::{blocking, no_snapshot};
+
+/// Owners that are read from the catalog at once.
+const TOGETHER: u32 = 1_000;
+
+/// The snapshots of a store, each for those whose it is: an owner sees those that were noted for them, and whoever sees
+/// everything sees also what was never noted, such as what the command line made beside the server.
+#[derive(Clone, Copy)]
+pub struct Snapshots<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) catalog: &'a Catalog,
+}
+
+impl Snapshots<'_> {
+    /// Notes whose a snapshot is, and in which sandbox it was made. To be called when the snapshot was committed: a crash in
+    /// between leaves one that only administrators see.
+    pub async fn note(
+        &self,
+        owner: &str,
+        id: &SnapshotId,
+        sandbox: Option<&str>,
+    ) -> Result<(), CatalogError> {
+        self.catalog.snapshots().add(owner, &id.to_string(), sandbox).await
+    }
+
+    /// The snapshot with that id, which must be whole: whether the start of one is enough would depend on, and tell about,
+    /// the snapshots of others.
+    pub async fn find(&self, scope: &Scope, text: &str) -> Result<Snapshot, ApiError> {
+        let id: SnapshotId = text.parse().map_err(|_| no_snapshot(text))?;
+        if !self.visible(scope, &[id]).await?.contains(&id) {
+            return Err(no_snapshot(text));
+        }
+        let (store, text) = (self.store.clone(), text.to_owned());
+        blocking(move || store.find_snapshot(&id)?.ok_or_else(|| no_snapshot(&text))).await
+    }
+
+    /// Those of some snapshots that may be seen, as far as they exist.
+    pub async fn visible(&self, scope: &Scope, ids: &[SnapshotId]) -> Result<HashSet<SnapshotId>, ApiError> {
+        let Scope::Owner(owner) = scope else { return Ok(ids.iter().copied().collect()) };
+        let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let owned = self.catalog.snapshots().owned(owner, &names).await?;
+        Ok(ids.iter().zip(names).filter(|(_, name)| owned.contains(name)).map(|(id, _)| *id).collect())
+    }
+
+    /// All that may be seen and are there, newest first.
+    pub async fn all(&self, scope: &Scope) -> Result<Vec<Snapshot>, ApiError> {
+        let store = self.store.clone();
+        let Scope::Owner(owner) = scope else {
+            return blocking(move || {
+                let mut all = store.snapshots()?;
+                all.reverse();
+                Ok(all)
+            })
+            .await;
+        };
+        let ids = self.ids(owner).await?;
+        // The command line may have removed some, and others may be in the store of another server.
+        let found = move || ids.iter().filter_map(|id| store.find_snapshot(id).transpose()).collect();
+        blocking(move || Result::<_, StoreError>::map_err(found(), Into::into)).await
+    }
+
+    async fn ids(&self, owner: &str) -> Result<Vec<SnapshotId>, ApiError> {
+        let (mut ids, mut last) = (Vec::new(), None);
+        loop {
+            let page = self.catalog.snapshots().list(Some(owner), last.as_ref(), TOGETHER).await?;
+            ids.extend(page.iter().filter_map(|owned| owned.id.parse::<SnapshotId>().ok()));
+            match page.into_iter().next_back() {
+                Some(end) => last = Some(end),
+                None => return Ok(ids),
+            }
+        }
+    }
+
+    /// Takes a snapshot from its owner, or from all when an administrator does this, and out of the store when nobody else
+    /// has it. It is refused while a reference or a pin needs it.
+    ///
+    /// The owner is forgotten first: what fails after that leaves a snapshot that only administrators see.
+    pub async fn remove(&self, scope: &Scope, text: &str) -> Result<SnapshotId, ApiError> {
+        let id = self.find(scope, text).await?.id;
+        let store = self.store.clone();
+        blocking(move || check_unused(&store, &id)).await?;
+        let owner = match scope {
+            Scope::Owner(owner) => Some(owner.as_str()),
+            Scope::All => None,
+        };
+        if !self.catalog.snapshots().remove(owner, &id.to_string()).await? {
+            let store = self.store.clone();
+            blocking(move || forget(&store, id)).await?;
+        }
+        Ok(id)
+    }
+}
+
+fn check_unused(store: &Store, id: &SnapshotId) -> Result<(), ApiError> {
+    let in_use =
+        |message: String| ApiError::new(code::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string());
+    if let Some((name, _)) = store.references()?.into_iter().find(|(_, to)| to == id) {
+        let error =
+            in_use(format!("the reference `{name}` points to snapshot {id}; remove or move it first"));
+        return Err(error.detail("reference", name));
+    }
+    let pins = store.pins()?.into_iter().filter(|pin| pin.snapshot == *id).count();
+    if pins > 0 {
+        let message = format!(
+            "snapshot {id} is mounted or in use otherwise; what a process that died held goes with the next `workspace gc`"
+        );
+        return Err(in_use(message).detail("pins", pins));
+    }
+    Ok(())
+}
+
+fn forget(store: &Store, id: SnapshotId) -> Result<(), ApiError> {
+    match store.remove_snapshots(&[id]) {
+        // Somebody was quicker; or gave it a name just now and needs it.
+        Ok(()) | Err(StoreError::UnknownSnapshot(_) | StoreError::Refused(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

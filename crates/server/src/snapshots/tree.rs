@@ -1,0 +1,121 @@
+//! What is in a snapshot.
+
+use axum::extract::State;
+use workspace_state::{Entry as TreeEntry, Node, Snapshot, Store, StoreError, Tree, TreePath, quote_path};
+
+use super::address::Place;
+use super::shape::{Entry, Listing, PageQuery, skipped};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::code;
+use crate::error::{ApiError, ErrorBody};
+use crate::extract::{Json, Query};
+use crate::sandboxes::scope;
+use crate::store::{blocking, no_snapshot};
+
+/// See what is at the root of a snapshot.
+#[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree", tag = "snapshots", operation_id = "get_snapshot_root",
+    params(("id" = String, Path), PageQuery), responses(
+    (status = 200, description = "The directory", body = Listing),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+pub(super) async fn root(
+    state: State<App>,
+    caller: Caller,
+    place: Place,
+    query: Query<PageQuery>,
+) -> Result<Json<Listing>, ApiError> {
+    list(state, caller, place, query).await
+}
+
+/// See what is at a path of a snapshot: a page of a directory's entries, or the entry itself.
+#[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree/{path}", tag = "snapshots", operation_id = "get_snapshot_tree",
+    params(("id" = String, Path), ("path" = String, Path, description = "Slashes may be there as they are or as `%2F`"), PageQuery),
+    responses(
+        (status = 200, description = "What is there", body = Listing),
+        (status = "default", description = "An error", body = ErrorBody),
+    ))]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    place: Place,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Listing>, ApiError> {
+    let (page, limit) = query.check()?;
+    let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
+    let store = app.store.clone();
+    let listing = blocking(move || {
+        let tree = open(&store, &snapshot)?;
+        let entry = entry(&tree, &place.path)?;
+        listing(&tree, entry, page, limit)
+    });
+    Ok(Json(listing.await?))
+}
+
+fn listing(tree: &Tree, entry: TreeEntry, page: u32, limit: u32) -> Result<Listing, ApiError> {
+    let Node::Directory(directory) = &entry.node else {
+        return Ok(Listing { entry: Entry::new(entry)?, items: None, total: 0, page, limit });
+    };
+    let entries = tree.list(directory)?;
+    let total = entries.len() as u64;
+    let items = entries.into_iter().skip(skipped(page, limit)).take(limit as usize).map(Entry::new);
+    let items = Some(items.collect::<Result<_, _>>()?);
+    Ok(Listing { entry: Entry::new(entry)?, items, total, page, limit })
+}
+
+/// The tree of a snapshot. Once it is open, nothing of it is collected.
+pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError> {
+    let tree = Tree::of_snapshot(store, snapshot);
+    // One that was removed meanwhile may not be whole any more.
+    match store.find_snapshot(&snapshot.id)? {
+        Some(_) => Ok(tree?),
+        None => Err(no_snapshot(&snapshot.id.to_string())),
+    }
+}
+
+/// What is at a path. Symlinks on the way are not followed.
+pub(super) fn entry(tree: &Tree, path: &[u8]) -> Result<TreeEntry, ApiError> {
+    let found = tree.entry(path).map_err(|error| match error {
+        StoreError::Refused(message) => ApiError::new(code::INVALID_REQUEST, message).detail("field", "path"),
+        other => other.into(),
+    })?;
+    found.map_or_else(|| Err(missing(tree, path)?), Ok)
+}
+
+/// What to say of a path at which there is nothing, maybe because a symlink is on the way.
+fn missing(tree: &Tree, path: &[u8]) -> Result<ApiError, ApiError> {
+    let shown = quote_path(path);
+    for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+        if let Some(TreeEntry { node: Node::Symlink(link), .. }) = tree.entry(&path[..at])? {
+            let (link_at, target) = (quote_path(&path[..at]), quote_path(&link.target));
+            let message = format!(
+                "there is no `{shown}`: `{link_at}` is a symlink to `{target}`, and symlinks are not followed"
+            );
+            return Ok(not_found(message, path).detail("symlink", link_at).detail("target", target));
+        }
+    }
+    Ok(not_found(format!("there is no `{shown}` in the snapshot"), path))
+}
+
+fn not_found(message: String, path: &[u8]) -> ApiError {
+    ApiError::new(code::PATH_NOT_FOUND, message).detail("path", quote_path(path))
+}
+
+/// Says what something is that is not a file.
+pub(super) fn not_a_file(path: &[u8], node: &Node) -> ApiError {
+    let shown = quote_path(path);
+    match node {
+        Node::Symlink(link) => {
+            let target = TreePath(link.target.clone());
+            let target = quote_path(&target.0).into_owned();
+            let message =
+                format!("`{shown}` is a symlink to `{target}`, and symlinks are not followed: ask for what it points to");
+            ApiError::new(code::NOT_A_FILE, message).detail("kind", "symlink").detail("target", target)
+        }
+        _ => {
+            let message = format!("`{shown}` is a directory: `tree` in the place of `files` lists it");
+            ApiError::new(code::NOT_A_FILE, message).detail("kind", "directory")
+        }
+    }
+    .detail("path", shown)
+}

@@ -1,0 +1,265 @@
+//! From the body of a request to a snapshot, without holding more of it than a few pieces.
+
+use std::error::Error;
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use flate2::read::MultiGzDecoder;
+use http_body::Body as _;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use workspace_state::{ArchiveError, ImportOptions, ImportReport, NewSnapshot, Progress, Store, import_tar};
+
+use crate::app::App;
+use crate::code;
+use crate::error::ApiError;
+use crate::store::{blocking, has_no_room};
+
+/// Who sends nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Pieces that wait for the store.
+const QUEUE: usize = 4;
+/// Entries of an archive. Names and attributes are in memory until all of it has come.
+const ENTRIES_MAX: u64 = 2_000_000;
+
+/// Makes a snapshot of an archive that belongs to `owner`. Whatever goes wrong, the connection included, leaves nothing that can be
+/// seen; what was written on the way goes with a collection, some time later.
+pub(super) async fn receive(
+    app: &App,
+    owner: String,
+    new: NewSnapshot,
+    body: Body,
+) -> Result<ImportReport, ApiError> {
+    // Who says at once that it is too much is told at once.
+    let max = app.settings.max_upload.0;
+    if body.size_hint().exact().is_some_and(|length| length > max) {
+        return Err(too_large(max));
+    }
+    let turn = app.turns.upload().await?;
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    // On its own: when the whole archive has come, a client that goes away changes nothing any more.
+    let app_of_task = app.clone();
+    let made = tokio::spawn(async move {
+        let _turn = turn;
+        make(&app_of_task, &owner, new, Incoming::new(receiver)).await
+    });
+    let came = feed(body, sender, max).await;
+    let made = made.await.map_err(ApiError::internal)?;
+    // What is wrong with the body explains what is wrong with the archive.
+    came?;
+    made
+}
+
+/// A part of the body. Without the end, it did not come whole.
+enum Piece {
+    Data(Bytes),
+    End,
+}
+
+/// An archive that is refused is taken to its end all the same: a client that is cut off while it sends does not hear why.
+async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), ApiError> {
+    let mut pieces = body.into_data_stream();
+    let mut length = 0;
+    loop {
+        let next = tokio::time::timeout(SILENCE, pieces.next()).await;
+        let next =
+            next.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time"))?;
+        let Some(piece) = next else { break };
+        let broken = |_| ApiError::new(code::ARCHIVE_INVALID, "the archive did not come whole");
+        let piece = piece.map_err(broken)?;
+        length += piece.len() as u64;
+        if length > max {
+            return Err(too_large(max));
+        }
+        let _ = sender.send(Piece::Data(piece)).await;
+    }
+    let _ = sender.send(Piece::End).await;
+    Ok(())
+}
+
+fn too_large(max: u64) -> ApiError {
+    let message = format!("the archive has more than {max} bytes");
+    ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("limit", max).detail("setting", "MAX_UPLOAD")
+}
+
+async fn make(
+    app: &App,
+    owner: &str,
+    new: NewSnapshot,
+    incoming: Incoming,
+) -> Result<ImportReport, ApiError> {
+    let (store, max) = (app.store.clone(), app.settings.max_upload.0);
+    let report = blocking(move || import(&store, new, incoming, max)).await?;
+    let id = report.snapshot.id;
+    if let Err(error) = app.snapshots().note(owner, &id, None).await {
+        let store = app.store.clone();
+        if let Err(left) = blocking(move || Ok(store.remove_snapshots(&[id])?)).await {
+            tracing::warn!(snapshot = %id, cause = left.cause(), "a snapshot without an owner is left");
+        }
+        return Err(error.into());
+    }
+    Ok(report)
+}
+
+fn import(store: &Store, new: NewSnapshot, incoming: Incoming, max: u64) -> Result<ImportReport, ApiError> {
+    let entries = Entries::default();
+    let opened = opened(incoming).map_err(|source| refusal(ArchiveError::Read { source }))?;
+    let mut archive = Bounded { archive: opened, max, left: max, entries: Arc::clone(&entries.0) };
+    import_tar(store, &mut archive, new, &ImportOptions::default(), &entries).map_err(refusal)
+}
+
+/// What went wrong: with the archive, unless it is the store.
+fn refusal(error: ArchiveError) -> ApiError {
+    match error {
+        ArchiveError::Store(error) => error.into(),
+        ArchiveError::Read { source }
+            if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooMuch>) =>
+        {
+            let message = source.to_string();
+            ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
+        }
+        error if has_no_room(&error) => crate::fault::no_room().because(error),
+        other => ApiError::new(code::ARCHIVE_INVALID, other.to_string()),
+    }
+}
+
+/// The body as the store reads it, in a thread that may wait.
+struct Incoming {
+    pieces: mpsc::Receiver<Piece>,
+    piece: Bytes,
+    ended: bool,
+}
+
+impl Incoming {
+    fn new(pieces: mpsc::Receiver<Piece>) -> Self {
+        Self { pieces, piece: Bytes::new(), ended: false }
+    }
+}
+
+impl Read for Incoming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() && !self.ended {
+            match self.pieces.blocking_recv() {
+                Some(Piece::Data(piece)) => self.piece = piece,
+                Some(Piece::End) => self.ended = true,
+                None => return Err(io::Error::other("the archive did not come whole")),
+            }
+        }
+        let len = self.piece.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&self.piece.split_to(len));
+        Ok(len)
+    }
+}
+
+/// The archive, decompressed if it begins as gzip and zstd do.
+fn opened(mut incoming: Incoming) -> io::Result<Box<dyn Read>> {
+    let mut start = Vec::with_capacity(4);
+    incoming.by_ref().take(4).read_to_end(&mut start)?;
+    let kind: Option<[u8; 4]> = start.as_slice().try_into().ok();
+    let whole = BufReader::with_capacity(256 << 10, io::Cursor::new(start).chain(incoming));
+    Ok(match kind {
+        Some([0x1f, 0x8b, ..]) => Box::new(MultiGzDecoder::new(whole)),
+        Some([0x28, 0xb5, 0x2f, 0xfd]) => Box::new(zstd::Decoder::with_buffer(whole)?),
+        _ => Box::new(whole),
+    })
+}
+
+/// Counts entries.
+#[derive(Default)]
+struct Entries(Arc<AtomicU64>);
+
+impl Progress for Entries {
+    fn advance(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// An archive that ends with an error where it becomes too much: little that is compressed may be a lot.
+struct Bounded {
+    archive: Box<dyn Read>,
+    max: u64,
+    left: u64,
+    entries: Arc<AtomicU64>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum TooMuch {
+    #[error("the archive has more than {0} bytes when it is unpacked")]
+    Bytes(u64),
+    #[error("the archive has more than {ENTRIES_MAX} entries")]
+    Entries,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.entries.load(Ordering::Relaxed) > ENTRIES_MAX {
+            return Err(io::Error::other(TooMuch::Entries));
+        }
+        let len = self.archive.read(buffer)?;
+        let left = self.left.checked_sub(len as u64);
+        self.left = left.ok_or_else(|| io::Error::other(TooMuch::Bytes(self.max)))?;
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pieces: Vec<Piece>, max: u64) -> io::Result<Vec<u8>> {
+        let (sender, receiver) = mpsc::channel(pieces.len().max(1));
+        for piece in pieces {
+            sender.try_send(piece).ok().unwrap();
+        }
+        drop(sender);
+        let archive = opened(Incoming::new(receiver))?;
+        let mut bytes = Vec::new();
+        Bounded { archive, max, left: max, entries: Arc::default() }.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn data(bytes: &[u8]) -> Piece {
+        Piece::Data(Bytes::copy_from_slice(bytes))
+    }
+
+    #[test]
+    fn pieces_of_any_size_are_put_together() {
+        assert_eq!(read(vec![data(b"a"), data(b""), data(b"bcdef"), Piece::End], 6).unwrap(), b"abcdef");
+        assert_eq!(read(vec![Piece::End], 1).unwrap(), b"");
+    }
+
+    #[test]
+    fn what_has_no_end_did_not_come_whole() {
+        for pieces in [vec![], vec![data(b"a")], vec![data(b"abcdefgh")]] {
+            assert!(read(pieces, 100).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_compressed_is_measured_as_it_will_be() {
+        let zeros = vec![0; 1 << 20];
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut gzip, &zeros).unwrap();
+        for small in [gzip.finish().unwrap(), zstd::encode_all(&zeros[..], 1).unwrap()] {
+            assert!(small.len() < 10_000);
+            assert_eq!(read(vec![data(&small), Piece::End], 1 << 20).unwrap(), zeros);
+            let error = read(vec![data(&small), Piece::End], (1 << 20) - 1).unwrap_err();
+            assert!(error.get_ref().unwrap().is::<TooMuch>(), "{error}");
+            assert!(read(vec![data(&small)], 1 << 20).is_err(), "without an end");
+        }
+    }
+
+    #[test]
+    fn too_many_entries_are_too_much() {
+        let entries = Entries::default();
+        let archive: Box<dyn Read> = Box::new(io::empty());
+        let mut bounded = Bounded { archive, max: 1, left: 1, entries: Arc::clone(&entries.0) };
+        entries.advance(ENTRIES_MAX);
+        assert!(bounded.read(&mut [0]).is_ok());
+        entries.advance(1);
+        assert!(bounded.read(&mut [0]).is_err());
+    }
+}

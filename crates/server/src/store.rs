@@ -1,0 +1,54 @@
+//! The store of snapshots: opening it, waiting for it, and what goes wrong with it as errors of the API.
+
+use std::error::Error;
+use std::path::Path;
+
+use tokio::task::spawn_blocking;
+use workspace_state::{Store, StoreError};
+
+use crate::code;
+use crate::error::ApiError;
+use crate::fault::{is_full, no_room};
+use crate::private;
+use crate::start::StartError;
+
+/// Opens the store, made for its owner alone when there is none. Whoever else has it open is a peer.
+pub(crate) async fn open(path: &Path) -> Result<Store, StartError> {
+    private::directory(path)?;
+    let path = path.to_owned();
+    let opened = spawn_blocking(move || Store::open_or_create(path)).await;
+    Ok(opened.map_err(std::io::Error::other)??)
+}
+
+/// Does work that blocks, and waits for it. It goes on when nobody waits any more.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    spawn_blocking(work).await.map_err(ApiError::internal)?
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::UnknownSnapshot(id) => no_snapshot(&id.to_string()),
+            StoreError::Refused(message) => Self::new(code::INVALID_REQUEST, message),
+            error if error.is_corruption() => {
+                let message = "what is stored of the snapshot is damaged; `workspace verify` says more";
+                Self::new(code::SNAPSHOT_DAMAGED, message).because(error)
+            }
+            error if has_no_room(&error) => no_room().because(error),
+            other => Self::internal(other),
+        }
+    }
+}
+
+/// Of a snapshot that is not there, and of one that is none of the caller's business.
+pub(crate) fn no_snapshot(id: &str) -> ApiError {
+    ApiError::new(code::SNAPSHOT_NOT_FOUND, format!("there is no snapshot `{id}`")).detail("snapshotId", id)
+}
+
+/// Whether a full disk is behind it.
+pub(crate) fn has_no_room(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(is_full))
+}

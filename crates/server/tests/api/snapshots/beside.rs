@@ -1,0 +1,94 @@
+//! Others work on the store while the server runs: each sees what the other did.
+
+use serde_json::json;
+use workspace_state::{Durability, Episode, Expect, GcOptions, NewSnapshot, Quiet, Store, Tree};
+
+use super::Shop;
+use super::archive::Archive;
+
+fn open(shop: &Shop) -> Store {
+    Store::open(shop.house.path().join("store")).unwrap()
+}
+
+#[test]
+fn a_snapshot_made_beside_the_server_is_seen_and_the_other_way_round() {
+    let shop = Shop::new();
+    let user = shop.key_of("alice", "user");
+    let store = open(&shop);
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("dir/file", "from beside").unwrap();
+    let theirs = tree.commit(NewSnapshot::with_message("made beside")).unwrap();
+    let found = shop.found(&format!("snapshots/{}", theirs.id));
+    assert_eq!((&found["message"], &found["tree"]), (&"made beside".into(), &theirs.tree.to_string().into()));
+    assert_eq!(shop.get(&format!("snapshots/{}/files/dir/file", theirs.id)).body, "from beside");
+    // It is nobody's, so nobody but those who see everything sees it.
+    let hidden = shop.call_as(&user, "GET", &format!("snapshots/{}", theirs.id)).send();
+    assert_eq!(hidden.error(), "SNAPSHOT_NOT_FOUND");
+
+    let ours = shop.made(&Archive::new().file("dir/file", "from the server"));
+    let record = store.snapshot(&ours.parse().unwrap()).unwrap();
+    let tree = Tree::of_snapshot(&store, &record).unwrap();
+    assert_eq!(tree.entry("dir/file").unwrap().unwrap().node.size(), 15);
+    assert_eq!(shop.found(&format!("snapshots/{}/diff/{ours}", theirs.id))["total"], 1);
+
+    let mut tree = store.restore(&theirs.id).unwrap();
+    tree.write("more", "").unwrap();
+    let child = tree.commit(NewSnapshot::default()).unwrap();
+    let children = shop.found(&format!("snapshots?parent={}", theirs.id));
+    assert_eq!((&children["total"], &children["items"][0]["id"]), (&1.into(), &child.id.to_string().into()));
+    let episode = Episode::new(child.id, None, "beside", 2.0);
+    store.put_episode(&episode, Durability::Synced).unwrap();
+    assert_eq!(shop.found(&format!("episodes/{}", episode.id))["action"], "beside");
+    let step = json!({"snapshot": ours, "parent": episode.id.to_string(), "action": "server", "reward": 3});
+    assert_eq!(shop.post("episodes", &step).status, 201);
+    assert_eq!(store.best_episode(Some(&episode.id)).unwrap().unwrap().reward, 3.0);
+}
+
+#[test]
+fn what_a_reference_or_a_pin_needs_stays() {
+    let shop = Shop::new();
+    let store = open(&shop);
+    let id = shop.made(&Archive::new().file("a", "b"));
+    let path = format!("snapshots/{id}");
+    let record = store.snapshot(&id.parse().unwrap()).unwrap();
+    store.set_reference("main", Expect::Absent, record.id, Durability::Synced).unwrap();
+    assert_eq!(shop.found(&path)["references"], json!(["main"]));
+    assert_eq!(shop.found("snapshots?reference=main")["total"], 1);
+    let refused = shop.call("DELETE", &path).send();
+    assert_eq!((refused.status, refused.error().as_str()), (409, "SNAPSHOT_IN_USE"));
+    assert_eq!(refused.json()["error"]["details"]["reference"], "main");
+
+    let pin = store.pin_for_process(&record, "a test").unwrap();
+    store.remove_reference("main", Expect::At(record.id)).unwrap();
+    assert_eq!(shop.call("DELETE", &path).send().error(), "SNAPSHOT_IN_USE");
+    assert_eq!(shop.found(&path)["references"], json!([]));
+    drop(pin);
+    assert_eq!(shop.call("DELETE", &path).send().status, 204);
+    assert!(store.find_snapshot(&record.id).unwrap().is_none());
+}
+
+#[test]
+fn what_is_removed_beside_the_server_is_gone_there_too() {
+    let mut shop = Shop::new();
+    shop.key = shop.key_of("alice", "user");
+    let store = open(&shop);
+    let kept = shop.made(&Archive::new().file("kept", "kept"));
+    let gone = shop.made(&Archive::new().file("gone", vec![b'x'; 100_000]));
+    store.remove_snapshots(&[gone.parse().unwrap()]).unwrap();
+    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    let list = shop.found("snapshots");
+    assert_eq!((&list["total"], &list["items"][0]["id"]), (&1.into(), &kept.as_str().into()));
+    assert_eq!(shop.get(&format!("snapshots/{gone}/files/gone")).error(), "SNAPSHOT_NOT_FOUND");
+    assert_eq!(shop.call("DELETE", &format!("snapshots/{gone}")).send().error(), "SNAPSHOT_NOT_FOUND");
+    assert_eq!(shop.get(&format!("snapshots/{kept}/files/kept")).body, "kept");
+}
+
+#[test]
+fn snapshots_outlive_the_server_that_took_them() {
+    let mut shop = Shop::new();
+    shop.key = shop.key_of("alice", "user");
+    let id = shop.made(&Archive::new().file("a", "before"));
+    shop.house.restart();
+    assert_eq!(shop.get(&format!("snapshots/{id}/files/a")).body, "before");
+    assert_eq!(shop.found("snapshots")["total"], 1);
+}

@@ -1,0 +1,202 @@
+//! Archives that become snapshots, and those that do not.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use workspace_state::{GcOptions, Quiet, Store};
+
+use super::Shop;
+use super::archive::Archive;
+use crate::real::disk::Disk;
+use crate::real::house::soon;
+use crate::support::Answer;
+
+/// Through a program that compresses.
+fn compressed(program: &str, archive: &[u8]) -> Option<Vec<u8>> {
+    let mut command = Command::new(program);
+    let mut child = command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+    child.stdin.take()?.write_all(archive).ok()?;
+    Some(child.wait_with_output().ok()?.stdout)
+}
+
+/// Bytes of all packs of the store.
+fn stored(shop: &Shop) -> u64 {
+    let packs = std::fs::read_dir(shop.house.path().join("store/packs")).unwrap();
+    packs.map(|pack| pack.unwrap().metadata().unwrap().len()).sum()
+}
+
+/// Content that nothing compresses.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+#[test]
+fn archives_may_be_compressed() {
+    let shop = Shop::new();
+    let archive = Archive::new().file("a", "content of a").program("b", "b").bytes();
+    let plain = shop.upload("", &archive).json();
+    for program in ["gzip", "zstd"] {
+        let Some(bytes) = compressed(program, &archive) else {
+            eprintln!("not tested: there is no {program}");
+            continue;
+        };
+        let answer = shop.upload("", &bytes);
+        assert_eq!((answer.status, &answer.json()["tree"]), (201, &plain["tree"]), "{program}");
+        let half = shop.upload("", &bytes[..bytes.len() / 2]);
+        assert_eq!(half.error(), "ARCHIVE_INVALID", "{program}");
+    }
+}
+
+#[test]
+fn hostile_archives_are_refused_as_a_whole() {
+    let shop = Shop::new();
+    let fine = || Archive::new().file("fine", "fine");
+    for (what, archive) in [
+        ("leads out", fine().file("../out", "x")),
+        ("leads out in the middle", fine().file("a/../../out", "x")),
+        ("absolute", fine().file("/etc/passwd", "x")),
+        ("a link to what is not there", fine().hard_link("link", "nothing")),
+        ("a link that leads out", fine().hard_link("link", "../../etc/passwd")),
+        ("an absolute link", fine().hard_link("link", "/etc/passwd")),
+        ("through a symlink", fine().symlink("out", "/etc").file("out/passwd", "x")),
+        ("a file that takes a directory's place", fine().file("d/x", "x").file("d", "x")),
+    ] {
+        let answer = shop.upload("", &archive.bytes());
+        assert_eq!(answer.error(), "ARCHIVE_INVALID", "{what}");
+    }
+    for (what, bytes) in [
+        ("empty", &b""[..]),
+        ("text", &[b'x'; 2_000]),
+        ("short", b"abc"),
+        ("gzip of nothing", b"\x1f\x8b\x08\0\0"),
+    ] {
+        assert_eq!(shop.upload("", bytes).error(), "ARCHIVE_INVALID", "{what}");
+    }
+    assert_eq!(shop.found("snapshots")["total"], 0);
+    // What is only strange is taken, and what cannot be is told of.
+    let odd = fine().symlink("out", "/etc/passwd").device("null").file("./fine", "again");
+    let answer = shop.upload("", &odd.bytes());
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let made = answer.json();
+    assert_eq!((&made["skipped"][0]["path"], &made["replaced"][0]), (&"null".into(), &"fine".into()));
+    assert!(made["skipped"][0]["reason"].as_str().unwrap().contains("device"), "{made}");
+}
+
+#[test]
+fn what_is_cut_off_leaves_nothing() {
+    let shop = Shop::new();
+    assert_eq!(shop.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
+    let before = stored(&shop);
+    let archive = Archive::new().file("big", noise(1, 8 << 20)).bytes();
+    // The archive ends early, but the request is whole.
+    for end in [300, 512, 5_000_000, archive.len() - 1_200] {
+        let answer = shop.upload("", &archive[..end]);
+        assert_eq!(answer.error(), "ARCHIVE_INVALID", "{end}");
+    }
+    // The connection ends early: in the middle, and when the archive is there but not all that was promised.
+    for (promised, sent) in [(archive.len(), 5_000_000), (archive.len() + 512, archive.len())] {
+        let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+        let head = format!(
+            "POST /api/v1/snapshots HTTP/1.1\r\nhost: a\r\nx-api-key: {}\r\ncontent-length: {promised}\r\n\r\n",
+            shop.key
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&archive[..sent]).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+    // What was written on the way goes with a collection a while later: the server has let go of it.
+    let store = Store::open(shop.house.path().join("store")).unwrap();
+    soon("what was written is gone", || {
+        let packs = std::fs::read_dir(store.path().join("packs")).unwrap();
+        for pack in packs {
+            let file = File::options().write(true).open(pack.unwrap().path()).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(100_000)).unwrap();
+        }
+        store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        stored(&shop) < before + (1 << 20)
+    });
+    assert_eq!(shop.found("snapshots")["total"], 1);
+    assert_eq!(shop.upload("", &archive).status, 201);
+    assert_eq!(shop.found("snapshots")["total"], 2);
+}
+
+#[test]
+fn an_archive_has_a_largest_size() {
+    let shop = Shop::with(&[("MAX_UPLOAD", "1m")]);
+    let large = Archive::new().file("zeros", vec![0; 2 << 20]).bytes();
+    // Before anything is sent, and when it turns out.
+    let length = format!("content-length: {}\r\n\r\n", large.len());
+    let chunked = format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", (1 << 20) + 1);
+    for (head, sent) in [(length, 0), (chunked, (1 << 20) + 1)] {
+        let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+        let call = format!(
+            "POST /api/v1/snapshots HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {}\r\n",
+            shop.key
+        );
+        stream.write_all(&[call.as_bytes(), head.as_bytes(), &large[..sent]].concat()).unwrap();
+        let mut answer = Vec::new();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.read_to_end(&mut answer).unwrap();
+        assert_eq!(Answer::parse(&answer).error(), "PAYLOAD_TOO_LARGE");
+    }
+    let small = compressed("gzip", &large).unwrap();
+    let answer = shop.upload("", &small);
+    assert_eq!(answer.error(), "PAYLOAD_TOO_LARGE", "a bomb of {} bytes", small.len());
+    assert!(answer.body.contains("MAX_UPLOAD"));
+    assert_eq!(shop.found("snapshots")["total"], 0);
+    // More than any body of JSON may have.
+    assert_eq!(shop.upload("", &Archive::new().file("a", vec![b'a'; 900_000]).bytes()).status, 201);
+}
+
+#[test]
+fn many_upload_at_once() {
+    let shop = Shop::new();
+    let archives: Vec<Vec<u8>> = (0..40)
+        .map(|n| {
+            Archive::new().file("same", noise(7, 300_000)).file(format!("own-{n}"), noise(n, 100_000)).bytes()
+        })
+        .collect();
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let shop = &shop;
+        let clients: Vec<_> =
+            archives.iter().map(|archive| scope.spawn(move || shop.upload("", archive))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    for (n, answer) in answers.iter().enumerate() {
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        let tree = shop.found(&format!("snapshots/{}/tree", answer.json()["id"].as_str().unwrap()));
+        let names: Vec<_> = tree["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, [format!("own-{n}"), "same".to_owned()]);
+    }
+    assert_eq!(shop.found("snapshots?limit=100")["items"].as_array().unwrap().len(), 40);
+}
+
+#[test]
+fn without_room_it_says_so_and_goes_on_when_there_is_some() {
+    let Some(disk) = Disk::mount("64m") else { return };
+    let shop = Shop::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    assert_eq!(shop.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
+    disk.fill_but(4 << 20);
+    let archive = Archive::new().file("big", noise(3, 16 << 20)).bytes();
+    let refused = shop.upload("", &archive);
+    assert_eq!((refused.status, refused.error().as_str()), (507, "STORAGE_FULL"), "{}", refused.body);
+    assert_eq!(shop.found("snapshots")["total"], 1);
+    disk.empty();
+    soon("it is taken", || shop.upload("", &archive).status == 201);
+}
