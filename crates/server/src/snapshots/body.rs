@@ -9,6 +9,9 @@ use tokio::task::spawn_blocking;
 use tokio_stream::wrappers::ReceiverStream;
 use workspace_state::StoreError;
 
+use crate::error::ApiError;
+use crate::store::blocking;
+
 /// About so long is a piece.
 pub(super) const PIECE: usize = 256 << 10;
 /// Pieces that wait for the client.
@@ -16,12 +19,14 @@ const QUEUE: usize = 2;
 /// A client that takes nothing for so long is gone. What it reads cannot be collected until then.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// A body made of pieces. The next one is made when there is room for it, so no thread waits for a slow client. After an
-/// error the connection ends early: that is how the client knows.
-pub(super) fn stream<P>(mut pieces: P) -> Body
+/// A body made of pieces. The next one is made when there is room for it, so no thread waits for a slow client. What goes wrong with
+/// the first one is told; later the connection ends early, and that is how the client knows.
+pub(super) async fn stream<P>(mut pieces: P) -> Result<Body, ApiError>
 where
     P: Iterator<Item = Result<Bytes, StoreError>> + Send + 'static,
 {
+    let begun = blocking(move || Ok((pieces.next().transpose()?, pieces))).await?;
+    let mut pieces = begun.0.into_iter().map(Ok).chain(begun.1);
     let (sender, receiver) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
         loop {
@@ -42,5 +47,5 @@ where
             }
         }
     });
-    Body::from_stream(ReceiverStream::new(receiver))
+    Ok(Body::from_stream(ReceiverStream::new(receiver)))
 }

@@ -195,7 +195,7 @@ pub(super) async fn compare(
             let (from, to) = both(&store, &pair)?;
             Ok(Patches::new(from, to, limit)?)
         });
-        return Ok(patch(patches.await?));
+        return patch(patches.await?).await;
     }
     let compared = blocking(move || {
         let _turn = turn;
@@ -210,10 +210,10 @@ fn both(store: &Store, (a, b): &(Snapshot, Snapshot)) -> Result<(Tree, Tree), Ap
     Ok((open(store, a)?, open(store, b)?))
 }
 
-fn patch(patches: Patches) -> Response {
+async fn patch(patches: Patches) -> Result<Response, ApiError> {
     let truncated = HeaderValue::from_static(if patches.truncated { "true" } else { "false" });
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("text/x-diff")), (TRUNCATED, truncated)];
-    (headers, body::stream(patches)).into_response()
+    Ok((headers, body::stream(patches).await?).into_response())
 }
 
 /// Differences as patches, one behind the other.

@@ -47,10 +47,15 @@ pub(super) async fn content(
         }
     });
     let (tree, file) = opened.await?;
-    answer(&method, &headers, tree, file)
+    answer(&method, &headers, tree, file).await
 }
 
-fn answer(method: &Method, headers: &HeaderMap, tree: Tree, file: FileNode) -> Result<Response, ApiError> {
+async fn answer(
+    method: &Method,
+    headers: &HeaderMap,
+    tree: Tree,
+    file: FileNode,
+) -> Result<Response, ApiError> {
     let (size, tag) = (file.size(), identity(&file));
     let mut about = vec![
         (header::ETAG, tag.clone()),
@@ -76,7 +81,7 @@ fn answer(method: &Method, headers: &HeaderMap, tree: Tree, file: FileNode) -> R
     about.push((header::CONTENT_TYPE, "application/octet-stream".to_owned()));
     about.push((header::CONTENT_LENGTH, len.to_string()));
     let silent = method == Method::HEAD || len == 0;
-    let body = if silent { Body::empty() } else { body::stream(Content::new(tree, file, from, len)) };
+    let body = if silent { Body::empty() } else { body::stream(Content::new(tree, file, from, len)).await? };
     respond(status, about, body)
 }
 

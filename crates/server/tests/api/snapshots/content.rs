@@ -1,10 +1,13 @@
 //! What is in snapshots: trees, files, differences.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt as _;
 
 use super::Shop;
 use super::archive::Archive;
+use super::uploads::noise;
 
 fn names(listing: &serde_json::Value) -> Vec<&str> {
     listing["items"].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap()).collect()
@@ -290,4 +293,23 @@ fn what_is_unknown_is_not_found() {
     for query in ["page=0", "limit=101", "label=a", "labels=a=b", "limit=x"] {
         assert_eq!(shop.get(&format!("snapshots?{query}")).error(), "INVALID_REQUEST", "{query}");
     }
+}
+
+#[test]
+fn what_is_damaged_is_never_passed_on() {
+    let shop = Shop::new();
+    let id = shop.made(&Archive::new().file("big", noise(5, 4 << 20)));
+    let packs = std::fs::read_dir(shop.house.path().join("store/packs")).unwrap();
+    for pack in packs.map(|pack| pack.unwrap().path()) {
+        let file = File::options().write(true).open(pack).unwrap();
+        let length = file.metadata().unwrap().len();
+        if length > 1 << 20 {
+            file.write_all_at(&vec![b'?'; 2 << 20], 1 << 20).unwrap();
+        }
+    }
+    let big = format!("snapshots/{id}/files/big");
+    let part = shop.call("GET", &big).header("range", "bytes=2000000-2000100").send();
+    assert_eq!(part.error(), "SNAPSHOT_DAMAGED");
+    let whole = shop.get(&big);
+    assert!(whole.status == 200 && whole.body.len() < 4 << 20 && !whole.body.contains("??????"));
 }

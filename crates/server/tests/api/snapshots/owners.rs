@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::Shop;
 use super::archive::Archive;
+use crate::support::Server;
 
 #[test]
 fn a_snapshot_of_somebody_else_does_not_exist() {
@@ -107,4 +108,26 @@ fn what_was_done_is_in_the_audit_log() {
         let entry = entry.unwrap_or_else(|| panic!("no {event} in {entries:?}"));
         assert_eq!(entry[detail], value, "{entry}");
     }
+}
+
+#[test]
+fn a_snapshot_of_two_owners_goes_with_the_second() {
+    let server = Server::new();
+    let keys = ["alice", "bob"].map(|owner| {
+        let body = json!({"name": "a test", "owner": owner, "role": "user"}).to_string();
+        let made = server.call("POST", "/api/v1/keys").key(crate::support::KEY).json(&body).send();
+        made.json()["key"].as_str().unwrap().to_owned()
+    });
+    let archive = Archive::new().file("a", "b").bytes();
+    let made = server.call("POST", "/api/v1/snapshots").key(&keys[0]).body(&archive).send().json();
+    let id: workspace_state::SnapshotId = made["id"].as_str().unwrap().parse().unwrap();
+    server.runtime.block_on(server.app.snapshots().note("bob", &id, Some("sbx-1"))).unwrap();
+    let ask = |method: &str, who: usize| {
+        server.call(method, &format!("/api/v1/snapshots/{id}")).key(&keys[who]).send().status
+    };
+    assert_eq!((ask("GET", 0), ask("GET", 1)), (200, 200));
+    assert_eq!((ask("DELETE", 0), ask("GET", 0), ask("DELETE", 0)), (204, 404, 404));
+    assert_eq!(ask("GET", 1), 200);
+    assert_eq!((ask("DELETE", 1), ask("GET", 1)), (204, 404));
+    assert_eq!(server.app.store.find_snapshot(&id).unwrap(), None);
 }

@@ -29,7 +29,7 @@ fn stored(shop: &Shop) -> u64 {
 }
 
 /// Content that nothing compresses.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15);
     let next = || {
         state ^= state << 13;
