@@ -6,17 +6,23 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use workspace_sandbox::NewSandbox;
 
-use crate::home::{Home, agent_program, base, run, sh, wanted};
+use crate::home::{Home, agent_program, base, create, run, sh, wanted};
 use crate::kind::{Kind, find};
 
 pub(crate) fn trials() -> Vec<Trial> {
     if !Kind::here().contains(&Kind::Oci) {
         return Vec::new();
     }
-    vec![Trial::test("oci::an_imported_template_stays_as_it_is", || {
-        run(Kind::Oci, |home| Box::pin(an_imported_template_stays_as_it_is(home)));
-        Ok(())
-    })]
+    vec![
+        Trial::test("oci::an_imported_template_stays_as_it_is", || {
+            run(Kind::Oci, |home| Box::pin(an_imported_template_stays_as_it_is(home)));
+            Ok(())
+        }),
+        Trial::test("oci::what_is_in_memory_can_be_written", || {
+            run(Kind::Oci, |home| Box::pin(what_is_in_memory_can_be_written(home)));
+            Ok(())
+        }),
+    ]
 }
 
 /// A root filesystem with a shell and what the agent needs.
@@ -42,6 +48,13 @@ pub(crate) fn unpack(root: &Path) {
 fn listing(root: &Path) -> String {
     let output = Command::new("find").arg(root).args(["-printf", "%P %m %T@\n"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
+}
+
+async fn what_is_in_memory_can_be_written(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let ran = sh(&service, &view, "touch /tmp/x /var/tmp/x ~/x && stat -c %a /tmp /var/tmp").await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1777\n1777\n", ""));
 }
 
 async fn an_imported_template_stays_as_it_is(home: &Home) {

@@ -15,7 +15,7 @@ use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
 use crate::place::Place;
 use crate::runtime::Start;
-use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, room};
+use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, room};
 
 const ROOT: &str = "rootfs";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -52,6 +52,7 @@ impl Bundle<'_> {
         for memory in IN_MEMORY {
             // A directory of the template's that is mounted read-only has its own or none.
             if memory.path != "/var/tmp" || self.has_var_tmp(&root)? {
+                self.allow(&root, &memory)?;
                 let options = memory.options(self.user, order);
                 mounts.push(json!({ "destination": memory.path, "type": "tmpfs", "source": "tmpfs", "options": options }));
             }
@@ -71,6 +72,16 @@ impl Bundle<'_> {
             return directory(&root.join("var/tmp")).map(|()| true);
         };
         Ok(template.join("var/tmp").symlink_metadata().is_ok_and(|found| found.is_dir()))
+    }
+
+    /// Lets a directory of the bundle's own be used like what is mounted on it: some programs give the mount the mode
+    /// of the directory, whatever they are told. In a template `/var` may be a link to anywhere.
+    fn allow(&self, root: &Path, memory: &Memory) -> io::Result<()> {
+        if self.template.is_some() && memory.path.starts_with("/var/") {
+            return Ok(());
+        }
+        let directory = root.join(memory.path.trim_start_matches('/'));
+        fs::set_permissions(directory, fs::Permissions::from_mode(memory.mode))
     }
 
     /// Makes the root's own files, and tells what is mounted over them.
