@@ -1,5 +1,6 @@
 //! Sandboxes whose workspace is replaced while they run, and who uses it.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
@@ -12,6 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         whoever_uses_the_workspace_is_found,
         a_program_whose_first_thread_ended_is_found,
+        a_program_in_an_overlay_is_found,
         whoever_uses_the_workspace_is_ended,
         who_does_not_listen_is_killed,
         where_there_is_no_workspace_nobody_uses_it,
@@ -79,6 +81,29 @@ ctypes.CDLL(None).syscall(60, 0)
     let found = found(&home, &sandbox);
     assert!(found.iter().any(|user| (user.command.as_str(), user.why) == ("python3", Why::Cwd)), "{found:?}");
     end_users(&home.holder, &sandbox.process, Duration::from_secs(10)).unwrap();
+}
+
+/// What is mapped from an overlay is a file of a layer to the kernel.
+fn a_program_in_an_overlay_is_found() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = Home::new();
+    let path = |name: &str| home.path(name).display().to_string();
+    for name in ["lower", "upper", "work"] {
+        std::fs::create_dir(home.path(name)).unwrap();
+    }
+    std::fs::copy("/bin/sleep", home.path("lower/rest")).unwrap();
+    let options = format!("lowerdir={},upperdir={},workdir={}", path("lower"), path("upper"), path("work"));
+    let mount =
+        |words: &[&str]| assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success());
+    mount(&["mount", "-t", "overlay", "overlay", "-o", &options, &path("workspace")]);
+    let sandbox = home.launch(|_| {});
+    start_inside(&sandbox, "exec /workspace/rest 100");
+    let found = wait_for(&home, &sandbox, 1);
+    assert_eq!((found[0].command.as_str(), found[0].why), ("rest", Why::Mapping));
+    drop(sandbox);
+    mount(&["umount", "-l", &path("workspace")]);
 }
 
 fn whoever_uses_the_workspace_is_ended() {
