@@ -33,30 +33,23 @@ const LOOK: Duration = Duration::from_micros(50);
 pub(super) fn stop(root: &Process, note: &mut Note) -> Result<usize> {
     let deadline = Instant::now() + LIMIT;
     let mut stopper = Stopper { note, ours: HashSet::new() };
+    let mut found = Found::default();
     let mut last = None;
     while Instant::now() < deadline {
         if !root.is_running() {
             return Err(HostError::Helper("the sandbox has ended".to_owned()));
         }
-        let found = Found::until(deadline).doing("look for the sandbox's processes")?;
-        let Some(found) = found else { break };
+        if !found.look(root.pid(), deadline).doing("look for the sandbox's processes")? {
+            break;
+        }
         let look = stopper.stop_all(&found, root.pid())?;
         match &look {
-            Some(same) if look == last => return Ok(same.stopped.len()),
+            Some(stopped) if look == last => return Ok(stopped.len()),
             _ => last = look,
         }
     }
     let text = format!("the sandbox's processes could not all be stopped within {} s", LIMIT.as_secs());
     Err(HostError::Helper(text))
-}
-
-/// What a look found when nothing ran.
-#[derive(PartialEq, Eq)]
-struct Look {
-    stopped: HashSet<One>,
-    /// Parents that were not found, of anybody on the machine. Whoever lost his while all were being looked at, and so
-    /// was not seen to be the sandbox's, has another at the next look.
-    missing: HashSet<i32>,
 }
 
 struct Stopper<'a> {
@@ -67,7 +60,7 @@ struct Stopper<'a> {
 
 impl Stopper<'_> {
     /// Stops those below `root` that run; all of them, if none did.
-    fn stop_all(&mut self, found: &Found, root: i32) -> Result<Option<Look>> {
+    fn stop_all(&mut self, found: &Found, root: i32) -> Result<Option<HashSet<One>>> {
         let mut all_stopped = true;
         let mut stopped = HashSet::new();
         let mut open: Vec<i32> = found.children(root).to_vec();
@@ -88,7 +81,7 @@ impl Stopper<'_> {
                 State::Ended => all_stopped &= found.all[&pid].ended,
             }
         }
-        Ok(all_stopped.then(|| Look { stopped, missing: found.missing() }))
+        Ok(all_stopped.then_some(stopped))
     }
 
     /// Stops one, and waits a moment until it has stopped.
@@ -136,40 +129,99 @@ fn send(one: One, signal: Signal) -> Result<bool> {
     }
 }
 
-/// All processes there are, at one look.
+/// The processes there are, at one look.
+#[derive(Default)]
 struct Found {
     all: HashMap<i32, Status>,
     children: HashMap<i32, Vec<i32>>,
+    /// Those that are not the sandbox's, and never will be: they are not looked at again. Their numbers do not come again
+    /// in so short a time.
+    others: HashSet<i32>,
 }
 
 impl Found {
-    /// All that are there when this returns, beside those that were there before. Looks again as long as somebody came
-    /// meanwhile, or ended before it was seen whose he was; none if that goes on until the deadline.
-    fn until(deadline: Instant) -> io::Result<Option<Self>> {
-        let mut found = Self { all: HashMap::new(), children: HashMap::new() };
+    /// Looks for all that are there. Looks again as long as somebody ended before it was seen whose he was; whether
+    /// that was over before the deadline.
+    fn look(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
+        self.all.clear();
         while Instant::now() < deadline {
             let mut settled = true;
             for entry in fs::read_dir("/proc")? {
                 let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
-                let Some(pid) = number.filter(|pid| !found.all.contains_key(pid)) else { continue };
-                settled = false;
-                let Some(Ok(status)) = Pid::from_raw(pid).map(status) else { continue };
-                found.children.entry(status.parent).or_default().push(pid);
-                found.all.insert(pid, status);
+                let Some(pid) = number.filter(|pid| !self.is_known(*pid)) else { continue };
+                settled &= self.add(pid);
             }
-            if settled {
-                return Ok(Some(found));
+            if self.find_parents() && settled {
+                self.sort(root);
+                return Ok(true);
             }
         }
-        Ok(None)
+        Ok(false)
+    }
+
+    /// Adds a process; whether it was still there.
+    fn add(&mut self, pid: i32) -> bool {
+        match Pid::from_raw(pid).map(status) {
+            Some(Ok(status)) => {
+                self.all.insert(pid, status);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sees to those whose parent was not found; whether there were none. He may have come while others were being
+    /// looked at, or have ended, so that they have another. One that is there and cannot be seen is nobody's here.
+    fn find_parents(&mut self) -> bool {
+        let lost = |(pid, status): (&i32, &Status)| {
+            let known = status.parent == 0 || self.is_known(status.parent);
+            (!known).then_some((*pid, status.parent))
+        };
+        let lost: Vec<(i32, i32)> = self.all.iter().filter_map(lost).collect();
+        for (pid, parent) in &lost {
+            if self.add(*parent) {
+                continue;
+            }
+            self.all.remove(pid);
+            let again = Pid::from_raw(*pid).map(status);
+            if again.is_some_and(|status| status.is_ok_and(|status| status.parent == *parent)) {
+                self.others.insert(*pid);
+            }
+        }
+        lost.is_empty()
+    }
+
+    /// Tells the sandbox's from others, and notes whose children they are.
+    fn sort(&mut self, root: i32) {
+        let others: Vec<i32> = self.all.keys().copied().filter(|pid| self.is_other(*pid, root)).collect();
+        self.others.extend(others);
+        self.children.clear();
+        for (pid, status) in &self.all {
+            self.children.entry(status.parent).or_default().push(*pid);
+        }
+    }
+
+    fn is_known(&self, pid: i32) -> bool {
+        self.all.contains_key(&pid) || self.others.contains(&pid)
+    }
+
+    /// Whether a process is known not to be below `root`.
+    fn is_other(&self, pid: i32, root: i32) -> bool {
+        let mut above = pid;
+        // No more steps than there are processes: numbers that came again could lead in a circle.
+        for _ in 0..=self.all.len() {
+            match self.all.get(&above) {
+                _ if above == root => return false,
+                _ if above == 0 || self.others.contains(&above) => return true,
+                Some(status) => above = status.parent,
+                None => return false,
+            }
+        }
+        false
     }
 
     fn children(&self, pid: i32) -> &[i32] {
         self.children.get(&pid).map_or(&[], Vec::as_slice)
-    }
-
-    fn missing(&self) -> HashSet<i32> {
-        self.children.keys().copied().filter(|parent| !self.all.contains_key(parent)).collect()
     }
 }
 
@@ -215,8 +267,14 @@ mod tests {
             std::thread::sleep(LOOK);
         }
         assert_eq!(state(pid), State::Stopped);
-        let found = Found::until(Instant::now() + LIMIT).unwrap().unwrap();
-        assert!(found.children(std::process::id() as i32).contains(&pid));
+        let mut found = Found::default();
+        let here = std::process::id() as i32;
+        // The second time without those that have nothing to do with it.
+        for _ in 0..2 {
+            assert!(found.look(here, Instant::now() + LIMIT).unwrap());
+            assert!(found.children(here).contains(&pid) && !found.others.contains(&pid));
+        }
+        assert!(found.others.contains(&1) && !found.all.contains_key(&1));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(state(pid), State::Ended);

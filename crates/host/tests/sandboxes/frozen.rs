@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         many_processes_are_frozen,
         what_forks_all_the_time_is_frozen,
         what_outruns_it_goes_on,
+        whoever_else_forks_is_not_in_the_way,
         a_program_that_is_about_to_become_another_is_frozen,
         a_program_whose_first_thread_ended_is_frozen,
         a_program_with_a_strange_name_is_frozen,
@@ -177,6 +178,20 @@ fn what_outruns_it_goes_on() {
     }
     assert!(!note(&home).exists());
     soon("it counts again", || grows(&home, "count"));
+}
+
+fn whoever_else_forks_is_not_in_the_way() {
+    let (home, other) = (Home::new(), Home::new());
+    let (sandbox, neighbour) = (home.launch(|_| {}), other.launch(|_| {}));
+    start_inside(&neighbour, &format!("({CHAIN}) & while :; do /bin/true; (:); (sleep 0.01 &); done"));
+    start_inside(&sandbox, COUNT);
+    soon("both count", || size(&home, "count") > 0 && size(&other, "count") > 0);
+    for _ in 0..10 {
+        freeze_it(&home, &sandbox);
+        assert!(!grows(&home, "count"));
+        assert!(grows(&other, "count"));
+        thaw(&note(&home)).unwrap();
+    }
 }
 
 fn a_program_that_is_about_to_become_another_is_frozen() {
