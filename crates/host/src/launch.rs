@@ -164,13 +164,17 @@ fn note_missing(note: &Path, missing: &[Missing]) -> Result<()> {
     std::fs::write(missing_at(note), text).doing("note what is missing")
 }
 
+/// The user and group to whom the user inside is mapped; nobody in particular where no superuser launches: then that is
+/// whoever runs this.
+pub fn owner(holder: &Holder) -> Option<(u32, u32)> {
+    let user = USERS_OUTSIDE + USER;
+    (*holder == Holder::Machine).then_some((user, user))
+}
+
 /// Makes the user inside the owner of a directory. Where no superuser launches, that is whoever runs this.
 pub(crate) fn give(holder: &Holder, directory: &Path) -> Result<()> {
-    if *holder != Holder::Machine {
-        return Ok(());
-    }
-    let user = Some(USERS_OUTSIDE + USER);
-    chown(directory, user, user).doing(format!("give {} to the sandbox", directory.display()))
+    let Some((user, group)) = owner(holder) else { return Ok(()) };
+    chown(directory, Some(user), Some(group)).doing(format!("give {} to the sandbox", directory.display()))
 }
 
 /// Makes sure that what is found later under the sandbox's names is of this launch.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use workspace_state::SnapshotId;
+use workspace_workspace::{Kind, Materialize};
 
 use crate::error::{Result, SandboxError};
 use crate::runtime::{Allow, Limits, Network};
@@ -37,6 +39,12 @@ pub struct NewSandbox {
     pub network: Network,
     /// What lists can be narrowed by.
     pub labels: BTreeMap<String, String>,
+    /// What its workspace is made from; an empty one, when not said.
+    pub snapshot: Option<SnapshotId>,
+    /// How its workspace is made, if not as the settings say.
+    pub provider: Option<Kind>,
+    /// When the files of the snapshot are written for it.
+    pub materialize: Materialize,
 }
 
 /// What a sandbox may use; the default for what is not said.
@@ -70,6 +78,12 @@ pub struct Config {
     /// What was asked for and could not be applied, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    /// What its workspace was made from, or restored to last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// How its workspace was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Kind>,
 }
 
 fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {
@@ -104,6 +118,8 @@ impl NewSandbox {
             disk: Some(resources.disk),
             egress_allow: check_network(&self.network)?,
             missing: Vec::new(),
+            snapshot: self.snapshot,
+            provider: None,
         };
         Ok((config, timeout))
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::{SemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
+use workspace_workspace::Kind;
 
 use crate::config::{Config, NewSandbox};
-use crate::disk::remove_workspace;
 use crate::door;
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
@@ -110,15 +110,15 @@ impl Service {
     /// as one that runs.
     async fn give_ready(&self, making: &Making, ready: Ready, place: Reserved<'_>) -> Result<Made> {
         let live = ready.live.clone();
-        let missing = match self.attach_new(making, &ready).await {
-            Ok(Some(missing)) => missing,
+        let (missing, provider) = match self.attach_new(making, &ready).await {
+            Ok(Some(attached)) => attached,
             unusable => {
                 self.discard(&live).await;
                 unusable?;
                 return self.make(making, self.unmade()?, place).await;
             }
         };
-        let written = self.give_attached(making, &live, missing, place).await;
+        let written = self.give_attached(making, &live, (missing, provider), place).await;
         if !matches!(written, Ok(Made::Now(_))) {
             self.remove_live(&live.id);
             self.discard(&live).await;
@@ -126,22 +126,23 @@ impl Service {
         written
     }
 
-    async fn attach_new(&self, making: &Making, ready: &Ready) -> Result<Option<Vec<String>>> {
+    async fn attach_new(&self, making: &Making, ready: &Ready) -> Result<Option<(Vec<String>, Kind)>> {
         let _maker = self.maker().await?;
-        let workspace = self.make_workspace(&ready.live.id, making.config.disk)?;
-        Ok(self.attach(ready, &workspace).await)
+        let workspace = self.make_workspace(&ready.live.id, &making.new, making.config.disk).await?;
+        let missing = self.attach(ready, &workspace.path).await;
+        Ok(missing.map(|missing| (missing, workspace.provider)))
     }
 
     async fn give_attached(
         &self,
         making: &Making,
         live: &Arc<Live>,
-        missing: Vec<String>,
+        (missing, provider): (Vec<String>, Kind),
         place: Reserved<'_>,
     ) -> Result<Made> {
         self.must_be_strict(&missing)?;
         let _work = live.work.lock().await;
-        let config = Config { missing, ..making.config.clone() };
+        let config = Config { missing, provider: Some(provider), ..making.config.clone() };
         let row = making.row(self, live, State::Running, &config);
         let events = [
             EventKind::SandboxStarting,
@@ -166,8 +167,7 @@ impl Service {
     /// Leaves nothing of one that was taken from the pool and is nobody's after all.
     async fn discard(&self, live: &Live) {
         self.end_ready(live).await;
-        let workspace = self.0.settings.workspaces.join(&live.id);
-        if let Err(error) = remove_workspace(&workspace) {
+        if let Err(error) = self.remove_workspace(&live.id).await {
             tracing::error!(sandbox = live.id, %error, "a workspace that nobody has could not be removed");
         }
     }
@@ -249,7 +249,7 @@ impl Service {
     async fn build(&self, making: &Making, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
         let _maker = self.maker().await?;
         self.still_wanted(sandbox).await?;
-        let workspace = self.make_workspace(&sandbox.id, making.config.disk)?;
+        let workspace = self.make_workspace(&sandbox.id, &making.new, making.config.disk).await?;
         self.open_door(&ready.live)?;
         let config = &making.config;
         let egress = self.egress(&making.new.network);
@@ -257,7 +257,7 @@ impl Service {
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
-            workspace: Some(&workspace),
+            workspace: Some(&workspace.path),
             place: &ready.live.place,
             token: ready.token.as_bytes(),
             limits: &config.limits,
@@ -268,7 +268,11 @@ impl Service {
         let missing = self.0.runtime.start(&start).await?.missing;
         self.wait_for_guest(&ready.live).await?;
         self.must_be_strict(&missing)?;
-        self.set_running(&sandbox.id, &Config { missing, ..config.clone() }).await
+        self.set_running(
+            &sandbox.id,
+            &Config { missing, provider: Some(workspace.provider), ..config.clone() },
+        )
+        .await
     }
 
     /// Takes down, as the reason of its state, what is being done for a sandbox that is not there yet. Ends with what is
@@ -372,10 +376,7 @@ impl Service {
         if let Err(error) = self.0.runtime.end(&sandbox.id, &place).await {
             tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed could not be ended");
         }
-        let workspace = self.0.settings.workspaces.join(&sandbox.id);
-        for removed in
-            [place.remove(), remove_workspace(&workspace).doing(|| "remove a workspace".to_owned())]
-        {
+        for removed in [place.remove(), self.remove_workspace(&sandbox.id).await] {
             if let Err(error) = removed {
                 tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed left something");
             }

@@ -3,28 +3,111 @@
 //! Where the filesystem keeps quotas for the runtime's workspaces, what does not fit is refused and the sandbox goes on.
 //! Everywhere else a sandbox that keeps too much is ended ([`crate::watch`]).
 
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::process::geteuid;
 use tokio::task::spawn_blocking;
 use workspace_host::{HostError, quota};
+use workspace_state::Store;
+use workspace_workspace::{Made, New, Options, Workspaces};
 
-use crate::error::{Doing as _, Result};
-use crate::place::remove_tree;
+use crate::config::NewSandbox;
+use crate::error::{Result, SandboxError};
+use crate::runtime::Runtime;
 use crate::service::Service;
+use crate::settings::Settings;
+
+/// Takes up the workspaces of a server.
+pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
+    let holder = runtime.mounts().await;
+    let (settings, owner) = (settings.clone(), runtime.owner());
+    let opened = blocking(move || -> Result<Workspaces> {
+        let store =
+            Store::open_or_create(&settings.store).map_err(workspace_workspace::WorkspaceError::from)?;
+        Ok(Workspaces::open(Options {
+            directory: settings.workspaces,
+            layers: settings.layers,
+            store,
+            holder,
+            owner,
+            provider: settings.provider,
+            lazy: settings.lazy,
+        })?)
+    })
+    .await??;
+    tell(&opened);
+    Ok(opened)
+}
+
+/// Says how workspaces are made, and why not better.
+fn tell(workspaces: &Workspaces) {
+    let chosen = workspaces.chosen();
+    tracing::info!(provider = %chosen.kind, "workspaces are made by this provider");
+    for (kind, reason) in chosen.lacks.iter().take_while(|(kind, _)| *kind != chosen.kind) {
+        tracing::warn!(provider = %kind, reason, "a better provider cannot be used");
+    }
+}
+
+/// Runs what waits for the disk where nobody waits for it.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await.map_err(|error| SandboxError::Io {
+        action: "work on a workspace".to_owned(),
+        source: std::io::Error::other(error),
+    })
+}
 
 impl Service {
     /// Makes the workspace of a sandbox, which may hold so many bytes.
-    pub(crate) fn make_workspace(&self, id: &str, bytes: Option<u64>) -> Result<PathBuf> {
-        let path = self.0.settings.workspaces.join(id);
-        make(&path).doing(|| format!("make {}", path.display()))?;
-        if let Some(bytes) = bytes.filter(|_| self.0.runtime.keeps_quotas()) {
-            limit(id, &path, bytes);
+    pub(crate) async fn make_workspace(
+        &self,
+        id: &str,
+        new: &NewSandbox,
+        bytes: Option<u64>,
+    ) -> Result<Made> {
+        let (snapshot, materialize) = (new.snapshot, new.materialize);
+        // An empty one is a plain directory: nothing to share.
+        let provider = new.provider.or(snapshot.is_none().then_some(workspace_workspace::Kind::Copy));
+        let bytes = bytes.filter(|_| self.0.runtime.keeps_quotas());
+        if snapshot.is_some()
+            && let Ok(holder) = self.0.runtime.mounts().await
+        {
+            self.0.workspaces.use_holder(holder);
         }
-        Ok(path)
+        let id = id.to_owned();
+        self.on_workspaces(move |workspaces| {
+            let prepare = |path: &Path| {
+                if let Some(bytes) = bytes {
+                    limit(&id, path, bytes);
+                }
+            };
+            workspaces.create(&id, &New { snapshot, provider, materialize, prepare: &prepare })
+        })
+        .await
+    }
+
+    /// Does something with the workspaces that may take a while.
+    pub(crate) async fn on_workspaces<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Workspaces) -> workspace_workspace::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let workspaces = Arc::clone(&self.0.workspaces);
+        Ok(blocking(move || work(&workspaces)).await??)
+    }
+
+    /// Removes a workspace and its quota. What is not there is gone.
+    pub(crate) async fn remove_workspace(&self, id: &str) -> Result<()> {
+        let id = id.to_owned();
+        self.on_workspaces(move |workspaces| {
+            release(&workspaces.directory_of(&id));
+            workspaces.cleanup(&id)
+        })
+        .await
+    }
+
+    /// Bytes on disk that are a workspace's own. What cannot be looked at does not count.
+    pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
+        let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
+        blocking(move || used(&workspaces, &id)).await.unwrap_or(0)
     }
 }
 
@@ -41,18 +124,6 @@ fn limit(id: &str, path: &Path, bytes: u64) {
     }
 }
 
-/// The workspace is the sandbox's own; as the superuser, the runtime gives it away.
-fn make(path: &Path) -> io::Result<()> {
-    let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
-    DirBuilder::new().mode(mode).create(path)
-}
-
-/// Removes a workspace and its quota. What is not there is gone.
-pub(crate) fn remove_workspace(path: &Path) -> io::Result<()> {
-    release(path);
-    remove_tree(path)
-}
-
 /// Lets a workspace hold any number of bytes, because it is no sandbox's any more.
 pub(crate) fn release(path: &Path) {
     if let Err(error) = quota::release(path) {
@@ -60,31 +131,15 @@ pub(crate) fn release(path: &Path) {
     }
 }
 
-/// Bytes on disk below a directory. What cannot be looked at does not count.
-pub(crate) async fn disk_usage(path: &Path) -> u64 {
-    let path = path.to_owned();
-    spawn_blocking(move || used(&path)).await.unwrap_or(0)
-}
-
 /// As the filesystem counts them, else by looking at every file.
-fn used(path: &Path) -> u64 {
-    match quota::used(path) {
-        Ok(Some(used)) => used,
-        Ok(None) => measure(path),
+fn used(workspaces: &Workspaces, id: &str) -> u64 {
+    let path: PathBuf = workspaces.directory_of(id);
+    match quota::used(&path) {
+        Ok(Some(used)) => return used,
+        Ok(None) => {}
         Err(error) => {
-            tracing::warn!(workspace = %path.display(), %error, "its quota cannot be seen: files are counted");
-            measure(path)
+            tracing::warn!(workspace = id, %error, "its quota cannot be seen: files are counted");
         }
     }
-}
-
-fn measure(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
-    let of = |entry: std::fs::DirEntry| {
-        let own = entry.metadata().map_or(0, |metadata| metadata.blocks() * 512);
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        own + if is_directory { measure(&entry.path()) } else { 0 }
-    };
-    entries.flatten().map(of).sum()
+    workspaces.usage(id).map_or(0, |usage| usage.bytes)
 }

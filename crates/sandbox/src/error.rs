@@ -3,8 +3,9 @@
 use std::io;
 
 use workspace_catalog::{CatalogError, State};
+use workspace_workspace::WorkspaceError;
 
-use crate::runtime::RuntimeError;
+use crate::runtime::{RuntimeError, WorkspaceUser};
 use crate::template::TemplateError;
 
 /// What the operations of this crate answer.
@@ -102,6 +103,17 @@ pub enum SandboxError {
         /// Which.
         runtime: &'static str,
     },
+    /// Processes that use its workspace would have to end.
+    #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be ended with `force`", count(.users), told(.users))]
+    WorkspaceUsed {
+        /// The sandbox.
+        id: String,
+        /// Who.
+        users: Vec<WorkspaceUser>,
+    },
+    /// Something about a workspace was not done.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
     /// A template could not be imported or removed.
     #[error(transparent)]
     Template(#[from] TemplateError),
@@ -213,4 +225,15 @@ impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
     fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| SandboxError::Io { action: action(), source: source.into() })
     }
+}
+
+fn count(users: &[WorkspaceUser]) -> String {
+    if users.len() == 1 { "1 process".to_owned() } else { format!("{} processes", users.len()) }
+}
+
+/// The first few, for people.
+fn told(users: &[WorkspaceUser]) -> String {
+    let shown = users.iter().take(5).map(|user| format!("{} {}: {}", user.pid, user.command, user.why));
+    let more = if users.len() > 5 { ", …" } else { "" };
+    shown.collect::<Vec<_>>().join(", ") + more
 }

@@ -6,6 +6,7 @@
 //! - `create`, `remove`, `recover`, `watch`: the life of a sandbox.
 //! - `door`, `port`: where guest agents come in, by socket and over a network; `identity`: by what they know the server
 //!   there; `handover`: what they are given when they start; `live`: what is known of a sandbox whose guest is there.
+//! - `snapshots`: what becomes of a sandbox's workspace; `disk`: how workspaces are made and how much is in them.
 //! - `command`, `terminal`, `output`: what runs inside, and what it prints.
 //! - [`runtime`]: what runs sandboxes.
 
@@ -33,6 +34,7 @@ mod reserved;
 pub mod runtime;
 mod service;
 mod settings;
+mod snapshots;
 mod stats;
 pub mod template;
 mod terminal;
@@ -49,8 +51,11 @@ pub use output::{Output, Piece, Stream};
 pub use place::Place;
 pub use port::{GuestPort, Reach};
 pub use recover::Collected;
+pub use remove::Kept;
 pub use runtime::Runtime;
 pub use service::{Scope, Service, View};
 pub use settings::{Resources, Settings};
+pub use snapshots::{FORKS_MAX, Fork, Forked, NewCommit, Pause, Restored, Taken};
 pub use stats::Stats;
 pub use terminal::{Size, TerminalRequest};
+pub use workspace_workspace::{Choice, Kind, LazyCommand, Materialize, WorkspaceError, Workspaces};

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use workspace_catalog::{Change, EventKind, Sandbox, State};
+use workspace_workspace::Workspaces;
 
 use crate::config::Config;
-use crate::disk::{disk_usage, remove_workspace};
 use crate::door;
 use crate::error::{Doing as _, Result};
 use crate::live::Live;
@@ -50,6 +50,7 @@ impl Service {
             State::Starting | State::Running | State::Error => {
                 let place = self.place(&sandbox.id);
                 if self.0.runtime.is_running(&sandbox.id, &place).await? {
+                    self.finish_interrupted(&sandbox.id, &place).await?;
                     return self.take_up(&sandbox);
                 }
                 self.0.runtime.end(&sandbox.id, &place).await?;
@@ -132,7 +133,8 @@ impl Service {
         let mut collected = Collected::default();
         // Names first, rows after: whoever makes one now writes the row before the directory, or has it in the pool.
         let places = names(&self.0.settings.sandboxes).doing(|| "look for sandboxes".to_owned())?;
-        let workspaces = names(&self.0.settings.workspaces).doing(|| "look for workspaces".to_owned())?;
+        let workspaces = self.on_workspaces(Workspaces::list).await?;
+        let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
         let noted = self.0.runtime.known().await?;
         // One that is taken from the pool is in the catalog before it leaves the pool's list.
         let pooled = self.0.pool.ids();
@@ -147,10 +149,9 @@ impl Service {
             place.remove()?;
             collected.sandboxes += 1;
         }
-        for id in workspaces.iter().filter(|id| !known.contains(id.as_str()) && *id != KEPT) {
-            let path = self.0.settings.workspaces.join(id);
-            collected.freed += disk_usage(&path).await;
-            remove_workspace(&path).doing(|| format!("remove {}", path.display()))?;
+        for id in workspaces.iter().filter(|id| !known.contains(id.as_str())) {
+            collected.freed += self.disk_usage(id).await;
+            self.remove_workspace(id).await?;
             collected.workspaces += 1;
         }
         Ok(collected)

@@ -3,18 +3,31 @@
 use std::path::PathBuf;
 
 use workspace_catalog::{Change, EventKind, Sandbox, State};
+use workspace_state::{NewSnapshot, SnapshotId};
+use workspace_workspace::WorkspaceError;
 
-use crate::disk::{release, remove_workspace};
+use crate::disk::release;
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::service::{Scope, Service, event};
 
-/// Where workspaces are that outlive their sandbox.
+/// Why a sandbox is stopping whose workspace outlives it.
 pub(crate) const KEPT: &str = "kept";
+
+/// What stays of a sandbox that was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing.
+    Nothing,
+    /// Its workspace, here.
+    Directory(PathBuf),
+    /// What its workspace held.
+    Snapshot(SnapshotId),
+}
 
 impl Service {
     /// Ends everything in a sandbox and forgets it. Its workspace goes too, unless it is to be kept: then this
     /// tells where. Goes on when nobody waits for it any more.
-    pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Option<PathBuf>> {
+    pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
         let sandbox = self.find_here(scope, id).await?;
         let service = self.clone();
         let removed = tokio::spawn(async move { service.remove_now(sandbox, keep_workspace).await });
@@ -25,7 +38,7 @@ impl Service {
     }
 
     /// Every step may be done twice: whoever is killed in between, the next start does it again.
-    pub(crate) async fn remove_now(&self, sandbox: Sandbox, keep_workspace: bool) -> Result<Option<PathBuf>> {
+    pub(crate) async fn remove_now(&self, sandbox: Sandbox, keep_workspace: bool) -> Result<Kept> {
         let id = sandbox.id.as_str();
         let stopping = |sandbox: &Sandbox| {
             sandbox.state.may_become(State::Stopping).then(|| Change {
@@ -38,7 +51,7 @@ impl Service {
             // What it leaves is what fills the disk, perhaps; whoever removes it wants none of it.
             Err(SandboxError::Catalog(error)) if error.is_full() && !keep_workspace => {
                 self.0.runtime.end(id, &self.place(id)).await?;
-                self.clear_workspace(id, false).await?;
+                self.remove_workspace(id).await?;
                 self.change(id, stopping, &[]).await?
             }
             changed => changed?,
@@ -53,7 +66,7 @@ impl Service {
         let place = self.place(id);
         self.0.runtime.end(id, &place).await?;
         self.lose_commands(id, live.as_ref(), "the sandbox was removed").await;
-        let kept = self.clear_workspace(id, keep_workspace).await?;
+        let kept = self.clear_workspace(id, &sandbox.owner, keep_workspace).await?;
         let remove = move || place.remove();
         tokio::task::spawn_blocking(remove).await.map_err(std::io::Error::other).doing(removing)??;
         let deleted = event(EventKind::SandboxDeleted, &sandbox, &Change::default());
@@ -61,26 +74,31 @@ impl Service {
         Ok(kept)
     }
 
-    async fn clear_workspace(&self, id: &str, keep: bool) -> Result<Option<PathBuf>> {
-        let root = &self.0.settings.workspaces;
-        let (path, kept) = (root.join(id), root.join(KEPT));
-        let to = kept.join(id);
-        let work = move || -> std::io::Result<Option<PathBuf>> {
-            if !keep {
-                return remove_workspace(&path).map(|()| None);
-            }
-            release(&path);
-            std::fs::create_dir_all(&kept)?;
-            match std::fs::rename(&path, &to) {
-                // Moved by whoever began to remove it, or never made.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    Ok(Some(to).filter(|to| to.exists()))
-                }
-                done => done.map(|()| Some(to)),
-            }
+    /// What is kept of a workspace is a directory, or a snapshot if it is spread over layers.
+    async fn clear_workspace(&self, id: &str, owner: &str, keep: bool) -> Result<Kept> {
+        if !keep {
+            self.remove_workspace(id).await?;
+            return Ok(Kept::Nothing);
+        }
+        let kept = id.to_owned();
+        let path = self
+            .on_workspaces(move |workspaces| {
+                release(&workspaces.directory_of(&kept));
+                workspaces.keep(&kept)
+            })
+            .await?;
+        if let Some(path) = path {
+            return Ok(Kept::Directory(path));
+        }
+        let message = format!("what sandbox {id} left");
+        let committed = match self.commit_still(id, NewSnapshot::with_message(message)).await {
+            // Whoever began to remove it has kept it.
+            Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
+            committed => committed?,
         };
-        let done = tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other);
-        done.doing(removing)?.doing(removing)
+        self.0.catalog.snapshots().add(owner, &committed.snapshot.id.to_string(), Some(id)).await?;
+        self.remove_workspace(id).await?;
+        Ok(Kept::Snapshot(committed.snapshot.id))
     }
 }
 

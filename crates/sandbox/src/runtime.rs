@@ -28,6 +28,7 @@ pub use oci::Oci;
 pub use unavailable::Unavailable;
 pub use workspace_host::egress::{Allow, AllowError, Cidr, Egress, Way};
 pub use workspace_host::freeze::{self, Frozen};
+pub use workspace_host::holder::Holder;
 pub use workspace_host::limits::{Limits, Usage};
 pub use workspace_host::users::{User as WorkspaceUser, Why};
 
@@ -165,6 +166,17 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         let _ = (id, place, workspace);
         let reason = "its sandboxes are started with their workspace".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "attach a workspace", reason })
+    }
+
+    /// In whose namespaces overlays are mounted that this runtime can give to sandboxes; why there are none, if it
+    /// cannot see such mounts.
+    async fn mounts(&self) -> Result<Holder, String> {
+        Err(format!("the {} runtime cannot see mounts of this server's own", self.name()))
+    }
+
+    /// Whom files of a workspace belong to; whoever runs this server, when not said.
+    fn owner(&self) -> Option<(u32, u32)> {
+        None
     }
 
     /// Whether a quota of the workspace holds everybody inside. It does not hold whoever owns files outside a user

@@ -9,8 +9,10 @@ use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
 use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
+use workspace_workspace::Workspaces;
 
 use crate::config::{Config, check_labels};
+use crate::disk;
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
 use crate::place::Place;
@@ -30,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) catalog: Catalog,
     pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) workspaces: Arc<Workspaces>,
     lives: RwLock<HashMap<String, Arc<Live>>>,
     /// So many are made at once.
     pub(crate) makers: Semaphore,
@@ -93,11 +96,13 @@ impl Service {
         for directory in [&settings.sandboxes, &settings.workspaces] {
             private_directory(directory).doing(|| format!("make {}", directory.display()))?;
         }
+        let workspaces = Arc::new(disk::open(&settings, &runtime).await?);
         let makers = Semaphore::new(settings.creations_at_once.max(1) as usize);
         let service = Self(Arc::new(Inner {
             settings,
             catalog,
             runtime,
+            workspaces,
             lives: RwLock::default(),
             makers,
             waiting: AtomicU32::default(),
@@ -125,6 +130,9 @@ impl Service {
         for live in lives.values() {
             live.shut();
         }
+        if let Err(error) = self.0.workspaces.close() {
+            tracing::warn!(%error, "whoever comes next waits for the workspaces");
+        }
         if let Some(port) = self.0.port.lock().await.take() {
             port.abort();
             // Whoever comes next may listen there.
@@ -151,6 +159,11 @@ impl Service {
     /// What it was started with.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+
+    /// The workspaces of the sandboxes.
+    pub fn workspaces(&self) -> &Arc<Workspaces> {
+        &self.0.workspaces
     }
 
     /// What runs the sandboxes.

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use workspace_workspace::{Choice, LazyCommand};
+
 use crate::runtime::Cidr;
 
 /// How to run sandboxes. The defaults are those that the documents name.
@@ -15,6 +17,14 @@ pub struct Settings {
     pub sandboxes: PathBuf,
     /// Where workspaces are.
     pub workspaces: PathBuf,
+    /// Where the files that workspaces share are; on the filesystem of the workspaces.
+    pub layers: PathBuf,
+    /// Where snapshots are kept.
+    pub store: PathBuf,
+    /// How workspaces are made.
+    pub provider: Choice,
+    /// What serves the files of snapshots before they are written; without it they are written first.
+    pub lazy: Option<LazyCommand>,
     /// How long a sandbox lives when nobody says.
     pub timeout: Duration,
     /// How long a sandbox may live, extensions included.
@@ -87,6 +97,10 @@ impl Settings {
             node: "this".to_owned(),
             sandboxes: directory.join("sandboxes"),
             workspaces: directory.join("workspaces"),
+            layers: directory.join("layers"),
+            store: directory.join("store"),
+            provider: Choice::Auto,
+            lazy: None,
             timeout: Duration::from_secs(3_600),
             lifetime: Duration::from_secs(86_400),
             extension: Duration::from_secs(3_600),

@@ -146,7 +146,13 @@ impl Service {
 
     /// Makes a running sandbox hold another snapshot. Processes that use its workspace end; unless that is to be forced,
     /// their being there is an error.
-    pub async fn restore(&self, scope: &Scope, id: &str, snapshot: SnapshotId, force: bool) -> Result<Restored> {
+    pub async fn restore(
+        &self,
+        scope: &Scope,
+        id: &str,
+        snapshot: SnapshotId,
+        force: bool,
+    ) -> Result<Restored> {
         let live = self.running(scope, id).await?;
         let sandbox = self.find_here(scope, id).await?;
         let service = self.clone();
@@ -163,7 +169,8 @@ impl Service {
         let (id, runtime) = (sandbox.id.as_str(), &self.0.runtime);
         let _work = live.work.lock().await;
         // Before anybody is ended for it.
-        let known = self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
+        let known =
+            self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
         if known.is_none() {
             return Err(workspace_workspace::WorkspaceError::UnknownSnapshot(snapshot).into());
         }
@@ -187,7 +194,9 @@ impl Service {
         let may_move = self.0.runtime.swaps();
         let name = id.to_owned();
         let switched = self
-            .on_workspaces(move |workspaces| workspaces.reset(&name, Some(snapshot), Materialize::Auto, may_move))
+            .on_workspaces(move |workspaces| {
+                workspaces.reset(&name, Some(snapshot), Materialize::Auto, may_move)
+            })
             .await?;
         if !switched.moved {
             return Ok(());

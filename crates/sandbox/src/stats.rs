@@ -1,11 +1,9 @@
 //! What a sandbox uses.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::disk::disk_usage;
 use crate::error::Result;
 use crate::live::Live;
 use crate::runtime::{Limits, Usage};
@@ -40,7 +38,7 @@ impl Service {
             Some(live) => self.sample(&live).await?,
             None => (Usage::default(), 0.0),
         };
-        let disk = disk_usage(Path::new(&sandbox.workspace_path)).await;
+        let disk = self.disk_usage(&sandbox.id).await;
         Ok(Stats { cpu_percent, usage, limits: config.limits, disk, disk_limit: config.disk, time: now() })
     }
 

@@ -11,7 +11,6 @@ use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 
-use crate::disk::disk_usage;
 use crate::door::Listener;
 use crate::error::Result;
 use crate::live::{End, Live};
@@ -246,7 +245,7 @@ impl Service {
         for live in self.lives() {
             let Some(limit) = live.disk().filter(|_| live.is_disk_due()) else { continue };
             let began = Instant::now();
-            let used = disk_usage(&self.0.settings.workspaces.join(&live.id)).await;
+            let used = self.disk_usage(&live.id).await;
             live.look_again_after(began.elapsed() * DISK_SHARE);
             if used > limit {
                 let reason = format!("its workspace has {used} bytes; {limit} are allowed");

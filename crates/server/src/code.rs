@@ -70,6 +70,10 @@ codes! {
 
     EPISODE_NOT_FOUND = 3101, NOT_FOUND, "There is no such episode, or its snapshot is another owner's.";
 
+    WORKSPACE_IN_USE = 3201, CONFLICT, "Processes of the sandbox use its workspace; `force` ends them.";
+    PROVIDER_UNAVAILABLE = 3202, UNPROCESSABLE_ENTITY, "This machine cannot make workspaces that way.";
+    WORKSPACE_UNUSABLE = 3203, CONFLICT, "The sandbox's workspace is not there, or cannot be used.";
+
     PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";
     COMMAND_NOT_FOUND = 4003, NOT_FOUND, "There is no such command in this sandbox.";
@@ -106,7 +110,7 @@ pub const RANGES: &[(u16, u16, &str)] = &[
     (2000, 2999, "sandboxes"),
     (3000, 3099, "snapshots"),
     (3100, 3199, "episodes"),
-    (3200, 3999, "workspaces (kept)"),
+    (3200, 3999, "workspaces"),
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),
     (5000, 5999, "projects (kept)"),

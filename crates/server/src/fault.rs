@@ -1,8 +1,9 @@
 //! What goes wrong with sandboxes, as errors of the API.
 
-use workspace_sandbox::SandboxError;
+use serde_json::json;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
+use workspace_sandbox::{SandboxError, WorkspaceError};
 
 use crate::code;
 use crate::error::ApiError;
@@ -86,6 +87,10 @@ impl From<SandboxError> for ApiError {
             SandboxError::Refused { .. } => Self::new(code::SANDBOX_CREATION_FAILED, message),
             SandboxError::Runtime(error) => of_runtime(error, message),
             SandboxError::Catalog(error) => error.into(),
+            SandboxError::WorkspaceUsed { id, users } => Self::new(code::WORKSPACE_IN_USE, message)
+                .detail("sandboxId", id)
+                .detail("processes", json!(users)),
+            SandboxError::Workspace(error) => of_workspace(error, message),
             SandboxError::Io { source, .. } if is_full(&source) => no_room().because(message),
             other => Self::internal(other),
         }
@@ -114,6 +119,22 @@ fn of_runtime(error: RuntimeError, message: String) -> ApiError {
             ApiError::new(code::TEMPLATE_UNAVAILABLE, message).detail("template", name).detail("fetch", fetch)
         }
         other => ApiError::new(code::SANDBOX_CREATION_FAILED, "the runtime failed").because(other),
+    }
+}
+
+fn of_workspace(error: WorkspaceError, message: String) -> ApiError {
+    match error {
+        error if error.is_full() => no_room().because(message),
+        WorkspaceError::UnknownSnapshot(id) => {
+            ApiError::new(code::SNAPSHOT_NOT_FOUND, message).detail("snapshot", id.to_string())
+        }
+        WorkspaceError::Provider { provider, .. } => {
+            ApiError::new(code::PROVIDER_UNAVAILABLE, message).detail("provider", provider.to_string())
+        }
+        WorkspaceError::NotFound { .. } | WorkspaceError::Unusable { .. } => {
+            ApiError::new(code::WORKSPACE_UNUSABLE, message)
+        }
+        other => ApiError::internal(other),
     }
 }
 

@@ -55,6 +55,7 @@ pub use metrics::{Metrics, head as metric_head};
 pub use private::PrivateError;
 pub use readiness::{CheckReport, Readiness, Report};
 pub use request::{Peer, RequestId};
+pub use runtime::VIEW;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
 pub use shutdown::{Running, Shutdown};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_server::first_key::Origin;
 use workspace_server::settings::{Given, Settings};
-use workspace_server::{Shutdown, Started, init_log, parts, start};
+use workspace_server::{Shutdown, Started, VIEW, init_log, parts, start};
 
 const USAGE: &str = "\
 The server of Elevo Workspace: sandboxes over HTTP.
@@ -37,6 +37,16 @@ fn main() -> ExitCode {
     // Before any thread: a launcher of sandboxes is this program started again.
     if let Some(code) = workspace_host::entry() {
         return code;
+    }
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == VIEW) {
+        return match workspace_mount::daemon_main(words) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+        };
     }
     let outcome = match task(std::env::args_os().skip(1)) {
         Ok(task) => perform(task),

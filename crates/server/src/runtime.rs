@@ -1,12 +1,16 @@
 //! The sandboxes of this server, as the settings say.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
-use workspace_sandbox::{GuestPort, Resources, Runtime, SandboxError, Service};
+use workspace_sandbox::{Choice, GuestPort, Kind, LazyCommand, Resources, Runtime, SandboxError, Service};
 
-use crate::settings::{Isolation, RuntimeKind, Settings};
+use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
+
+/// The first word of this program when it serves a lazy view.
+pub const VIEW: &str = "internal-view";
 
 /// Takes up the sandboxes that are there.
 pub(crate) async fn service(
@@ -53,9 +57,25 @@ async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {
     }
 }
 
+/// What workspaces share lies on their filesystem.
+fn beside(workspaces: &Path) -> PathBuf {
+    let mut name = workspaces.file_name().map(ToOwned::to_owned).unwrap_or_default();
+    name.push("-layers");
+    workspaces.with_file_name(name)
+}
+
 fn of(settings: &Settings) -> workspace_sandbox::Settings {
     workspace_sandbox::Settings {
         workspaces: settings.workspace_root.clone(),
+        layers: beside(&settings.workspace_root),
+        store: settings.store_dir.clone(),
+        provider: match settings.workspace_provider {
+            ProviderChoice::Auto => Choice::Auto,
+            ProviderChoice::Overlay => Choice::Prefer(Kind::Overlay),
+            ProviderChoice::Clone => Choice::Prefer(Kind::Clone),
+            ProviderChoice::Copy => Choice::Prefer(Kind::Copy),
+        },
+        lazy: std::env::current_exe().ok().map(|program| LazyCommand { program, words: vec![VIEW.into()] }),
         timeout: settings.default_sandbox_timeout,
         lifetime: settings.max_sandbox_lifetime,
         sandboxes_max: settings.max_sandboxes,

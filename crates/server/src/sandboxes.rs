@@ -14,7 +14,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{NewSandbox, Scope, Service, Wanted};
+use workspace_sandbox::{Kept, NewSandbox, Scope, Service, Wanted};
 
 pub(crate) use shape::{
     BatchDelete, BatchDeleted, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery, Logs,
@@ -184,9 +184,13 @@ async fn remove(
     let kept = app.sandboxes.remove(&scope(&caller), &id, query.keep_workspace).await?;
     deleted(&app, &caller, &request, &id);
     Ok(match kept {
-        None => StatusCode::NO_CONTENT.into_response(),
-        Some(path) => {
-            Json(Deleted { id, workspace_path: path.to_string_lossy().into_owned() }).into_response()
+        Kept::Nothing => StatusCode::NO_CONTENT.into_response(),
+        Kept::Directory(path) => {
+            let workspace_path = Some(path.to_string_lossy().into_owned());
+            Json(Deleted { id, workspace_path, snapshot: None }).into_response()
+        }
+        Kept::Snapshot(snapshot) => {
+            Json(Deleted { id, workspace_path: None, snapshot: Some(snapshot.to_string()) }).into_response()
         }
     })
 }

@@ -143,7 +143,7 @@ struct Inner {
     state: Mutex<Known>,
     made: Condvar,
     turn: Mutex<()>,
-    _lock: File,
+    lock: File,
 }
 
 #[derive(Debug, Default)]
@@ -183,10 +183,15 @@ impl Layers {
             state: Mutex::default(),
             made: Condvar::new(),
             turn: Mutex::default(),
-            _lock: lock,
+            lock,
         };
         inner.take_up()?;
         Ok(Self(Arc::new(inner)))
+    }
+
+    /// Lets another process have them. Nothing is to be made here any more.
+    pub(crate) fn close(&self) -> Result<()> {
+        flock(&self.0.lock, FlockOperation::Unlock).on("unlock", &self.0.root)
     }
 
     /// The stack of a snapshot's tree, if it is there.

@@ -570,6 +570,11 @@ impl Workspaces {
         self.layers.is_writing()
     }
 
+    /// Lets another process have them, though somebody here may still hold this. Nothing is to be done with it any more.
+    pub fn close(&self) -> Result<()> {
+        self.layers.close()
+    }
+
     fn recover(&self) -> Result<()> {
         for id in names(&self.directory)? {
             let record = match Record::read(&self.directory.join(&id)) {

@@ -264,6 +264,19 @@ impl Runtime for Docker {
         NAME
     }
 
+    /// The superuser's mounts are the machine's, and seen by everybody.
+    async fn mounts(&self) -> Result<Holder, String> {
+        if rustix::process::geteuid().is_root() {
+            return Ok(Holder::Machine);
+        }
+        Err("the Docker daemon cannot see what an ordinary user mounts".to_owned())
+    }
+
+    fn owner(&self) -> Option<(u32, u32)> {
+        let User { uid, gid } = User::of_sandboxes();
+        rustix::process::geteuid().is_root().then_some((uid, gid))
+    }
+
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(self.abilities().await?.lacks())
     }

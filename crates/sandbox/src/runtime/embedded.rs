@@ -119,6 +119,18 @@ impl Runtime for Embedded {
         NAME
     }
 
+    async fn mounts(&self) -> Result<Holder, String> {
+        let gone = matches!(self.holder(), Holder::Process(held) if !held.is_running());
+        if gone {
+            self.renew_holder().await.map_err(|error| error.to_string())?;
+        }
+        Ok(self.holder())
+    }
+
+    fn owner(&self) -> Option<(u32, u32)> {
+        launch::owner(&self.holder())
+    }
+
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         let found = blocking(move || workspace_host::probe(&holder)).await?;

@@ -256,6 +256,15 @@ impl Runtime for Oci {
     }
 
     /// What else is asked for in a bundle and cannot be had is an error of its start.
+    async fn mounts(&self) -> Result<Holder, String> {
+        Ok(Holder::Machine)
+    }
+
+    fn owner(&self) -> Option<(u32, u32)> {
+        let User { uid, gid } = User::of_sandboxes();
+        Some((uid, gid))
+    }
+
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(no_egress().into_iter().collect())
     }

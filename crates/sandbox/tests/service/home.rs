@@ -82,7 +82,7 @@ impl Home {
     }
 
     pub(crate) fn workspace(&self, view: &View) -> PathBuf {
-        self.path().join("workspaces").join(&view.sandbox.id)
+        self.path().join("workspaces").join(&view.sandbox.id).join("1/tree")
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::{EventKind, Filter, State};
-use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxError, Scope, Wanted};
+use workspace_sandbox::{Kept, NewSandbox, ResourceRequest, SandboxError, Scope, Wanted};
 
 use crate::home::{Home, alice, base, create, request, sh, soon, wanted};
 use crate::trials;
@@ -38,7 +38,7 @@ async fn a_sandbox_is_made_used_and_removed(home: &Home) {
     assert_eq!(ran.stdout, "hello\n/workspace\n");
     assert_eq!(std::fs::read_to_string(home.workspace(&view).join("greeting")).unwrap(), "hello\n");
     let id = &view.sandbox.id;
-    assert_eq!(service.remove(&alice(), id, false).await.unwrap(), None);
+    assert_eq!(service.remove(&alice(), id, false).await.unwrap(), Kept::Nothing);
     assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
     assert!(!home.workspace(&view).exists() && !home.path().join("sandboxes").join(id).exists());
     assert!(matches!(service.remove(&alice(), id, false).await, Err(SandboxError::NotFound { .. })));
@@ -268,7 +268,8 @@ async fn a_kept_workspace_outlives_its_sandbox(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap().unwrap();
+    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
+    let Kept::Directory(kept) = kept else { panic!("{kept:?}") };
     assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "mine\n");
     let collected = service.collect().await.unwrap();
     assert_eq!(collected, workspace_sandbox::Collected::default());

@@ -104,6 +104,8 @@ async fn none_is_left_when_the_service_closes_or_is_killed(home: &Home) {
     // One that is only forgotten, as by a server that is killed, is found by the next.
     let (service, ready) = with_one_ready(home).await;
     let process = home.process(&ready);
+    // What the kernel does for one that is killed.
+    service.workspaces().close().unwrap();
     std::mem::forget(service);
     let next = home.start().await;
     assert!(!process.is_running());

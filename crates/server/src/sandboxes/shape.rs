@@ -1,12 +1,13 @@
 //! What the requests and answers about sandboxes look like.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use workspace_sandbox::runtime::{AllowError, Network};
-use workspace_sandbox::{NewSandbox, ResourceRequest, Stats, View};
+use workspace_sandbox::{Materialize, NewSandbox, ResourceRequest, Stats, View};
 
 use crate::code;
 use crate::error::ApiError;
@@ -45,6 +46,16 @@ pub(crate) struct CreateSandbox {
     /// What lists can be narrowed by.
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    /// The snapshot that `/workspace` begins with; it is empty without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshot: Option<String>,
+    /// How the workspace is made: `overlay`, `clone` or `copy`; as the server chose when not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
+    /// When the files of the snapshot are written for it: `full` before the sandbox runs, `lazy` never (they are loaded as
+    /// they are read), `auto` the one or the other, and in the background.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    materialize: Option<String>,
 }
 
 /// What a sandbox may reach.
@@ -110,8 +121,20 @@ impl TryFrom<CreateSandbox> for NewSandbox {
             resources: order.resources.parse()?,
             network: order.network.parse(order.egress_allow)?,
             labels: order.labels,
+            snapshot: order.snapshot.map(|text| parsed("snapshot", &text)).transpose()?,
+            provider: order.provider.map(|text| parsed("provider", &text)).transpose()?,
+            materialize: order
+                .materialize
+                .map_or(Ok(Materialize::Auto), |text| parsed("materialize", &text))?,
         })
     }
+}
+
+/// What a field means, or why it means nothing.
+fn parsed<T: FromStr<Err: std::fmt::Display>>(field: &'static str, text: &str) -> Result<T, ApiError> {
+    text.parse().map_err(|error: T::Err| {
+        ApiError::new(code::INVALID_REQUEST, format!("{field}: {error}")).detail("field", field)
+    })
 }
 
 impl Resources {
@@ -172,6 +195,12 @@ pub(crate) struct Sandbox {
     labels: BTreeMap<String, String>,
     /// What it may use.
     resources: ResourceLimits,
+    /// The snapshot that its workspace was made from, or restored to last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<String>,
+    /// How its workspace was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
     /// What was asked for and could not be applied on this machine, and why.
     not_applied: Vec<String>,
     /// Whether its guest agent is there.
@@ -219,6 +248,8 @@ impl TryFrom<View> for Sandbox {
                 disk: config.disk.unwrap_or_default(),
                 processes: config.limits.processes.unwrap_or_default(),
             },
+            snapshot: config.snapshot.map(|id| id.to_string()),
+            provider: config.provider.map(|kind| kind.to_string()),
             not_applied: config.missing,
             agent_connected,
             created_at: time::time(sandbox.created_at)?,
@@ -289,7 +320,11 @@ pub(crate) struct Deleted {
     /// The sandbox.
     pub(crate) id: String,
     /// Where its workspace is now, on the server.
-    pub(crate) workspace_path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workspace_path: Option<String>,
+    /// What its workspace held, if it lay over files that others share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshot: Option<String>,
 }
 
 /// Sandboxes to end.

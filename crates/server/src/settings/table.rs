@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::value::{
     Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
-    Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, Ranges, RuntimeKind, Secret,
-    Size, Switch, Value,
+    Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, ProviderChoice, Ranges,
+    RuntimeKind, Secret, Size, Switch, Value,
 };
 use super::{Declared, Fallback, Given, Surroundings, Wrong};
 
@@ -57,6 +57,8 @@ settings! {
     workspace_root: PathBuf = Found("`workspaces` in `DATA_DIR`", |around| path(around, "workspaces"));
     /// The store of snapshots and episodes; `workspace --store` works on it beside the server.
     store_dir: PathBuf = Found("`store` in `DATA_DIR`", |around| path(around, "store"));
+    /// How workspaces are made from snapshots: `overlay`, `clone` or `copy`; `auto` for the first of these that works.
+    workspace_provider: ProviderChoice = is("auto");
     /// The address the API listens on. Beyond loopback it needs TLS, or `ALLOW_INSECURE`.
     api_host: IpAddr = is("127.0.0.1");
     /// The port of the API.

@@ -298,6 +298,19 @@ macro_rules! choices {
 }
 
 choices! {
+    /// How workspaces are made.
+    ProviderChoice, "auto, overlay, clone or copy":
+    /// By the best that works.
+    Auto = "auto",
+    /// By the kernel's overlay over shared files.
+    Overlay = "overlay",
+    /// By files that share their blocks.
+    Clone = "clone",
+    /// By whole files.
+    Copy = "copy"
+}
+
+choices! {
     /// What runs sandboxes.
     RuntimeKind, "embedded, docker or oci":
     /// The own launcher.

@@ -214,7 +214,7 @@ fn killed_while_sandboxes_that_were_started_ahead_are_given_away() {
         for one in &answered {
             soon("the guest is back", || house.sandbox(one)["agentConnected"] == true);
             assert_eq!(house.out(one, "echo usable >file; cat file"), "usable\n");
-            let file = house.path().join("workspaces").join(one).join("file");
+            let file = house.path().join("workspaces").join(one).join("1/tree/file");
             assert_eq!(std::fs::read_to_string(file).unwrap(), "usable\n");
         }
         rows.iter().for_each(|one| house.delete(one));
