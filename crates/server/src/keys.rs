@@ -71,6 +71,10 @@ pub struct KeyLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]
     pub run_per_minute: Option<u32>,
+    /// Times that sandboxes are forked a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, value_type = Option<u64>)]
+    pub fork_per_minute: Option<u32>,
     /// Other requests a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]
@@ -83,12 +87,14 @@ impl KeyLimits {
         Rates {
             create: self.create_per_minute.unwrap_or(settings.create),
             run: self.run_per_minute.unwrap_or(settings.run),
+            fork: self.fork_per_minute.unwrap_or(settings.fork),
             other: self.other_per_minute.unwrap_or(settings.other),
         }
     }
 
     fn check(&self) -> Result<(), ApiError> {
-        let rates = [self.create_per_minute, self.run_per_minute, self.other_per_minute];
+        let rates =
+            [self.create_per_minute, self.run_per_minute, self.fork_per_minute, self.other_per_minute];
         if rates.contains(&Some(0)) {
             return Err(ApiError::new(code::INVALID_REQUEST, "a rate must be at least 1"));
         }

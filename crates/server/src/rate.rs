@@ -20,6 +20,8 @@ pub enum Class {
     Create,
     /// Running a command.
     Run,
+    /// Making sandboxes from another one's state.
+    Fork,
     /// Everything else.
     Other,
 }
@@ -30,6 +32,7 @@ impl Class {
         match route {
             Some("/api/v1/sandboxes") if method == Method::POST => Self::Create,
             Some("/api/v1/sandboxes/{id}/process/run") if method == Method::POST => Self::Run,
+            Some("/api/v1/sandboxes/{id}/fork") if method == Method::POST => Self::Fork,
             _ => Self::Other,
         }
     }
@@ -42,6 +45,8 @@ pub struct Rates {
     pub create: u32,
     /// Commands run.
     pub run: u32,
+    /// Times that a sandbox is forked.
+    pub fork: u32,
     /// Everything else.
     pub other: u32,
 }
@@ -51,6 +56,7 @@ impl Rates {
         match class {
             Class::Create => self.create,
             Class::Run => self.run,
+            Class::Fork => self.fork,
             Class::Other => self.other,
         }
     }
@@ -90,6 +96,7 @@ impl Limiter {
         let rates = Rates {
             create: settings.rate_limit_create,
             run: settings.rate_limit_run,
+            fork: settings.rate_limit_fork,
             other: settings.rate_limit_other,
         };
         Self { on: settings.rate_limit.0, rates, buckets: Mutex::default() }
@@ -180,7 +187,11 @@ mod tests {
     use super::*;
 
     fn limiter() -> Limiter {
-        Limiter { on: true, rates: Rates { create: 10, run: 100, other: 1000 }, buckets: Mutex::default() }
+        Limiter {
+            on: true,
+            rates: Rates { create: 10, run: 100, fork: 600, other: 1000 },
+            buckets: Mutex::default(),
+        }
     }
 
     #[test]
@@ -214,5 +225,6 @@ mod tests {
         assert_eq!(class(Method::POST, "/api/v1/sandboxes"), Class::Create);
         assert_eq!(class(Method::GET, "/api/v1/sandboxes"), Class::Other);
         assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/process/run"), Class::Run);
+        assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/fork"), Class::Fork);
     }
 }

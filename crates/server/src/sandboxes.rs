@@ -1,6 +1,7 @@
 //! `/api/v1/sandboxes`: from the wish for a sandbox to its end.
 
 mod shape;
+mod snapshots;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,7 +35,21 @@ const BATCH_MAX: usize = 50;
 const KEY_MAX: usize = 255;
 
 #[derive(OpenApi)]
-#[openapi(paths(create, list, fetch, patch, remove, remove_many, extend, logs, stats))]
+#[openapi(paths(
+    create,
+    list,
+    fetch,
+    patch,
+    remove,
+    remove_many,
+    extend,
+    logs,
+    stats,
+    snapshots::commit,
+    snapshots::restore,
+    snapshots::fork,
+    snapshots::changes
+))]
 struct Document;
 
 /// The routes of this file.
@@ -43,7 +58,11 @@ pub(crate) fn part() -> Part {
         .route("/api/v1/sandboxes", get(list).post(create))
         .route("/api/v1/sandboxes/batch-delete", post(remove_many))
         .route("/api/v1/sandboxes/{id}", get(fetch).patch(patch).delete(remove))
+        .route("/api/v1/sandboxes/{id}/changes", get(snapshots::changes))
+        .route("/api/v1/sandboxes/{id}/commit", post(snapshots::commit))
         .route("/api/v1/sandboxes/{id}/extend", post(extend))
+        .route("/api/v1/sandboxes/{id}/fork", post(snapshots::fork))
+        .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
         .route("/api/v1/sandboxes/{id}/stats", get(stats));
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
@@ -82,6 +101,10 @@ async fn create(
         key,
     };
     let template = order.template.clone();
+    if let Some(snapshot) = &order.snapshot {
+        // One that is somebody else's is not there.
+        app.snapshots().find(&scope(&caller), snapshot).await?;
+    }
     let new: NewSandbox = order.try_into()?;
     let view = app.sandboxes.create(wanted, new).await?;
     app.creations.observe(began.elapsed());

@@ -19,10 +19,10 @@ use serde_json::json;
 use utoipa::OpenApi;
 use workspace_state::NewSnapshot;
 
-pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT};
+pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT, Patches};
 pub use owned::Snapshots;
-use shape::{ListQuery, Pairs, Snapshot, SnapshotList, UploadQuery, Uploaded};
-pub(crate) use shape::{PageQuery, skipped};
+pub(crate) use shape::{DiffQuery, PageQuery, Snapshot, skipped};
+use shape::{ListQuery, Pairs, SnapshotList, UploadQuery, Uploaded};
 pub(crate) use tree::open;
 pub(crate) use turns::Turns;
 

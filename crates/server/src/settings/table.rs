@@ -166,6 +166,8 @@ settings! {
     rate_limit_create: u32 = is("10");
     /// Commands that a key may run a minute.
     rate_limit_run: u32 = is("100");
+    /// Times a minute that a key may fork sandboxes; how many are made each time counts against its quota.
+    rate_limit_fork: u32 = is("600");
     /// All other requests of a key a minute.
     rate_limit_other: u32 = is("1000");
     /// The largest body of a request.

@@ -17,7 +17,6 @@ use super::shape::{DiffQuery, octal};
 use super::tree::open;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::code;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Path, Query};
 use crate::sandboxes::scope;
@@ -25,7 +24,7 @@ use crate::store::blocking;
 
 /// Differences that are told when nobody says how many.
 pub(crate) const LIMIT: usize = 1_000;
-const LIMIT_MAX: usize = 10_000;
+pub(super) const LIMIT_MAX: usize = 10_000;
 /// Lines around a change in a patch, as everyone has them.
 const CONTEXT: usize = 3;
 /// Says of a patch whether something is missing at its end.
@@ -129,7 +128,7 @@ impl Difference {
 }
 
 impl Diff {
-    fn plain(from: &Tree, to: &Tree, limit: usize) -> Result<Self, StoreError> {
+    pub(crate) fn plain(from: &Tree, to: &Tree, limit: usize) -> Result<Self, StoreError> {
         let differences = diff(from, to)?;
         let total = differences.len();
         let entries = differences.into_iter().take(limit).map(Difference::new).collect();
@@ -177,15 +176,7 @@ pub(super) async fn compare(
     Path((a, b)): Path<(String, String)>,
     Query(query): Query<DiffQuery>,
 ) -> Result<Response, ApiError> {
-    let limit = query.limit.unwrap_or(LIMIT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        let message = format!("limit: 1 to {LIMIT_MAX} differences are allowed");
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "limit"));
-    }
-    if query.insight && query.patch {
-        let message = "`insight` and `patch` are two answers: ask for one";
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "patch"));
-    }
+    let limit = query.check()?;
     let scope = scope(&caller);
     let pair = (app.snapshots().find(&scope, &a).await?, app.snapshots().find(&scope, &b).await?);
     let (store, turn) = (app.store.clone(), app.turns.comparison().await?);
@@ -195,7 +186,7 @@ pub(super) async fn compare(
             let (from, to) = both(&store, &pair)?;
             Ok(Patches::new(from, to, limit)?)
         });
-        return patch(patches.await?).await;
+        return patches.await?.answer().await;
     }
     let compared = blocking(move || {
         let _turn = turn;
@@ -210,14 +201,8 @@ fn both(store: &Store, (a, b): &(Snapshot, Snapshot)) -> Result<(Tree, Tree), Ap
     Ok((open(store, a)?, open(store, b)?))
 }
 
-async fn patch(patches: Patches) -> Result<Response, ApiError> {
-    let truncated = HeaderValue::from_static(if patches.truncated { "true" } else { "false" });
-    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("text/x-diff")), (TRUNCATED, truncated)];
-    Ok((headers, body::stream(patches).await?).into_response())
-}
-
 /// Differences as patches, one behind the other.
-struct Patches {
+pub(crate) struct Patches {
     from: Tree,
     to: Tree,
     differences: std::vec::IntoIter<TreeDifference>,
@@ -225,11 +210,18 @@ struct Patches {
 }
 
 impl Patches {
-    fn new(from: Tree, to: Tree, limit: usize) -> Result<Self, StoreError> {
+    pub(crate) fn new(from: Tree, to: Tree, limit: usize) -> Result<Self, StoreError> {
         let mut differences = diff(&from, &to)?;
         let truncated = differences.len() > limit;
         differences.truncate(limit);
         Ok(Self { from, to, differences: differences.into_iter(), truncated })
+    }
+
+    pub(crate) async fn answer(self) -> Result<Response, ApiError> {
+        let truncated = HeaderValue::from_static(if self.truncated { "true" } else { "false" });
+        let kind = HeaderValue::from_static("text/x-diff");
+        let headers = [(header::CONTENT_TYPE, kind), (TRUNCATED, truncated)];
+        Ok((headers, body::stream(self).await?).into_response())
     }
 }
 

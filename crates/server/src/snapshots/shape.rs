@@ -8,6 +8,7 @@ use workspace_state::{
     Entry as TreeEntry, ImportReport, Node, NodeKind, Snapshot as Record, SnapshotId, TreeId, TreePath,
 };
 
+use super::diff::{LIMIT, LIMIT_MAX};
 use crate::code;
 use crate::error::ApiError;
 use crate::time::moment;
@@ -149,16 +150,32 @@ pub(crate) fn skipped(page: u32, limit: u32) -> usize {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct DiffQuery {
+pub(crate) struct DiffQuery {
     /// Whether the differences are judged, too.
     #[serde(default)]
-    pub(super) insight: bool,
+    pub(crate) insight: bool,
     /// Whether a patch is wanted, as `git apply` takes it.
     #[serde(default)]
-    pub(super) patch: bool,
+    pub(crate) patch: bool,
     /// So many differences at most, the first by path.
     #[param(minimum = 1, maximum = 10000)]
-    pub(super) limit: Option<usize>,
+    limit: Option<usize>,
+}
+
+impl DiffQuery {
+    /// How many differences are told at most.
+    pub(crate) fn check(&self) -> Result<usize, ApiError> {
+        let limit = self.limit.unwrap_or(LIMIT);
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            let message = format!("limit: 1 to {LIMIT_MAX} differences are allowed");
+            return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "limit"));
+        }
+        if self.insight && self.patch {
+            let message = "`insight` and `patch` are two answers: ask for one";
+            return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "patch"));
+        }
+        Ok(limit)
+    }
 }
 
 /// What is said about a snapshot that is made.
