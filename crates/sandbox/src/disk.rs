@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use workspace_host::{HostError, quota};
 use workspace_state::Store;
-use workspace_workspace::{Made, New, Options, Workspaces};
+use workspace_workspace::{Kind, Made, New, Options, Workspaces};
 
 use crate::config::NewSandbox;
 use crate::error::{Result, SandboxError};
@@ -43,7 +43,8 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
 fn tell(workspaces: &Workspaces) {
     let chosen = workspaces.chosen();
     tracing::info!(provider = %chosen.kind, "workspaces are made by this provider");
-    for (kind, reason) in chosen.lacks.iter().take_while(|(kind, _)| *kind != chosen.kind) {
+    let better = Kind::ALL.into_iter().take_while(|kind| *kind != chosen.kind);
+    for (kind, reason) in better.filter_map(|kind| Some((kind, chosen.lack(kind)?))) {
         tracing::warn!(provider = %kind, reason, "a better provider cannot be used");
     }
 }
@@ -66,7 +67,7 @@ impl Service {
     ) -> Result<Made> {
         let (snapshot, materialize) = (new.snapshot, new.materialize);
         // An empty one is a plain directory: nothing to share.
-        let provider = new.provider.or(snapshot.is_none().then_some(workspace_workspace::Kind::Copy));
+        let provider = new.provider.or(snapshot.is_none().then_some(Kind::Copy));
         let bytes = bytes.filter(|_| self.0.runtime.keeps_quotas());
         if snapshot.is_some()
             && let Ok(holder) = self.0.runtime.mounts().await

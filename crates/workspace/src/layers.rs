@@ -478,8 +478,9 @@ fn open_up(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Several may do so at once: the last wins.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let new = path.with_extension("new");
+    let new = path.with_extension(format!("new-{}", uuid::Uuid::now_v7()));
     fs::write(&new, content).on("write", &new)?;
     fs::rename(&new, path).on("replace", path)
 }

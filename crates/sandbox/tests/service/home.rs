@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
+use workspace_host::holder::Holder;
+use workspace_host::overlay;
 use workspace_sandbox::{
     CommandHandle, End, NewSandbox, Piece, Place, RunRequest, Scope, Service, Settings, Stream, View, Wanted,
 };
@@ -31,6 +33,11 @@ pub(crate) fn run(kind: Kind, test: impl for<'a> FnOnce(&'a Home) -> Pin<Box<dyn
 impl Drop for Home {
     fn drop(&mut self) {
         self.kind.clear(self.path());
+        // What an ordinary user mounts goes with the holder.
+        let mounted = overlay::mounted(&Holder::Machine, self.path()).unwrap_or_default();
+        for path in mounted.iter().rev() {
+            drop(overlay::unmount(&Holder::Machine, path));
+        }
     }
 }
 

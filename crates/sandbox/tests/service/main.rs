@@ -19,6 +19,7 @@ mod pool;
 mod quota;
 mod registry;
 mod restart;
+mod snapshots;
 mod swapped;
 mod terminals;
 #[path = "../../../host/tests/sandboxes/world.rs"]
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     trials.extend(limits::trials());
     trials.extend(frozen::trials());
     trials.extend(swapped::trials());
+    trials.extend(snapshots::trials());
     trials.extend(escape::trials());
     trials.extend(egress::trials());
     trials.extend(docker_only::trials());

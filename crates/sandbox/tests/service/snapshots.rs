@@ -1,0 +1,292 @@
+//! What becomes of a sandbox's workspace: from a snapshot, into one, back to one, and to other sandboxes.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use workspace_catalog::State;
+use workspace_sandbox::runtime::Why;
+use workspace_sandbox::{
+    Fork, Kept, Kind as Provider, NewCommit, NewSandbox, SandboxError, Scope, Service, View, WorkspaceError,
+};
+use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
+
+use crate::home::{Home, alice, base as new, create, request, sh, soon, wanted};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        a_sandbox_begins_with_its_snapshot,
+        a_commit_is_a_moment_in_time,
+        a_sandbox_without_a_snapshot_is_committed_too,
+        changes_are_told,
+        a_restored_sandbox_holds_the_other_snapshot,
+        who_uses_the_workspace_is_told_and_ended,
+        forks_hold_the_present_state,
+        forks_are_all_made_or_none,
+        what_is_kept_of_one_over_layers_is_a_snapshot,
+        a_snapshot_that_is_not_there_makes_nothing,
+        another_service_goes_on_with_it,
+        a_restore_that_was_interrupted_is_finished,
+    ]
+}
+
+/// A snapshot with a few files.
+fn snapshot(service: &Service) -> Snapshot {
+    let mut tree = service.workspaces().store().empty_tree().unwrap();
+    tree.write("src/main", "first\n").unwrap();
+    tree.write("read me", "please\n").unwrap();
+    tree.symlink("link", "src/main").unwrap();
+    tree.commit(NewSnapshot::default()).unwrap()
+}
+
+fn from(snapshot: SnapshotId) -> NewSandbox {
+    NewSandbox { snapshot: Some(snapshot), ..new() }
+}
+
+async fn create_from(service: &Service, snapshot: SnapshotId) -> View {
+    service.create(wanted(), from(snapshot)).await.unwrap()
+}
+
+async fn commit(service: &Service, view: &View) -> Snapshot {
+    let taken = service.commit(&alice(), &view.sandbox.id, NewCommit::default()).await.unwrap();
+    taken.committed.snapshot
+}
+
+fn content(service: &Service, snapshot: &Snapshot, path: &str) -> String {
+    let tree = service.workspaces().store().restore(&snapshot.id).unwrap();
+    String::from_utf8(tree.read(path).unwrap()).unwrap()
+}
+
+async fn a_sandbox_begins_with_its_snapshot(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let ran =
+        sh(&service, &view, "cat src/main link 'read me'; echo own > own && rm link && mv src to; ls").await;
+    assert_eq!(ran.stdout, "first\nfirst\nplease\nown\nread me\nto\n", "{ran:?}");
+    // Another one sees nothing of that.
+    let other = create_from(&service, view.config.snapshot.unwrap()).await;
+    assert_eq!(sh(&service, &other, "ls").await.stdout, "link\nread me\nsrc\n");
+    for id in [&view.sandbox.id, &other.sandbox.id] {
+        service.remove(&alice(), id, false).await.unwrap();
+    }
+    assert!(service.workspaces().list().unwrap().is_empty());
+    assert!(service.workspaces().store().pins().unwrap().is_empty());
+}
+
+async fn a_commit_is_a_moment_in_time(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    // Two files that are always written one right after the other.
+    let count = "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done";
+    service.run(&alice(), &view.sandbox.id, request(count)).await.unwrap();
+    soon("it counts", async || sh(&service, &view, "cat b 2>/dev/null").await.stdout != "").await;
+    for _ in 0..5 {
+        let id = &view.sandbox.id;
+        let taken = service.commit(&alice(), id, NewCommit { buffered: true, ..NewCommit::default() }).await;
+        let taken = taken.unwrap();
+        assert!(taken.pause.frozen.is_some());
+        assert!(taken.committed.skipped.is_empty(), "{:?}", taken.committed.skipped);
+        let number =
+            |path| content(&service, &taken.committed.snapshot, path).trim().parse().unwrap_or(0_u64);
+        let (a, b) = (number("a"), number("b"));
+        // One may be empty, just being written; otherwise they are at most one apart.
+        assert!(a == 0 || b == 0 || a == b || a == b + 1, "{a} {b}");
+    }
+    // It goes on.
+    let before = sh(&service, &view, "cat a").await.stdout;
+    soon("it still counts", async || sh(&service, &view, "cat a").await.stdout != before).await;
+    assert!(!home.place(&view).frozen().exists());
+}
+
+async fn a_sandbox_without_a_snapshot_is_committed_too(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    assert_eq!((view.config.snapshot, view.config.provider), (None, Some(Provider::Copy)));
+    sh(&service, &view, "mkdir d; echo hello > d/file").await;
+    let first = commit(&service, &view).await;
+    assert!(first.parents.is_empty());
+    assert_eq!(content(&service, &first, "d/file"), "hello\n");
+    sh(&service, &view, "echo more >> d/file").await;
+    let second = commit(&service, &view).await;
+    assert_eq!(second.parents, [first.id]);
+    assert_eq!(content(&service, &second, "d/file"), "hello\nmore\n");
+    // The owner is known.
+    let catalog = home.catalog().await;
+    assert!(catalog.snapshots().owns("alice", &second.id.to_string()).await.unwrap());
+    assert!(!catalog.snapshots().owns("bob", &second.id.to_string()).await.unwrap());
+    let hidden =
+        service.commit(&Scope::Owner("bob".to_owned()), &view.sandbox.id, NewCommit::default()).await;
+    assert!(matches!(hidden, Err(SandboxError::NotFound { .. })));
+}
+
+async fn changes_are_told(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let id = view.sandbox.id.as_str();
+    sh(&service, &view, "echo x > new; rm link; echo second > src/main; echo t > t; rm t").await;
+    let (changes, _) = service.changes(&alice(), id).await.unwrap();
+    let told: Vec<String> = changes
+        .differences()
+        .unwrap()
+        .iter()
+        .map(|one| format!("{:?} {}", one.kind, String::from_utf8_lossy(&one.path)))
+        .collect();
+    assert_eq!(told, ["Removed link", "Added new", "Modified src/main"]);
+    assert_eq!(changes.base, view.config.snapshot);
+}
+
+async fn a_restored_sandbox_holds_the_other_snapshot(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let id = view.sandbox.id.as_str();
+    sh(&service, &view, "echo changed > src/main; mkdir more; echo x > more/x").await;
+    let changed = commit(&service, &view).await;
+    for _ in 0..2 {
+        for (to, main, names) in [
+            (base.id, "first", "link\nread me\nsrc\n"),
+            (changed.id, "changed", "link\nmore\nread me\nsrc\n"),
+        ] {
+            let restored = service.restore(&alice(), id, to, true).await.unwrap();
+            assert_eq!(restored.view.config.snapshot, Some(to));
+            assert_eq!(sh(&service, &view, "cat src/main; ls").await.stdout, format!("{main}\n{names}"));
+            let (changes, _) = service.changes(&alice(), id).await.unwrap();
+            assert!(changes.differences().unwrap().is_empty());
+            sh(&service, &view, "echo lost > lost").await;
+        }
+    }
+    assert_eq!(commit(&service, &view).await.parents, [changed.id]);
+}
+
+async fn who_uses_the_workspace_is_told_and_ended(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let id = view.sandbox.id.as_str();
+    let outside = request("cd /tmp && exec sleep 1000");
+    service.run(&alice(), id, outside).await.unwrap();
+    let mut inside = service.run(&alice(), id, request("exec sleep 1000")).await.unwrap();
+    let seen = "for c in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $c; echo; done | grep -c 'sleep 100[0]'";
+    soon("both run", async || sh(&service, &view, seen).await.stdout == "2\n").await;
+    let refused = service.restore(&alice(), id, base.id, false).await.unwrap_err();
+    let SandboxError::WorkspaceUsed { users, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(
+        users.iter().map(|user| (user.command.as_str(), user.why)).collect::<Vec<_>>(),
+        [("sleep", Why::Cwd)]
+    );
+    assert!(refused.to_string().contains("1 process of sandbox"), "{refused}");
+    let restored = service.restore(&alice(), id, base.id, true).await.unwrap();
+    assert_eq!(restored.ended.len(), 1);
+    inside.wait().await;
+    assert_eq!(sh(&service, &view, seen).await.stdout, "1\n");
+}
+
+async fn forks_hold_the_present_state(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    sh(&service, &view, "echo present > state").await;
+    let fork = Fork { count: 3, timeout: Some(Duration::from_secs(600)), ..Fork::default() };
+    let forked = service.fork(&alice(), &view.sandbox.id, wanted(), fork).await.unwrap();
+    assert_eq!(forked.views.len(), 3);
+    for (number, one) in forked.views.iter().enumerate() {
+        assert_eq!(one.config.snapshot, Some(forked.taken.committed.snapshot.id));
+        assert_eq!(one.config.limits, view.config.limits);
+        let ran = sh(&service, one, &format!("cat state; echo {number} > state; cat src/main")).await;
+        assert_eq!(ran.stdout, "present\nfirst\n");
+    }
+    for (number, one) in forked.views.iter().enumerate() {
+        assert_eq!(sh(&service, one, "cat state").await.stdout, format!("{number}\n"));
+    }
+    assert_eq!(sh(&service, &view, "cat state").await.stdout, "present\n");
+}
+
+async fn forks_are_all_made_or_none(home: &Home) {
+    let service = home.start_with(|settings| settings.sandboxes_per_owner = 3).await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let id = view.sandbox.id.as_str();
+    let fork = |count| Fork { count, ..Fork::default() };
+    let refused = service.fork(&alice(), id, wanted(), fork(3)).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::TooMany { .. }), "{refused}");
+    let (views, total) = service.list(&alice(), workspace_catalog::Filter::default()).await.unwrap();
+    assert_eq!((views.len(), total), (1, 1));
+    assert_eq!(service.workspaces().list().unwrap().len(), 1);
+    assert_eq!(service.fork(&alice(), id, wanted(), fork(2)).await.unwrap().views.len(), 2);
+    for count in [0, 1_001] {
+        let refused = service.fork(&alice(), id, wanted(), fork(count)).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { field: "count", .. }), "{refused}");
+    }
+}
+
+async fn what_is_kept_of_one_over_layers_is_a_snapshot(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    sh(&service, &view, "echo keep me > kept").await;
+    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
+    match (view.config.provider, kept) {
+        (Some(Provider::Overlay), Kept::Snapshot(id)) => {
+            let tree = service.workspaces().store().restore(&id).unwrap();
+            assert_eq!(tree.read("kept").unwrap(), b"keep me\n");
+            let catalog = home.catalog().await;
+            assert!(catalog.snapshots().owns("alice", &id.to_string()).await.unwrap());
+        }
+        (_, Kept::Directory(path)) => assert_eq!(std::fs::read(path.join("kept")).unwrap(), b"keep me\n"),
+        other => panic!("{other:?}"),
+    }
+    assert!(service.workspaces().list().unwrap().is_empty());
+}
+
+async fn a_snapshot_that_is_not_there_makes_nothing(home: &Home) {
+    let service = home.start().await;
+    let gone = SnapshotId::generate();
+    let refused = service.create(wanted(), from(gone)).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::UnknownSnapshot(id)) if id == gone));
+    let (_, total) = service.list(&alice(), workspace_catalog::Filter::default()).await.unwrap();
+    assert_eq!(total, 0);
+    assert!(service.workspaces().list().unwrap().is_empty());
+    let view = create_from(&service, snapshot(&service).id).await;
+    service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
+    let refused = service.restore(&alice(), &view.sandbox.id, gone, true).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::UnknownSnapshot(id)) if id == gone));
+    // Nobody was ended for it.
+    let ran = sh(&service, &view, "cat src/main; cat /proc/[0-9]*/comm | grep -c sleep").await;
+    assert_eq!(ran.stdout, "first\n1\n");
+}
+
+async fn another_service_goes_on_with_it(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    sh(&service, &view, "echo before > file").await;
+    service.close().await;
+    drop(service);
+    let service = home.start().await;
+    soon("it is back", async || service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected).await;
+    assert_eq!(sh(&service, &view, "cat file; echo after > file").await.stdout, "before\n");
+    let committed = commit(&service, &view).await;
+    assert_eq!(content(&service, &committed, "file"), "after\n");
+    service.restore(&alice(), &view.sandbox.id, base.id, true).await.unwrap();
+    assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
+}
+
+async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
+    let service = home.start().await;
+    if !service.runtime().swaps() {
+        return;
+    }
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let id = view.sandbox.id.as_str();
+    sh(&service, &view, "echo x > x").await;
+    // As far as a service comes that is killed right before the sandbox gets its new workspace.
+    let place = home.place(&view);
+    service.runtime().freeze(id, &place).await.unwrap();
+    let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
+    assert!(reset.unwrap().moved);
+    service.close().await;
+    drop(service);
+    let service = home.start().await;
+    soon("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
+    assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
+    assert!(!place.frozen().exists());
+}
