@@ -32,6 +32,8 @@ pub(crate) struct Live {
     expires_at: AtomicI64,
     /// When to look at its workspace again.
     pub(crate) disk_due: Mutex<Instant>,
+    /// Bytes its workspace had at the last look; as many as can be before the first.
+    disk_used: AtomicU64,
     pub(crate) place: Place,
     pub(crate) token_hash: String,
     /// Whoever makes it announces that its guest is there for the first time.
@@ -160,6 +162,7 @@ impl Live {
             purpose: OnceLock::new(),
             expires_at: AtomicI64::new(i64::MAX),
             disk_due: Mutex::new(Instant::now()),
+            disk_used: AtomicU64::new(u64::MAX),
             place,
             token_hash: token_hash.to_owned(),
             is_being_made: AtomicBool::new(true),
@@ -228,6 +231,11 @@ impl Live {
 
     pub(crate) fn is_disk_due(&self) -> bool {
         *self.disk_due.lock().unwrap_or_else(PoisonError::into_inner) <= Instant::now()
+    }
+
+    /// How much its workspace had at the last look, which this one becomes.
+    pub(crate) fn disk_seen(&self, used: u64) -> u64 {
+        self.disk_used.swap(used, Ordering::Relaxed)
     }
 
     pub(crate) fn look_again_after(&self, pause: Duration) {

@@ -61,6 +61,10 @@ pub struct Settings {
     pub expiry_interval: Duration,
     /// Between two looks at how much is in the workspaces.
     pub disk_interval: Duration,
+    /// Bytes of the workspaces' filesystem that sandboxes leave free: whoever goes on writing then is ended.
+    pub disk_reserve: u64,
+    /// Layers that nobody needs are removed so often.
+    pub layers_interval: Duration,
     /// How many sandboxes are started at most before anybody wants them.
     pub pool: u32,
     /// Whether a sandbox that cannot be limited or isolated as asked is an error.
@@ -119,6 +123,8 @@ impl Settings {
             start_timeout: Duration::from_secs(30),
             expiry_interval: Duration::from_secs(60),
             disk_interval: Duration::from_secs(2),
+            disk_reserve: 256 << 20,
+            layers_interval: Duration::from_secs(60),
             pool: 8,
             strict: false,
             egress_deny: vec![METADATA],

@@ -1,6 +1,7 @@
 //! What happens to sandboxes by itself: guests come and go, processes end, time runs out, workspaces fill up.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -10,7 +11,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
+use workspace_workspace::Workspaces;
 
+use crate::disk::blocking;
 use crate::door::Listener;
 use crate::error::Result;
 use crate::live::{End, Live};
@@ -20,6 +23,10 @@ use crate::service::{Inner, Scope, Service, event, milliseconds, now};
 const EXPIRING: Duration = Duration::from_secs(300);
 /// Requests that came longer ago than this may come again as new ones.
 const CLAIMS_KEPT: Duration = Duration::from_secs(86_400);
+/// Between two looks at how much room the disk has.
+const ROOM_INTERVAL: Duration = Duration::from_millis(100);
+/// Who has written so much since the last look goes on writing.
+const GROWING: u64 = 1 << 20;
 /// Looking at a workspace takes at most one part in so many of the time.
 const DISK_SHARE: u32 = 20;
 
@@ -211,6 +218,8 @@ impl Service {
         let service = || Arc::downgrade(&self.0);
         every(settings.expiry_interval, service(), |service| async move { service.expire().await });
         every(settings.disk_interval, service(), |service| async move { service.check_disks().await });
+        every(ROOM_INTERVAL, service(), |service| async move { service.check_room().await });
+        every(settings.layers_interval, service(), |service| async move { service.collect_layers().await });
     }
 
     /// Removes sandboxes whose time is up, and tells of those whose time will be up soon.
@@ -247,6 +256,7 @@ impl Service {
             let began = Instant::now();
             let used = self.disk_usage(&live.id).await;
             live.look_again_after(began.elapsed() * DISK_SHARE);
+            live.disk_seen(used);
             if used > limit {
                 let reason = format!("its workspace has {used} bytes; {limit} are allowed");
                 tracing::warn!(sandbox = live.id, used, limit, "a sandbox is ended: its workspace is full");
@@ -256,6 +266,39 @@ impl Service {
         }
         self.count().await?;
         Ok(ended)
+    }
+
+    /// Ends the sandbox that writes most while the disk has less room than everybody is to leave. The others and the
+    /// server's own files notice nothing of it.
+    async fn check_room(&self) -> Result<u64> {
+        let (path, reserve) = (self.0.settings.workspaces.clone(), self.0.settings.disk_reserve);
+        let Some(room) = blocking(move || Room::at(&path, reserve)).await? else { return Ok(0) };
+        let mut most: Option<(Arc<Live>, u64)> = None;
+        for live in self.lives() {
+            let used = self.disk_usage(&live.id).await;
+            let grown = used.saturating_sub(live.disk_seen(used));
+            if grown >= GROWING && most.as_ref().is_none_or(|(_, before)| *before < grown) {
+                most = Some((live, grown));
+            }
+        }
+        let Some((live, grown)) = most else { return Ok(0) };
+        let Room { free, reserve } = room;
+        let reason =
+            format!("the disk has {free} bytes left, of which {reserve} are kept free; it went on writing");
+        tracing::warn!(
+            sandbox = live.id,
+            free,
+            reserve,
+            grown,
+            "a sandbox is ended: the disk is nearly full"
+        );
+        self.stop(&live, &reason).await?;
+        Ok(1)
+    }
+
+    async fn collect_layers(&self) -> Result<u64> {
+        let collected = self.on_workspaces(Workspaces::collect).await?;
+        Ok(collected.layers)
     }
 
     /// Ends what runs in a sandbox; the sandbox and its workspace stay.
@@ -273,6 +316,22 @@ impl Service {
         self.change(&live.id, stopped, &[EventKind::SandboxError]).await?;
         self.lose_commands(&live.id, Some(live), reason).await;
         Ok(())
+    }
+}
+
+/// A disk with too little room.
+struct Room {
+    free: u64,
+    reserve: u64,
+}
+
+impl Room {
+    /// None where there is enough. A small disk keeps less free.
+    fn at(path: &Path, reserve: u64) -> Option<Self> {
+        let stat = rustix::fs::statvfs(path).ok()?;
+        let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
+        let reserve = reserve.min(all / 10);
+        (free < reserve).then_some(Self { free, reserve })
     }
 }
 

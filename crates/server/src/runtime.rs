@@ -100,6 +100,7 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         commands: settings.max_commands,
         terminals: settings.max_terminals,
         agent_grace: settings.agent_grace,
+        disk_reserve: settings.disk_reserve.0,
         expiry_interval: settings.expiry_interval,
         pool: settings.pool_size.0,
         strict: settings.require_isolation == Isolation::Strict,

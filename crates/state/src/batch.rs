@@ -332,6 +332,17 @@ impl State {
     }
 }
 
+impl Drop for Batch {
+    /// Packs of what was never handed to a commit are nobody's.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for pack in &state.bulk {
+            // One that stays goes with the next collection.
+            drop(std::fs::remove_file(self.store.inner.packs.path(pack.number)));
+        }
+    }
+}
+
 impl NodeSink for Batch {
     fn put_node(&self, node: &[u8]) -> Result<NodeId> {
         let id = NodeId::of(node);

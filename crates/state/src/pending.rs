@@ -11,13 +11,15 @@ use crate::error::{Result, StoreError};
 use crate::pack::Location;
 use crate::record::{self, Kind};
 use crate::session::Guard;
+use crate::store::{Inner, Store};
 
 /// What a batch collected that will never be committed.
 pub(crate) struct Pending {
     buffer: Vec<u8>,
     places: HashMap<(Kind, [u8; 32]), Place>,
-    /// Open and locked, so that nobody takes the packs away.
+    /// Open and locked, so that nobody takes the packs away. They go with this.
     bulk: Vec<BulkPack>,
+    store: Arc<Inner>,
     /// Content that was streamed in before.
     staged: Option<Arc<Batch>>,
     /// What the objects refer to in the store stays there.
@@ -30,7 +32,12 @@ enum Place {
 }
 
 impl Pending {
-    pub(crate) fn new(contents: Contents, staged: Option<Arc<Batch>>, guard: Arc<Guard>) -> Self {
+    pub(crate) fn new(
+        store: &Store,
+        contents: Contents,
+        staged: Option<Arc<Batch>>,
+        guard: Arc<Guard>,
+    ) -> Self {
         let Contents { buffer, objects, bulk } = contents;
         let in_memory = objects.iter().map(|object| {
             let place = Place::Memory { offset: object.offset as usize, len: object.len as usize };
@@ -41,17 +48,11 @@ impl Pending {
             pack.objects.iter().map(move |object| ((object.kind, object.id), place(object)))
         });
         let places = in_packs.chain(in_memory).collect();
-        Self { buffer, places, bulk, staged, _guard: guard }
+        Self { buffer, places, bulk, store: Arc::clone(&store.inner), staged, _guard: guard }
     }
 
     /// The content of an object, if it is one of these.
-    pub(crate) fn read(
-        &self,
-        store: &crate::store::Inner,
-        kind: Kind,
-        id: &[u8; 32],
-    ) -> Result<Option<Vec<u8>>> {
-        debug_assert!(self.bulk.iter().all(|pack| Arc::strong_count(&pack.file) > 0));
+    pub(crate) fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         match self.places.get(&(kind, *id)) {
             Some(Place::Memory { offset, len }) => {
                 let record = record::open(&self.buffer[*offset..offset + len]);
@@ -60,8 +61,17 @@ impl Pending {
                     source,
                 })
             }
-            Some(Place::Pack(location)) => store.packs.read(*location, kind, id),
+            Some(Place::Pack(location)) => self.store.packs.read(*location, kind, id),
             None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_own(kind, id)),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        for pack in &self.bulk {
+            // One that stays goes with the next collection.
+            drop(std::fs::remove_file(self.store.packs.path(pack.number)));
         }
     }
 }

@@ -150,7 +150,7 @@ impl Store {
 
     fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         if let Some(pending) = &self.pending
-            && let Some(content) = pending.read(&self.inner, kind, id)?
+            && let Some(content) = pending.read(kind, id)?
         {
             return Ok(Some(content));
         }

@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_snapshot_that_is_not_there_makes_nothing,
         another_service_goes_on_with_it,
         a_restore_that_was_interrupted_is_finished,
+        who_fills_the_disk_is_ended_before_others_notice,
     ]
 }
 
@@ -289,4 +290,38 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
     assert!(!place.frozen().exists());
+}
+
+async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let small = home.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=200m", "tmpfs"])
+        .arg(&small)
+        .status()
+        .unwrap();
+    assert!(mounted.success());
+    let change = |settings: &mut workspace_sandbox::Settings| settings.workspaces = small.join("workspaces");
+    let service = home.start_with(change).await;
+    let base = snapshot(&service);
+    let neighbour = create_from(&service, base.id).await;
+    let greedy = create_from(&service, base.id).await;
+    sh(&service, &neighbour, "head -c 20000000 /dev/zero > mine").await;
+    let fill = "while :; do head -c 2000000 /dev/zero; sleep 0.02; done > all";
+    service.run(&alice(), &greedy.sandbox.id, request(fill)).await.unwrap();
+    let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
+    soon("it is ended", async || state(&greedy).await.state == State::Stopped).await;
+    assert!(state(&greedy).await.state_reason.unwrap().contains("kept free"));
+    let ran = sh(&service, &neighbour, "echo more >> mine && echo well").await;
+    assert_eq!(ran.stdout, "well\n", "{ran:?}");
+    assert_eq!(state(&neighbour).await.state, State::Running);
+    // What it had written is not lost.
+    let left = service.commit(&alice(), &greedy.sandbox.id, NewCommit::default()).await.unwrap();
+    assert!(left.pause.frozen.is_none());
+    for view in [&greedy, &neighbour] {
+        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    }
 }

@@ -158,6 +158,8 @@ settings! {
     max_terminals: u32 = is("5");
     /// Seconds that a sandbox stays `running` without its guest agent.
     agent_grace: Duration = is("30");
+    /// How much of the workspaces' disk is kept free, a tenth of a small one: a sandbox that goes on writing then is ended.
+    disk_reserve: Size = is("256m");
     /// Seconds between two looks for expired sandboxes.
     expiry_interval: Duration = is("60");
     /// Whether requests are limited per key.

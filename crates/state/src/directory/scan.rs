@@ -174,7 +174,7 @@ pub fn preview_directory(
     let batch = Batch::interactive(store.clone(), Arc::clone(&guard));
     let scan = Scan::new(&known, &root, &batch, options, progress)?;
     let done = scan.run()?;
-    let store = store.with_pending(Pending::new(batch.finish()?, None, guard));
+    let store = store.with_pending(Pending::new(store, batch.finish()?, None, guard));
     let tree = Tree::open(&store, done.node.into(), Some(done.times))?;
     Ok(DirectoryPreview { tree, skipped: scan.skipped() })
 }

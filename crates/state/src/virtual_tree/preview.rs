@@ -14,7 +14,7 @@ impl VirtualTree {
         let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;
         let staged = self.staging.as_ref().map(|staging| Arc::clone(&staging.batch));
-        let pending = Pending::new(batch.finish()?, staged, Arc::clone(&self.guard));
+        let pending = Pending::new(&self.store, batch.finish()?, staged, Arc::clone(&self.guard));
         Ok(Tree::open(&self.store.with_pending(pending), tree.into(), Some(times))?)
     }
 }

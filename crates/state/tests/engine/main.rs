@@ -12,6 +12,7 @@ mod format;
 mod gc;
 mod history;
 mod hostile;
+mod preview;
 mod race;
 mod recent;
 mod support;
