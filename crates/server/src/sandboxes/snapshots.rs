@@ -233,6 +233,7 @@ pub(super) async fn restore(
     Json(order): Json<Restore>,
 ) -> Result<Json<Restored>, ApiError> {
     let scope = scope(&caller);
+    app.sandboxes.get(&scope, &id).await?;
     let snapshot = app.snapshots().find(&scope, &order.snapshot).await?.id;
     let restored = app.sandboxes.restore(&scope, &id, snapshot, order.force).await?;
     let ended: Vec<Process> = restored.ended.into_iter().map(Process::from).collect();

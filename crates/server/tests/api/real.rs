@@ -19,3 +19,4 @@ mod stop;
 mod stream;
 mod terminals;
 mod words;
+mod workspaces;

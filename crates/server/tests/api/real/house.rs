@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use workspace_host::Process;
+use workspace_host::holder::Holder;
+use workspace_host::overlay;
 
 use crate::support::{Answer, Call, KEY};
 
@@ -243,6 +245,11 @@ impl Drop for House {
         }
         if let Ok(Some(holder)) = Process::read(&self.path().join("holder")) {
             holder.kill();
+        }
+        // What an ordinary user mounts goes with the holder.
+        let mounted = overlay::mounted(&Holder::Machine, self.path()).unwrap_or_default();
+        for path in mounted.iter().rev() {
+            let _ = overlay::unmount(&Holder::Machine, path);
         }
     }
 }
