@@ -18,7 +18,7 @@ pub const RULES: Rules = Rules {
         &["mount", "workspace", "merge", "catalog"],
         &["context", "sandbox", "nfs"],
         &["server", "cli"],
-        &["bench", "tests"],
+        &["bench", "mcts", "tests"],
     ],
     confined: &[("agent", &["agent-protocol"])],
     sideways: &[Sideways {
