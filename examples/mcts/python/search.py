@@ -165,7 +165,7 @@ class Search:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--server", default=os.environ.get("WORKSPACE_SERVER", "http://127.0.0.1:8080"))
     parser.add_argument("--key", default=os.environ.get("WORKSPACE_API_KEY"))
     given = parser.parse_args()

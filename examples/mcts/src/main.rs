@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 async fn run() -> Result<bool, Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let seed = words.next().map_or(Ok(1), |word| word.parse())?;
-    let steps = words.next().map_or(Ok(40), |word| word.parse())?;
+    let steps = words.next().map_or(Ok(100), |word| word.parse())?;
     let lab = Lab::open().await?;
     let mut search = Search::new(&lab, seed).await?;
     println!("steps:");

@@ -97,7 +97,8 @@ impl<'a> Search<'a> {
     pub(crate) async fn step(&mut self) -> Result<()> {
         let mut at = 0;
         while self.states[at].untried.is_empty() && !self.states[at].children.is_empty() {
-            let children = self.states[at].children.iter().copied();
+            // Of equals the first, as in Python.
+            let children = self.states[at].children.iter().rev().copied();
             at = children.max_by(|a, b| self.worth(*a).total_cmp(&self.worth(*b))).unwrap_or(at);
         }
         if !self.states[at].untried.is_empty() && self.states[at].depth < DEPTH {
