@@ -402,7 +402,7 @@ impl Inner {
     fn write_layer(
         &self,
         name: &str,
-        layer: Layer,
+        mut layer: Layer,
         write: impl FnOnce(&Path) -> Result<bool>,
     ) -> Result<Option<Layer>> {
         // What was left by somebody who did not finish it.
@@ -414,7 +414,7 @@ impl Inner {
             self.remove_layer(name)?;
             return written.map(|_| None);
         }
-        let layer = Layer { boot: self.boot.clone(), ..layer };
+        layer.boot.clone_from(&self.boot);
         let path = directory.join("layer");
         let text = serde_json::to_vec(&layer).map_err(io::Error::from).on("write", &path)?;
         replace(&path, &text)?;

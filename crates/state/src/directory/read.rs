@@ -141,7 +141,7 @@ pub(crate) fn read_file(
 ) -> Result<Read, ReadError> {
     let mut first: Option<(Looks, FileNode)> = None;
     for _ in 0..ATTEMPTS {
-        let file = match reading.open(directory.as_fd(), name).map_err(errno) {
+        let file = match reading.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Read::Vanished),
             Err(error) => return Err(error.into()),
@@ -153,7 +153,7 @@ pub(crate) fn read_file(
         let started = now();
         let seen = looks(&before);
         let extents = read_content(batch, &file, &before)?;
-        let xattrs = reading.attributes(file.as_fd()).map_err(errno)?;
+        let xattrs = reading.attributes(file.as_fd()).map_err(|error| errno(&error))?;
         if looks(&fstat(&file)?) != seen {
             first = None;
             continue;
@@ -174,8 +174,8 @@ pub(crate) fn read_file(
     Ok(Read::Changing)
 }
 
-fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent>, ReadError> {

@@ -346,7 +346,7 @@ fn a_newer_format_is_refused_and_left_alone() {
     let format = sample.path.join("format");
     let newer = fs::read_to_string(&format).unwrap().replace(&FORMAT.to_string(), &(FORMAT + 1).to_string());
     fs::write(&format, newer).unwrap();
-    let error = |result: Result<Store, StoreError>| result.err().expect("a newer store was opened");
+    let error = |result: Result<Store, StoreError>| result.expect_err("a newer store was opened");
     for error in [
         error(Store::open(&sample.path)),
         error(Store::open_or_create(&sample.path)),
@@ -366,7 +366,7 @@ fn a_directory_that_is_no_store_is_refused_and_left_alone() {
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("letter"), "dear").unwrap();
     for opened in [Store::open(&foreign), Store::open_or_create(&foreign), Store::rebuild_index(&foreign)] {
-        let error = opened.err().expect("opened something that is no store");
+        let error = opened.expect_err("opened something that is no store");
         assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
     }
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1);
@@ -374,7 +374,7 @@ fn a_directory_that_is_no_store_is_refused_and_left_alone() {
         let path = home.path().join("nonsense");
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("format"), nonsense).unwrap();
-        let error = Store::open(&path).err().expect("opened something that is no store");
+        let error = Store::open(&path).expect_err("opened something that is no store");
         assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
     }
     assert!(Store::open(home.path().join("missing")).is_err());
