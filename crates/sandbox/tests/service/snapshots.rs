@@ -80,7 +80,7 @@ async fn a_commit_is_a_moment_in_time(home: &Home) {
     // Two files that are always written one right after the other.
     let count = "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done";
     service.run(&alice(), &view.sandbox.id, request(count)).await.unwrap();
-    soon("it counts", async || sh(&service, &view, "cat b 2>/dev/null").await.stdout != "").await;
+    soon("it counts", async || !sh(&service, &view, "cat b 2>/dev/null").await.stdout.is_empty()).await;
     for _ in 0..5 {
         let id = &view.sandbox.id;
         let taken = service.commit(&alice(), id, NewCommit { buffered: true, ..NewCommit::default() }).await;
