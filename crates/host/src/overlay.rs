@@ -139,6 +139,15 @@ pub fn open(holder: &Holder, directory: BorrowedFd<'_>, name: &CStr, flags: OFla
     }
 }
 
+/// The user attributes of an open file or directory, names and values, read with the holder's rights: the kernel asks
+/// for the right to read whoever reads them, though he has it open.
+pub fn attributes(holder: &Holder, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    match holder {
+        Holder::Machine => names::attributes(file),
+        Holder::Process(_) => remote::attributes(holder, file),
+    }
+}
+
 /// Removes a directory, or whatever is there, and all below with the holder's rights. It never follows a symlink, and
 /// stops with an error before what is mounted. What is not there is gone.
 pub fn remove_tree(holder: &Holder, path: &Path) -> Result<()> {

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fgetxattr, flistxattr, openat, openat2,
+    renameat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -20,6 +21,29 @@ pub(super) fn open(directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Res
     }
     let always = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     openat(directory, name, flags | always, Mode::empty()).doing(action())
+}
+
+/// The user attributes of an open file: names and values.
+pub(super) fn attributes(file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let action = "read attributes";
+    let mut names = vec![0; 64 << 10];
+    let length = match flistxattr(file, &mut names[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        length => length.doing(action)?,
+    };
+    let mut found = Vec::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+        let mut value = vec![0; 64 << 10];
+        match fgetxattr(file, name, &mut value[..]) {
+            // Gone in between.
+            Err(Errno::NODATA) => {}
+            length => {
+                value.truncate(length.doing(action)?);
+                found.push((name.to_vec(), value));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// So deep a walk goes at once; what lies deeper is brought up first, so that no tree is too deep.

@@ -36,6 +36,7 @@ enum Task {
     Probe(PathBuf),
     Remove(PathBuf),
     Open { name: Vec<u8>, flags: u32 },
+    Attributes,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -136,6 +137,7 @@ pub(crate) fn run(order: &Order, descriptors: &[OwnedFd]) -> Result<Answer> {
         Task::Probe(directory) => trial::run(Xattrs::User, directory).map(|()| true),
         Task::Remove(path) => names::remove_tree(path).map(|()| true),
         Task::Open { name, flags } => open_here(name, *flags, descriptors).map(|()| true),
+        Task::Attributes => attributes_here(descriptors).map(|()| true),
     };
     Ok(done.map_err(Failure::of))
 }
@@ -187,4 +189,25 @@ fn receive(socket: &UnixStream) -> Result<OwnedFd> {
         _ => None,
     });
     received.ok_or_else(|| HostError::Helper("nothing was opened".to_owned()))
+}
+
+fn attributes_here(descriptors: &[OwnedFd]) -> Result<()> {
+    let [file, answer] = descriptors else {
+        return Err(HostError::Helper("no file to read the attributes of".to_owned()));
+    };
+    let found = serde_json::to_vec(&names::attributes(file.as_fd())?);
+    let found = found.map_err(io::Error::from).doing("tell the attributes")?;
+    io::Write::write_all(&mut std::fs::File::from(answer.try_clone().doing("tell the attributes")?), &found)
+        .doing("tell the attributes")
+}
+
+/// Has a helper read the attributes of an open file.
+pub(super) fn attributes(holder: &Holder, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let memory = rustix::fs::memfd_create("attributes", rustix::fs::MemfdFlags::CLOEXEC);
+    let memory = memory.doing("make room for attributes")?;
+    let order = Order { holder: holder.clone(), task: Task::Attributes };
+    entry::ask::<Answer>("overlay", &order, &[file, memory.as_fd()])?.map_err(Failure::into_error)?;
+    let mut file = std::fs::File::from(memory);
+    io::Seek::rewind(&mut file).doing("read attributes")?;
+    serde_json::from_reader(file).map_err(io::Error::from).doing("read attributes")
 }
