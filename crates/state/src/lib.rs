@@ -100,7 +100,7 @@ pub use counts::IndexCounts;
 pub use diff::{Difference, DifferenceKind, diff};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
-    SnapshotOptions, SnapshotReport, checkout, materialize, open_plain, preview_directory,
+    SnapshotOptions, SnapshotReport, checkout, escape_attributes, materialize, open_plain, preview_directory,
     snapshot_directory, unescape_attributes, user_attributes,
 };
 pub use episode::Episode;

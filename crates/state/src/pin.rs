@@ -89,8 +89,13 @@ impl Store {
     /// The same for whoever can tell after a crash of the machine whether the pin is there.
     pub fn pin_with(&self, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<PinId> {
         let id = PinId::generate();
-        self.put_pin(id, snapshot, owner, false, durability)?;
+        self.pin_as(id, snapshot, owner, durability)?;
         Ok(id)
+    }
+
+    /// The same by a name of which the caller has taken note before, so that the pin is never lost to him.
+    pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<()> {
+        self.put_pin(id, snapshot, owner, false, durability)
     }
 
     /// Keeps what a snapshot holds while the returned value lives.

@@ -35,6 +35,11 @@ pub fn unescape_attributes(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
     attributes::unescape(xattrs)
 }
 
+/// The user attributes of a file as a layer of such an overlay holds them, so that they stay data.
+pub fn escape_attributes(xattrs: &crate::node::Xattrs) -> crate::node::Xattrs {
+    attributes::escape(xattrs).into_owned()
+}
+
 /// The stat index's format, for [`crate::testing`].
 #[cfg(feature = "failpoints")]
 pub(crate) mod stat_record {
