@@ -1,12 +1,18 @@
 //! A delta layer: what makes one tree of another when it lies over it.
 //!
 //! It holds every file, symlink and directory that differs, whole, with its time; the directories on the way to them; and
-//! a whiteout for everything that is gone. It is written as a tree of its own, by what writes any tree.
+//! a whiteout for everything that is gone. Of a file of several names it holds all or none: names are one file only in one
+//! layer. It is written as a tree of its own, by what writes any tree.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::collections::{BTreeSet, HashSet};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, fchmod, fstat, futimens, mknodat, openat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, chmodat, fchmod, fstat, futimens, mknodat,
+    openat, statat,
+};
 use workspace_state::{
     Attributes, CheckoutOptions, DirectoryNode, Entry, Node, Quiet, Tree, VirtualTree, materialize,
 };
@@ -17,6 +23,8 @@ use crate::error::{Context as _, Result};
 pub(crate) struct Delta {
     part: VirtualTree,
     whiteouts: Vec<Vec<u8>>,
+    /// The labels of files of several names in it.
+    links: HashSet<u64>,
     /// Entries in it, whiteouts included.
     pub(crate) entries: usize,
 }
@@ -25,25 +33,23 @@ impl Delta {
     /// What makes `to` of `from`. None if there is more of it than `most`.
     pub(crate) fn between(from: &Tree, to: &Tree, most: usize) -> Result<Option<Self>> {
         let part = to.store().empty_tree()?;
-        let mut delta = Self { part, whiteouts: Vec::new(), entries: 0 };
+        let mut delta = Self { part, whiteouts: Vec::new(), links: HashSet::new(), entries: 0 };
         let comparison = Comparison { from, to, most };
         let (Node::Directory(old), Node::Directory(new)) = (from.root().node, to.root().node) else {
             return Ok(None);
         };
         let entry = Entry { node: Node::Directory(new.clone()), ..to.root() };
-        let fits = comparison.directory(b"", &old, &new, &entry, &mut delta)?;
+        let fits = comparison.directory(b"", &old, &new, &entry, &mut delta)?
+            && comparison.complete_links(&mut delta)?;
         Ok(fits.then_some(delta))
     }
 
     /// Writes it into an empty directory.
     pub(crate) fn write(&self, directory: &Path, options: &CheckoutOptions) -> Result<()> {
         materialize(&self.part.preview()?, directory, options, &Quiet)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(directory, flags, Mode::empty()).on("open", directory)?;
-        for path in &self.whiteouts {
-            whiteout(&root, path).on("write a layer in", directory)?;
-        }
-        Ok(())
+        let path = directory.as_os_str().as_bytes();
+        let all = |root: BorrowedFd<'_>| self.whiteouts.iter().try_for_each(|path| whiteout(root, path));
+        open_up(CWD, path, all).on("write a layer in", directory)
     }
 }
 
@@ -97,6 +103,52 @@ impl Comparison<'_> {
         }
         delta.part.graft(path, new)?;
         delta.entries += 1;
+        self.note_links(new, delta)?;
+        Ok(delta.entries <= self.most)
+    }
+
+    /// Notes the files of several names in an entry, or below it.
+    fn note_links(&self, entry: &Entry, delta: &mut Delta) -> Result<()> {
+        let mut open = vec![entry.clone()];
+        while let Some(entry) = open.pop() {
+            delta.links.extend(entry.link);
+            if let Node::Directory(node) = &entry.node {
+                open.extend(self.to.list(node)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the other names of files of which one name is there. False if it is too much.
+    fn complete_links(&self, delta: &mut Delta) -> Result<bool> {
+        if delta.links.is_empty() {
+            return Ok(true);
+        }
+        let mut lacking = Vec::new();
+        self.to.walk(&mut |path, entry| {
+            if entry.link.is_some_and(|link| delta.links.contains(&link)) {
+                lacking.push((path.to_vec(), entry.clone()));
+            }
+            Ok(())
+        })?;
+        let mut around = BTreeSet::new();
+        for (path, entry) in lacking {
+            if delta.part.exists(&path)? {
+                continue;
+            }
+            delta.part.graft(&path, &entry)?;
+            delta.entries += 1;
+            let cuts = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(cut, _)| cut);
+            around.extend([0].into_iter().chain(cuts).map(|cut| path[..cut].to_vec()));
+        }
+        // The innermost first: what is put into a directory changes its time.
+        for path in around.iter().rev() {
+            if let Some(entry) = self.to.entry(path)?
+                && let Node::Directory(node) = &entry.node
+            {
+                delta.part.put_directory(path, attributes(node, &entry))?;
+            }
+        }
         Ok(delta.entries <= self.most)
     }
 }
@@ -109,23 +161,37 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-/// Puts a whiteout where the directory around it is; that keeps its time and its mode.
-fn whiteout(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<()> {
-    let cut = path.iter().rposition(|byte| *byte == b'/');
-    let (parent, name) = cut.map_or((&b"."[..], path), |cut| (&path[..cut], &path[cut + 1..]));
-    // What is here was just made by us and is nobody else's to change.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let parent = openat(root, parent, flags, Mode::empty())?;
-    let stat = fstat(&parent)?;
+/// Puts a whiteout where the directory around it is; that keeps its time, and all on the way keep their modes.
+///
+/// What is here was just made by us and is nobody else's to change.
+fn whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
+    let Some(cut) = path.iter().position(|byte| *byte == b'/') else {
+        let stat = fstat(directory)?;
+        mknodat(directory, path, FileType::CharacterDevice, Mode::empty(), 0)?;
+        let time = Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as _ };
+        return futimens(directory, &Timestamps { last_access: time, last_modification: time });
+    };
+    let (name, rest) = (&path[..cut], &path[cut + 1..]);
+    open_up(directory, name, |inner| whiteout(inner, rest))
+}
+
+/// Works in a directory whose mode may keep even its owner out.
+fn open_up(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    work: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-    let shut = !mode.contains(Mode::WUSR | Mode::XUSR);
+    let shut = !mode.contains(Mode::RWXU);
     if shut {
-        fchmod(&parent, mode | Mode::RWXU)?;
+        chmodat(directory, name, mode | Mode::RWXU, AtFlags::empty())?;
     }
-    mknodat(parent.as_fd(), name, FileType::CharacterDevice, Mode::empty(), 0)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let inner = openat(directory, name, flags, Mode::empty())?;
+    let done = work(inner.as_fd());
     if shut {
-        fchmod(&parent, mode)?;
+        fchmod(&inner, mode)?;
     }
-    let time = Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as _ };
-    futimens(&parent, &Timestamps { last_access: time, last_modification: time })
+    done
 }
