@@ -141,7 +141,7 @@ struct Inner {
     options: CheckoutOptions,
     boot: String,
     state: Mutex<Known>,
-    made: Condvar,
+    done: Condvar,
     turn: Mutex<()>,
     lock: File,
 }
@@ -152,8 +152,8 @@ struct Known {
     layers: HashMap<String, Layer>,
     /// How many workspaces lie over each.
     users: HashMap<String, usize>,
-    /// Layers that somebody is writing.
-    making: HashSet<String>,
+    /// Layers that somebody is writing or removing.
+    busy: HashSet<String>,
     /// What is to be written in the background.
     later: HashSet<Key>,
 }
@@ -181,7 +181,7 @@ impl Layers {
             options,
             boot,
             state: Mutex::default(),
-            made: Condvar::new(),
+            done: Condvar::new(),
             turn: Mutex::default(),
             lock,
         };
@@ -221,16 +221,14 @@ impl Layers {
         let Some((from, mut layers)) = from else { return Ok(None) };
         let to = Key::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
-        let made = self.make(&name, Layer::new(Some(from), to, false), |directory| {
+        let made = self.make(&name, &Layer::new(Some(from), to, false), |directory| {
             let (old, new) = (from.open(&self.0.store)?, to.open(&self.0.store)?);
             match Delta::between(&old, &new, LARGEST_DELTA)? {
                 Some(delta) => delta.write(directory, &self.0.options).map(|()| true),
                 None => Ok(false),
             }
         })?;
-        if !made {
-            return Ok(None);
-        }
+        let Some(_made) = made else { return Ok(None) };
         layers.push(name);
         Ok(Some(self.note(Stack { key: to, layers })?))
     }
@@ -242,7 +240,7 @@ impl Layers {
         }
         let key = Key::of(snapshot);
         let name = format!("base-{}", key.name());
-        self.make(&name, Layer::new(None, key, sync), |directory| {
+        let _made = self.make(&name, &Layer::new(None, key, sync), |directory| {
             let options = CheckoutOptions { sync, ..self.0.options.clone() };
             materialize(&key.open(&self.0.store)?, directory, &options, &Quiet)?;
             Ok(true)
@@ -278,25 +276,29 @@ impl Layers {
         Ok(None)
     }
 
-    /// Makes a layer unless it is there. Who comes while another makes it waits. False if `write` gave it up.
-    fn make(&self, name: &str, layer: Layer, write: impl FnOnce(&Path) -> Result<bool>) -> Result<bool> {
+    /// Makes a layer unless it is there, and takes hold of it. Who comes while another makes or removes it waits. None
+    /// if `write` gave it up.
+    fn make(
+        &self,
+        name: &str,
+        layer: &Layer,
+        write: impl FnOnce(&Path) -> Result<bool>,
+    ) -> Result<Option<Held>> {
         let mut state = self.0.lock();
-        while state.making.contains(name) {
-            state = self.0.made.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.busy.contains(name) {
+            state = self.0.done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        if state.layers.contains_key(name) {
-            return Ok(true);
+        if !state.layers.contains_key(name) {
+            state.busy.insert(name.to_owned());
+            drop(state);
+            let made = self.0.write_layer(name, layer, write);
+            state = self.0.lock();
+            state.busy.remove(name);
+            self.0.done.notify_all();
+            let Some(layer) = made? else { return Ok(None) };
+            state.layers.insert(name.to_owned(), layer);
         }
-        state.making.insert(name.to_owned());
-        drop(state);
-        let made = self.0.write_layer(name, layer, write);
-        let mut state = self.0.lock();
-        state.making.remove(name);
-        self.0.made.notify_all();
-        let layer = made?;
-        let is_there = layer.is_some();
-        state.layers.extend(layer.map(|layer| (name.to_owned(), layer)));
-        Ok(is_there)
+        Ok(Some(self.hold(&mut state, vec![name.to_owned()])))
     }
 
     /// Remembers a stack, and takes hold of it.
@@ -360,7 +362,10 @@ impl Layers {
             collected.stacks += 1;
         }
         for name in layers {
-            self.0.remove_layer(&name)?;
+            let removed = self.0.remove_layer(&name);
+            self.0.lock().busy.remove(&name);
+            self.0.done.notify_all();
+            removed?;
             collected.layers += 1;
         }
         Ok(collected)
@@ -390,7 +395,10 @@ impl Inner {
         for name in names(&self.root.join("stacks"))? {
             let path = self.root.join("stacks").join(&name);
             let stack = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Stack>(&text).ok());
-            let whole = |stack: &Stack| stack.layers.iter().all(|name| state.layers.contains_key(name));
+            // Under another name it is one that was being written.
+            let whole = |stack: &Stack| {
+                stack.key.name() == name && stack.layers.iter().all(|name| state.layers.contains_key(name))
+            };
             match stack.filter(whole) {
                 Some(stack) => drop(state.stacks.insert(stack.key, (stack, Instant::now()))),
                 None => remove_file(&path)?,
@@ -402,29 +410,30 @@ impl Inner {
     fn write_layer(
         &self,
         name: &str,
-        mut layer: Layer,
+        layer: &Layer,
         write: impl FnOnce(&Path) -> Result<bool>,
     ) -> Result<Option<Layer>> {
         // What was left by somebody who did not finish it.
         self.remove_layer(name)?;
         let (directory, tree) = (self.root.join("layers").join(name), self.tree_of(name));
         fs::create_dir_all(&tree).on("make", &tree)?;
-        let written = write(&tree);
+        let layer = Layer { boot: self.boot.clone(), ..layer.clone() };
+        let written = write(&tree).and_then(|is_there| {
+            if is_there {
+                note_layer(&directory, &layer)?;
+            }
+            Ok(is_there)
+        });
         if !matches!(written, Ok(true)) {
             self.remove_layer(name)?;
-            return written.map(|_| None);
         }
-        layer.boot.clone_from(&self.boot);
-        let path = directory.join("layer");
-        let text = serde_json::to_vec(&layer).map_err(io::Error::from).on("write", &path)?;
-        replace(&path, &text)?;
-        Ok(Some(layer))
+        written.map(|is_there| is_there.then_some(layer))
     }
 
-    /// Takes what is unused out of what is known.
+    /// Takes what is unused out of what is known. Nobody makes the layers anew before they were removed.
     fn unused(&self, now: Instant) -> (Vec<Key>, Vec<String>) {
         let mut state = self.lock();
-        let Known { stacks, layers, users, .. } = &mut *state;
+        let Known { stacks, layers, users, busy, .. } = &mut *state;
         let is_old = |(stack, used): &(Stack, Instant)| {
             let kept = if stack.layers.len() > 1 { DELTA_KEPT } else { BASE_KEPT };
             let in_use = stack.layers.last().is_some_and(|name| users.contains_key(name));
@@ -442,6 +451,7 @@ impl Inner {
             .collect();
         for name in &free {
             layers.remove(name);
+            busy.insert(name.clone());
         }
         (old, free)
     }
@@ -452,6 +462,13 @@ impl Inner {
         remove_file(&directory.join("layer"))?;
         remove_tree(&directory).on("remove", &directory)
     }
+}
+
+/// Says that the layer in a directory is there.
+fn note_layer(directory: &Path, layer: &Layer) -> Result<()> {
+    let path = directory.join("layer");
+    let text = serde_json::to_vec(layer).map_err(io::Error::from).on("write", &path)?;
+    replace(&path, &text)
 }
 
 /// Removes a directory that only this process writes to, also what is in directories of odd modes.
@@ -481,8 +498,12 @@ fn open_up(path: &Path) -> io::Result<()> {
 /// Several may do so at once: the last wins.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("new-{}", uuid::Uuid::now_v7()));
-    fs::write(&new, content).on("write", &new)?;
-    fs::rename(&new, path).on("replace", path)
+    let replaced =
+        fs::write(&new, content).on("write", &new).and_then(|()| fs::rename(&new, path).on("replace", path));
+    if replaced.is_err() {
+        drop(fs::remove_file(&new));
+    }
+    replaced
 }
 
 fn remove_file(path: &Path) -> Result<()> {
