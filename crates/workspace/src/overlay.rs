@@ -12,8 +12,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
-use workspace_host::overlay::{self, Overlay as Mount};
-use workspace_state::{NewSnapshot, Node, Skipped, Snapshot, Store, Tree};
+use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
+use workspace_state::{NewSnapshot, Node, Skipped, Snapshot, Store, Tree, escape_attributes};
 
 use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result};
@@ -103,7 +103,11 @@ impl Overlay {
         fs::create_dir(path).on("make", path)?;
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
-        for (name, value) in &node.xattrs {
+        let xattrs = match overlay::xattrs(&self.here.get()) {
+            Xattrs::User => escape_attributes(&node.xattrs),
+            Xattrs::Trusted => node.xattrs,
+        };
+        for (name, value) in &xattrs {
             setxattr(path, name.as_slice(), value, XattrFlags::empty()).on("set the attributes of", path)?;
         }
         if let Some((user, group)) = self.owner {

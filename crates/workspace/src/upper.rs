@@ -9,6 +9,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RawDir, Stat, fgetxattr, fstat, openat, readlinkat, statat,
@@ -49,10 +50,20 @@ pub(crate) struct Scan<'a> {
 }
 
 /// A directory of the upper one, and the directory of the base that it lies over.
-struct Below<'b> {
-    fd: &'b OwnedFd,
-    path: &'b [u8],
-    base: Option<&'b DirectoryNode>,
+struct Below {
+    fd: Rc<OwnedFd>,
+    path: Vec<u8>,
+    base: Option<Rc<DirectoryNode>>,
+    depth: usize,
+}
+
+/// A directory that is still to be read: a name in another one.
+struct Waiting {
+    name: Vec<u8>,
+    within: Rc<OwnedFd>,
+    /// What the directory around it lies over.
+    base: Option<Rc<DirectoryNode>>,
+    path: Vec<u8>,
     depth: usize,
 }
 
@@ -77,14 +88,20 @@ impl Scan<'_> {
         let known = known.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.upper, flags, Mode::empty()).on("open", self.upper)?;
-        let mut walk = Walk { scan: self, tree, known, skipped: Vec::new(), files: Vec::new() };
         let base = match self.base.tree.root().node {
-            Node::Directory(node) => Some(node),
+            Node::Directory(node) => Some(Rc::new(node)),
             _ => None,
         };
-        walk.directory(&Below { fd: &root, path: b"", base: base.as_ref(), depth: 0 })?;
-        let Walk { tree, skipped, files, .. } = walk;
-        Ok(Upper { tree, skipped, files })
+        let walk = Walk {
+            scan: self,
+            tree,
+            known,
+            skipped: Vec::new(),
+            files: Vec::new(),
+            waiting: Vec::new(),
+            directories: Vec::new(),
+        };
+        walk.run(&Below { fd: Rc::new(root), path: Vec::new(), base, depth: 0 })
     }
 
     fn notes(&self) -> Notes {
@@ -108,6 +125,17 @@ impl Scan<'_> {
         }
     }
 
+    /// The user attributes, the kernel's notes among them where it keeps them there.
+    fn raw_attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
+        match user_attributes(file) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let found = overlay::attributes(self.holder, file).map_err(io::Error::other)?;
+                Ok(found.into_iter().collect())
+            }
+            found => found,
+        }
+    }
+
     fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
         match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
@@ -128,7 +156,7 @@ impl Reading for Scan<'_> {
     }
 
     fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
-        let xattrs = user_attributes(file)?;
+        let xattrs = self.raw_attributes(file)?;
         Ok(match self.notes() {
             Notes::User => unescape_attributes(xattrs),
             Notes::Trusted => xattrs,
@@ -147,35 +175,56 @@ struct Walk<'a> {
     known: Option<Tree>,
     skipped: Vec<Skipped>,
     files: Vec<(Vec<u8>, Looks)>,
+    /// Directories are read one after another, not one within another: an agent's may be deeper than a stack.
+    waiting: Vec<Waiting>,
+    /// Those that were read, the outer ones first.
+    directories: Vec<(Vec<u8>, Attributes)>,
 }
 
 impl Walk<'_> {
-    fn directory(&mut self, at: &Below<'_>) -> Result<()> {
+    fn run(mut self, root: &Below) -> Result<Upper> {
+        self.directory(root)?;
+        while let Some(next) = self.waiting.pop() {
+            self.below(next)?;
+        }
+        // The inner ones first, when all is there: what is put into a directory changes its time.
+        for (path, attributes) in self.directories.into_iter().rev() {
+            self.tree.put_directory(path, attributes)?;
+        }
+        self.skipped.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(Upper { tree: self.tree, skipped: self.skipped, files: self.files })
+    }
+
+    fn directory(&mut self, at: &Below) -> Result<()> {
         let scan = self.scan;
         if at.depth > DEPTH_MAX {
-            let reason = format!("{} is nested too deeply", scan.shown(at.path).display());
+            let reason = format!("{} is nested too deeply", scan.shown(&at.path).display());
             return Err(WorkspaceError::Unusable { id: scan.name.to_owned(), reason });
         }
-        let stat = fstat(at.fd).on("look at", &scan.shown(at.path))?;
-        let xattrs = scan.attributes(at.fd.as_fd()).on("read the attributes of", &scan.shown(at.path))?;
+        let stat = fstat(&at.fd).on("look at", &scan.shown(&at.path))?;
+        let xattrs = scan.attributes(at.fd.as_fd()).on("read the attributes of", &scan.shown(&at.path))?;
         let mut files = Vec::new();
-        for name in names(at.fd).on("list", &scan.shown(at.path))? {
+        for name in names(&at.fd).on("list", &scan.shown(&at.path))? {
             self.entry(at, &name, &mut files)?;
         }
         self.take(at, &files)?;
         let modified = Some(Timestamp(looks(&stat).mtime));
         let attributes = Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link: None };
-        // Last: what was put into it has changed its time.
-        Ok(self.tree.put_directory(at.path, attributes)?)
+        self.directories.push((at.path.clone(), attributes));
+        Ok(())
     }
 
-    fn entry(&mut self, at: &Below<'_>, name: &[u8], files: &mut Vec<FileAt>) -> Result<()> {
-        let path = join(at.path, name);
+    fn entry(&mut self, at: &Below, name: &[u8], files: &mut Vec<FileAt>) -> Result<()> {
+        let path = join(&at.path, name);
         let found = self.scan.stat(at.fd.as_fd(), name).on("look at", &self.scan.shown(&path))?;
         let Some(stat) = found else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::CharacterDevice if stat.st_rdev == 0 => self.remove(&path),
-            FileType::Directory => self.below(at, name, &path),
+            FileType::Directory => {
+                let (within, base) = (Rc::clone(&at.fd), at.base.clone());
+                self.waiting.push(Waiting { name: name.to_vec(), within, base, path, depth: at.depth + 1 });
+                Ok(())
+            }
             FileType::RegularFile => {
                 let looks = looks(&stat);
                 if !self.is_known(&path, looks)? {
@@ -206,17 +255,17 @@ impl Walk<'_> {
         self.skipped.push(Skipped { path, reason });
     }
 
-    fn below(&mut self, at: &Below<'_>, name: &[u8], path: &[u8]) -> Result<()> {
-        let scan = self.scan;
+    fn below(&mut self, next: Waiting) -> Result<()> {
+        let (scan, path) = (self.scan, next.path.as_slice());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = match scan.open(at.fd.as_fd(), name, flags) {
+        let fd = match scan.open(next.within.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
             // Gone, or another thing by now.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).on("open", &scan.shown(path)),
         };
         let notice = self.notice(&fd).on("read the attributes of", &scan.shown(path))?;
-        let base = self.base_of(at, name, &notice)?;
+        let base = self.base_of(&next, &notice)?;
         let is_same = notice.redirect.is_none() && matches!(&base, Some(entry) if is_directory(entry));
         if !is_same {
             self.remove(path)?;
@@ -224,35 +273,44 @@ impl Walk<'_> {
                 self.tree.graft(path, entry)?;
             }
         }
-        let node = base.and_then(|entry| match entry.node {
-            Node::Directory(node) => Some(node),
+        let base = base.and_then(|entry| match entry.node {
+            Node::Directory(node) => Some(Rc::new(node)),
             _ => None,
         });
-        self.directory(&Below { fd: &fd, path, base: node.as_ref(), depth: at.depth + 1 })
+        let Waiting { within, path, depth, .. } = next;
+        // Let go before it goes deeper, unless it has other directories.
+        drop(within);
+        self.directory(&Below { fd: Rc::new(fd), path, base, depth })
     }
 
     /// What a directory lies over.
-    fn base_of(&self, at: &Below<'_>, name: &[u8], notice: &Notice) -> Result<Option<Entry>> {
+    fn base_of(&self, next: &Waiting, notice: &Notice) -> Result<Option<Entry>> {
         if notice.opaque {
             return Ok(None);
         }
-        let tree = &self.scan.base.tree;
+        let (tree, base) = (&self.scan.base.tree, next.base.as_deref());
         match notice.redirect.as_deref() {
             Some([b'/', path @ ..]) => Ok(tree.entry(path)?),
-            Some(other) => Ok(at.base.map(|base| tree.entry_of(base, other)).transpose()?.flatten()),
-            None => Ok(at.base.map(|base| tree.entry_of(base, name)).transpose()?.flatten()),
+            Some(other) => Ok(base.map(|base| tree.entry_of(base, other)).transpose()?.flatten()),
+            None => Ok(base.map(|base| tree.entry_of(base, &next.name)).transpose()?.flatten()),
         }
     }
 
     fn notice(&self, fd: &OwnedFd) -> io::Result<Notice> {
         let prefix = self.scan.notes().prefix();
-        let opaque = attribute(fd, &format!("{prefix}opaque"))?.is_some_and(|value| value == b"y");
-        // Only the kernel's own mounts of the superuser write these.
-        let redirect = match self.scan.notes() {
-            Notes::Trusted => attribute(fd, &format!("{prefix}redirect"))?,
-            Notes::User => None,
-        };
-        Ok(Notice { opaque, redirect })
+        let name = |note: &str| format!("{prefix}{note}");
+        let is_yes = |value: &Vec<u8>| value == b"y";
+        Ok(match self.scan.notes() {
+            // Only the kernel's own mounts of the superuser write redirects.
+            Notes::Trusted => Notice {
+                opaque: attribute(fd, &name("opaque"))?.as_ref().is_some_and(is_yes),
+                redirect: attribute(fd, &name("redirect"))?,
+            },
+            Notes::User => {
+                let xattrs = self.scan.raw_attributes(fd.as_fd())?;
+                Notice { opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_yes), redirect: None }
+            }
+        })
     }
 
     /// Whether a file is the one that was committed before: then that is taken.
@@ -274,8 +332,8 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    fn symlink(&mut self, at: &Below<'_>, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
-        let target = match readlinkat(at.fd, name, Vec::new()) {
+    fn symlink(&mut self, at: &Below, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
+        let target = match readlinkat(&at.fd, name, Vec::new()) {
             Ok(target) => target.into_bytes(),
             Err(Errno::NOENT | Errno::INVAL) => return Ok(()),
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -290,7 +348,7 @@ impl Walk<'_> {
     }
 
     /// Reads the files of a directory that are not known.
-    fn take(&mut self, at: &Below<'_>, files: &[FileAt]) -> Result<()> {
+    fn take(&mut self, at: &Below, files: &[FileAt]) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
