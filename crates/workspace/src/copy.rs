@@ -115,6 +115,12 @@ impl Provider for Copy {
                 done
             }
         };
+        let done = done.or_else(|error| {
+            // Back to what it held, as far as that can be had.
+            let options = CheckoutOptions { force: true, ..self.options() };
+            checkout(&self.store, &present, &tree, &options, &Quiet)?;
+            Err(error)
+        });
         self.store.remove_snapshots(&[present.id])?;
         done?;
         Ok(true)

@@ -11,11 +11,15 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use workspace_state::{PinId, SnapshotId};
 
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, Result, WorkspaceError};
 use crate::provider::Kind;
 
 /// Where it is in the directory of its workspace.
 const NAME: &str = "record";
+/// What it is called while it is replaced.
+const NEW: &str = "record.new";
+/// What it is called from when the workspace goes. That takes no room, of which there may be none.
+const REMOVING: &str = "removing";
 
 /// What is known of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +36,9 @@ pub struct Record {
     /// The last snapshot that was made of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<SnapshotId>,
+    /// What kept the base in the store before the current generation got another one; to be removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare: Option<PinId>,
 }
 
 /// How far the making or removing of a workspace is.
@@ -42,7 +49,8 @@ pub enum Phase {
     Making,
     /// It is there.
     Ready,
-    /// It is there, and whoever uses it may still see the former generation.
+    /// It is there, and whoever uses it may still see the former generation; where there is none, what it holds is
+    /// between two snapshots.
     Switching,
     /// What is left of it goes.
     Removing,
@@ -67,16 +75,45 @@ pub struct Generation {
 impl Record {
     /// The record in a workspace's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
-        let path = directory.join(NAME);
-        let text = fs::read(&path).on("read", &path)?;
-        serde_json::from_slice(&text).map_err(io::Error::from).on("understand", &path)
+        match Self::read_from(&directory.join(NAME)) {
+            Err(WorkspaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                let record = Self::read_from(&directory.join(REMOVING));
+                record.map(|record| Self { phase: Phase::Removing, ..record })
+            }
+            record => record,
+        }
+    }
+
+    fn read_from(path: &Path) -> Result<Self> {
+        let text = fs::read(path).on("read", path)?;
+        serde_json::from_slice(&text).map_err(io::Error::from).on("understand", path)
     }
 
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let (path, new) = (directory.join(NAME), directory.join("record.new"));
+        let (path, new) = (directory.join(NAME), directory.join(NEW));
         let text = serde_json::to_vec(self).map_err(io::Error::from).on("write", &path)?;
-        fs::write(&new, text).on("write", &new)?;
-        fs::rename(&new, &path).on("replace", &path)
+        let written = fs::write(&new, text).on("write", &new);
+        let written = written.and_then(|()| fs::rename(&new, &path).on("replace", &path));
+        if written.is_err() {
+            drop(fs::remove_file(&new));
+        }
+        written
+    }
+
+    /// Notes that the workspace goes.
+    pub(crate) fn remove(directory: &Path) -> Result<()> {
+        let path = directory.join(NAME);
+        match fs::rename(&path, directory.join(REMOVING)) {
+            // Noted before.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            renamed => renamed.on("rename", &path),
+        }
+    }
+
+    /// Whether there is nothing in a workspace's directory: who made it did not come to write the record.
+    pub(crate) fn is_unwritten(directory: &Path) -> Result<bool> {
+        let mut entries = fs::read_dir(directory).on("list", directory)?;
+        Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == NEW)))
     }
 }
 
@@ -100,9 +137,14 @@ mod tests {
             former: Some(generation.clone()),
             current: Generation { number: 2, provider: Kind::Copy, ..generation },
             last: None,
+            spare: None,
         };
+        assert!(Record::is_unwritten(home.path()).unwrap());
         record.write(home.path()).unwrap();
         assert_eq!(Record::read(home.path()).unwrap(), record);
+        assert!(!Record::is_unwritten(home.path()).unwrap());
+        Record::remove(home.path()).unwrap();
+        assert_eq!(Record::read(home.path()).unwrap(), Record { phase: Phase::Removing, ..record });
         fs::write(home.path().join(NAME), "{").unwrap();
         assert!(Record::read(home.path()).unwrap_err().to_string().contains("understand"));
     }

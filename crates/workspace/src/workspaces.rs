@@ -17,7 +17,8 @@ use std::time::Instant;
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs};
 use workspace_state::{
-    CheckoutOptions, Difference, NewSnapshot, Skipped, Snapshot, SnapshotId, Store, Tree, diff,
+    CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId, Store, Tree,
+    diff,
 };
 
 use crate::base::{Base, Materialize};
@@ -35,6 +36,8 @@ use crate::record::{Generation, Phase, Record};
 const NAME_MAX: usize = 100;
 /// Where the content of workspaces is that was to outlive them.
 const KEPT: &str = "kept";
+/// Where it is tried whether overlays work.
+const PROBE: &str = "overlay-probe";
 
 /// Where workspaces are, and how they are made.
 #[derive(Debug, Clone)]
@@ -248,7 +251,7 @@ impl Workspaces {
         }
         let made = self.make(id, kind, new);
         if made.is_err() {
-            self.lock().remove(id);
+            self.forget(id, &slot);
         }
         let (record, under) = made?;
         let made = self.made(id, &record.current, &under);
@@ -279,7 +282,7 @@ impl Workspaces {
         let uid = uuid::Uuid::now_v7().to_string();
         let current =
             Generation { number: 1, provider: kind, base: base.id(), pin: None, layers: Vec::new() };
-        let mut record = Record { uid, phase: Phase::Making, current, former: None, last: None };
+        let mut record = Record { uid, phase: Phase::Making, current, former: None, last: None, spare: None };
         let under = self.make_generation(id, &mut record, |record| &mut record.current, &base)?;
         record.phase = Phase::Ready;
         record.write(directory)?;
@@ -296,9 +299,10 @@ impl Workspaces {
         base: &Base,
     ) -> Result<Under> {
         let directory = self.directory.join(id);
-        let pin = base.snapshot.as_ref().map(|snapshot| self.pin(id, snapshot)).transpose()?;
-        which(record).pin = pin;
+        // Noted first: what was noted and never made does no harm.
+        which(record).pin = base.snapshot.as_ref().map(|_| PinId::generate());
         record.write(&directory)?;
+        self.pin(id, base, which(record).pin)?;
         let generation = which(record).clone();
         let place = self.place(id, &record.uid, generation.number);
         fs::create_dir(&place.root).on("make", &place.root)?;
@@ -307,9 +311,9 @@ impl Workspaces {
         Ok(under)
     }
 
-    fn pin(&self, id: &str, snapshot: &Snapshot) -> Result<workspace_state::PinId> {
-        let owner = format!("workspace {id}");
-        Ok(self.store.pin_with(snapshot, &owner, workspace_state::Durability::Buffered)?)
+    fn pin(&self, id: &str, base: &Base, pin: Option<PinId>) -> Result<()> {
+        let (Some(snapshot), Some(pin)) = (&base.snapshot, pin) else { return Ok(()) };
+        Ok(self.store.pin_as(pin, snapshot, &format!("workspace {id}"), Durability::Buffered)?)
     }
 
     /// A workspace as it is now.
@@ -347,8 +351,10 @@ impl Workspaces {
             let provider = self.provider(generation.provider);
             let (snapshot, skipped) = provider.commit(&place, &base, new, still)?;
             known.record.last = Some(snapshot.id);
-            // Only who asks for the parent of the next one notices if this is lost.
-            known.record.write(&self.directory.join(id))?;
+            // Only who asks for the parent of the next one notices if this is lost: the snapshot is there.
+            if let Err(error) = known.record.write(&self.directory.join(id)) {
+                tracing::warn!(workspace = id, %error, "which snapshot was made last could not be noted");
+            }
             Ok(Committed { snapshot, skipped })
         })
     }
@@ -390,17 +396,35 @@ impl Workspaces {
     }
 
     fn reset_in_place(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
-        let (place, directory) = (self.current(id, &known.record), self.directory.join(id));
-        let provider = self.provider(known.record.current.provider);
-        let pin = base.snapshot.as_ref().map(|snapshot| self.pin(id, snapshot)).transpose()?;
-        let old = std::mem::replace(&mut known.record.current.pin, pin);
-        known.record.current.base = base.id();
-        known.record.last = base.id();
-        known.record.write(&directory)?;
-        provider.switch(&place, base)?;
-        self.unpin(old);
+        let mut record = known.record.clone();
+        let pin = base.snapshot.as_ref().map(|_| PinId::generate());
+        record.spare = std::mem::replace(&mut record.current.pin, pin);
+        record.current.base = base.id();
+        record.last = base.id();
+        record.phase = Phase::Switching;
+        let directory = self.directory.join(id);
+        record.write(&directory)?;
+        if let Err(error) = self.pin(id, base, pin).and_then(|()| self.switch(id, &mut record, base)) {
+            // It holds what it held.
+            self.unpin(pin);
+            known.record.write(&directory)?;
+            return Err(error);
+        }
+        known.record = record;
         let made = self.made(id, &known.record.current, &known.under);
         Ok(Switched { made, moved: false })
+    }
+
+    /// Makes a workspace hold its base, in place.
+    fn switch(&self, id: &str, record: &mut Record, base: &Base) -> Result<()> {
+        self.provider(record.current.provider).switch(&self.current(id, record), base)?;
+        self.unpin(record.spare.take());
+        record.phase = Phase::Ready;
+        // If this is lost, it is done once more.
+        if let Err(error) = record.write(&self.directory.join(id)) {
+            tracing::warn!(workspace = id, %error, "the end of a reset could not be noted");
+        }
+        Ok(())
     }
 
     fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
@@ -425,12 +449,18 @@ impl Workspaces {
                 return Err(error);
             }
         };
+        let unfinished = record.former.clone();
         if let Some(next) = record.former.take() {
             record.former = Some(std::mem::replace(&mut record.current, next));
         }
         record.phase = Phase::Switching;
         record.last = base.id();
-        record.write(&self.directory.join(id))?;
+        if let Err(error) = record.write(&self.directory.join(id)) {
+            drop(under);
+            known.record.former = unfinished;
+            self.forget_former(id, known)?;
+            return Err(error);
+        }
         known.former = Some(std::mem::replace(&mut known.under, under));
         known.record = record;
         let made = self.made(id, &known.record.current, &known.under);
@@ -483,26 +513,46 @@ impl Workspaces {
 
     /// Removes a workspace and all that is in it. One that is not there is gone.
     pub fn cleanup(&self, id: &str) -> Result<()> {
-        let Some(slot) = self.lock().get(id).cloned() else {
-            // Reported, and wanted no more.
-            check_name(id)?;
-            return self.remove_all(id, None);
-        };
+        check_name(id)?;
+        // One that is not known may have been reported, and is wanted no more. Nobody makes it meanwhile.
+        let slot = Arc::clone(self.lock().entry(id.to_owned()).or_default());
         let mut known = locked(&slot.known);
-        if let Some(mut gone) = known.take() {
-            gone.record.phase = Phase::Removing;
-            let removed = gone
-                .record
-                .write(&self.directory.join(id))
-                .and_then(|()| self.remove_all(id, Some(&gone.record)));
-            if removed.is_err() {
-                *known = Some(gone);
-                return removed;
-            }
+        // Unless somebody else has removed it, and it was made again.
+        if !self.lock().get(id).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
+            return Ok(());
         }
+        let directory = self.directory.join(id);
+        Record::remove(&directory)?;
+        if let Some(known) = known.as_mut() {
+            known.record.phase = Phase::Removing;
+        }
+        self.remove_all(id, known.as_ref().map(|known| &known.record))?;
+        *known = None;
         *locked(&slot.paths) = None;
-        self.lock().remove(id);
+        self.forget(id, &slot);
         Ok(())
+    }
+
+    /// Lets go of a name, unless it is another's by now.
+    fn forget(&self, id: &str, slot: &Arc<Slot>) {
+        let mut all = self.lock();
+        if all.get(id).is_some_and(|now| Arc::ptr_eq(now, slot)) {
+            all.remove(id);
+        }
+    }
+
+    /// Mounts a workspace whose mount is gone, because the machine was started anew or its holder has died. Whoever
+    /// calls this knows that nobody uses the former mount any more: two of one directory destroy each other's work.
+    pub fn revive(&self, id: &str) -> Result<Made> {
+        self.with(id, |known| {
+            let place = self.current(id, &known.record);
+            let generation = &mut known.record.current;
+            let base = self.base(generation)?;
+            known.under = self.provider(generation.provider).revive(&place, &base, &generation.layers)?;
+            generation.layers = known.under.layers();
+            known.record.write(&self.directory.join(id))?;
+            Ok(self.made(id, &known.record.current, &known.under))
+        })
     }
 
     /// Removes a workspace, and keeps what is in it in a directory of which this tells. None if that is spread over
@@ -577,19 +627,24 @@ impl Workspaces {
 
     fn recover(&self) -> Result<()> {
         for id in names(&self.directory)? {
-            let record = match Record::read(&self.directory.join(&id)) {
-                Ok(record) => record,
-                Err(error) => {
-                    tracing::warn!(workspace = id, %error, "a workspace cannot be used; it is left as it is");
-                    continue;
-                }
-            };
-            match record.phase {
-                Phase::Making | Phase::Removing => self.remove_all(&id, Some(&record))?,
-                Phase::Ready | Phase::Switching => self.take_up(&id, record)?,
+            if let Err(error) = self.recover_one(&id) {
+                tracing::warn!(workspace = id, %error, "a workspace cannot be used; it is left as it is");
             }
         }
         Ok(())
+    }
+
+    fn recover_one(&self, id: &str) -> Result<()> {
+        let directory = self.directory.join(id);
+        let record = match Record::read(&directory) {
+            // Nobody was given it, and nothing is in it.
+            Err(_) if Record::is_unwritten(&directory)? => return self.remove_all(id, None),
+            record => record?,
+        };
+        match record.phase {
+            Phase::Making | Phase::Removing => self.remove_all(id, Some(&record)),
+            Phase::Ready | Phase::Switching => self.take_up(id, record),
+        }
     }
 
     fn take_up(&self, id: &str, mut record: Record) -> Result<()> {
@@ -599,6 +654,11 @@ impl Workspaces {
             // Left by a reset that was interrupted, or by one whose workspace nobody used any more.
             self.remove_generation(id, &record.uid, &former)?;
             record.write(&self.directory.join(id))?;
+        }
+        if record.phase == Phase::Switching && record.former.is_none() {
+            let base = self.base(&record.current)?;
+            self.pin(id, &base, record.current.pin)?;
+            self.switch(id, &mut record, &base)?;
         }
         let under = |generation: &Generation| Under {
             held: self.layers.hold_again(&generation.layers),
@@ -620,6 +680,7 @@ impl Workspaces {
             for generation in record.former.iter().chain([&record.current]) {
                 self.remove_generation(id, &record.uid, generation)?;
             }
+            self.unpin(record.spare);
         }
         let holder = self.here.get();
         for path in overlay::mounted(&holder, &directory)? {
@@ -639,7 +700,7 @@ impl Workspaces {
     }
 
     /// A pin that cannot be removed keeps content for too long, and nothing worse.
-    fn unpin(&self, pin: Option<workspace_state::PinId>) {
+    fn unpin(&self, pin: Option<PinId>) {
         if let Some(pin) = pin
             && let Err(error) = self.store.unpin(pin)
         {
@@ -715,7 +776,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn check_name(id: &str) -> Result<()> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let fits = id.bytes().all(fits) && !id.starts_with('.') && id != KEPT;
+    let fits = id.bytes().all(fits) && !id.starts_with('.') && id != KEPT && id != PROBE;
     let valid = !id.is_empty() && id.len() <= NAME_MAX && fits;
     if valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
 }
