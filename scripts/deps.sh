@@ -3,7 +3,7 @@
 #
 #   scripts/deps.sh build    a C compiler and make
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
-#                            crun, passt, slirp4netns, Python
+#                            crun, passt, slirp4netns, Python, rsync, and what makes ext4, XFS and btrfs
 #   scripts/deps.sh vm       what the virtual machine of scripts/vm.sh is made with
 
 . "$(dirname "$0")/lib.sh"
@@ -47,6 +47,10 @@ test)
     need pasta passt
     need slirp4netns slirp4netns
     need crun crun
+    need mkfs.ext4 e2fsprogs
+    need mkfs.xfs xfsprogs
+    need mkfs.btrfs btrfs-progs
+    need rsync rsync
     need python3 python3
     python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
     ;;

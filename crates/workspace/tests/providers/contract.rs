@@ -4,19 +4,16 @@ use libtest_mimic::Trial;
 use workspace_state::NewSnapshot;
 use workspace_workspace::{Kind, Materialize, New, WorkspaceError};
 
-use crate::world::World;
+use crate::world::{Setting, World};
 
 const FILES: &str = "mkdir -p src/deep empty; echo one > one; echo two > src/two; echo three > src/deep/three;
     ln -s ../one src/link; ln one hard; chmod 750 src; chmod 755 src/two; touch -d '2020-01-02 03:04:05.678' one src";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for kind in kinds() {
-        let mut add = |name: &str, test: fn(Kind)| {
-            trials.push(Trial::test(format!("{kind}::{name}"), move || {
-                test(kind);
-                Ok(())
-            }));
+    for setting in Setting::all() {
+        let mut add = |name: &str, test: fn(Setting)| {
+            trials.push(setting.trial(name, move || test(setting)));
         };
         add("a_workspace_holds_its_snapshot", a_workspace_holds_its_snapshot);
         add("changes_are_what_was_changed", changes_are_what_was_changed);
@@ -26,32 +23,32 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
         add("what_cannot_be_is_refused_and_leaves_nothing", what_cannot_be_is_refused_and_leaves_nothing);
         add("nothing_stays_of_one_that_is_removed", nothing_stays_of_one_that_is_removed);
+        match setting.kind {
+            Kind::Clone => add("clones_share_their_blocks", clones_share_their_blocks),
+            Kind::Overlay => add("one_whose_mount_is_gone_is_revived", one_whose_mount_is_gone_is_revived),
+            Kind::Copy => {}
+        }
     }
     trials
-}
-
-/// Clones need a filesystem that can share blocks.
-fn kinds() -> Vec<Kind> {
-    vec![Kind::Overlay, Kind::Copy]
 }
 
 fn from(snapshot: &workspace_state::Snapshot) -> New<'static> {
     New { snapshot: Some(snapshot.id), ..New::default() }
 }
 
-fn a_workspace_holds_its_snapshot(kind: Kind) {
-    let world = World::new(kind);
+fn a_workspace_holds_its_snapshot(setting: Setting) {
+    let world = World::new(setting);
     let snapshot = world.snapshot(FILES);
     let made = world.all().create("a", &from(&snapshot)).unwrap();
-    assert_eq!(made.provider, kind);
+    assert_eq!(made.provider, setting.kind);
     assert_eq!(world.seen("a"), world.checked_out(&snapshot));
     assert_eq!(world.changes("a"), [""; 0]);
     world.all().create("empty", &New::default()).unwrap();
     assert_eq!(world.run("empty", "ls -A"), "");
 }
 
-fn changes_are_what_was_changed(kind: Kind) {
-    let world = World::new(kind);
+fn changes_are_what_was_changed(setting: Setting) {
+    let world = World::new(setting);
     world.all().create("a", &from(&world.snapshot(FILES))).unwrap();
     world.run(
         "a",
@@ -71,8 +68,8 @@ fn changes_are_what_was_changed(kind: Kind) {
     );
 }
 
-fn a_commit_holds_what_is_seen(kind: Kind) {
-    let world = World::new(kind);
+fn a_commit_holds_what_is_seen(setting: Setting) {
+    let world = World::new(setting);
     let base = world.snapshot(FILES);
     world.all().create("a", &from(&base)).unwrap();
     world.run("a", "mv src moved; rm one; mkdir one; echo in > one/in; ln hard moved/linked; rm -r empty; echo f > empty");
@@ -92,8 +89,8 @@ fn a_commit_holds_what_is_seen(kind: Kind) {
     assert_eq!(world.changes("b"), [""; 0]);
 }
 
-fn workspaces_know_nothing_of_each_other(kind: Kind) {
-    let world = World::new(kind);
+fn workspaces_know_nothing_of_each_other(setting: Setting) {
+    let world = World::new(setting);
     let snapshot = world.snapshot(FILES);
     for id in ["a", "b"] {
         world.all().create(id, &from(&snapshot)).unwrap();
@@ -104,8 +101,8 @@ fn workspaces_know_nothing_of_each_other(kind: Kind) {
     assert_eq!(world.seen("b"), world.checked_out(&snapshot));
 }
 
-fn another_process_finds_everything(kind: Kind) {
-    let mut world = World::new(kind);
+fn another_process_finds_everything(setting: Setting) {
+    let mut world = World::new(setting);
     let snapshot = world.snapshot(FILES);
     world.all().create("a", &from(&snapshot)).unwrap();
     world.run("a", "echo changed > src/two");
@@ -122,8 +119,8 @@ fn another_process_finds_everything(kind: Kind) {
     assert!(matches!(exists, WorkspaceError::Exists { .. }), "{exists}");
 }
 
-fn a_reset_workspace_holds_the_other_snapshot(kind: Kind) {
-    let mut world = World::new(kind);
+fn a_reset_workspace_holds_the_other_snapshot(setting: Setting) {
+    let mut world = World::new(setting);
     let first = world.snapshot(FILES);
     world.all().create("a", &from(&first)).unwrap();
     world.run("a", "echo changed > one; rm -r src; mkdir -p x/y; echo z > x/y/z");
@@ -131,7 +128,7 @@ fn a_reset_workspace_holds_the_other_snapshot(kind: Kind) {
     world.run("a", "echo lost > lost");
     for snapshot in [&first, &second] {
         let switched = world.all().reset("a", Some(snapshot.id), Materialize::Auto, true).unwrap();
-        assert_eq!(switched.moved, kind == Kind::Overlay);
+        assert_eq!(switched.moved, setting.kind == Kind::Overlay);
         world.all().switched("a").unwrap();
         assert_eq!(world.seen("a"), world.checked_out(snapshot));
         assert_eq!(world.changes("a"), [""; 0]);
@@ -142,8 +139,8 @@ fn a_reset_workspace_holds_the_other_snapshot(kind: Kind) {
     assert_eq!(world.changes("a"), ["Added again"]);
 }
 
-fn what_cannot_be_is_refused_and_leaves_nothing(kind: Kind) {
-    let world = World::new(kind);
+fn what_cannot_be_is_refused_and_leaves_nothing(setting: Setting) {
+    let world = World::new(setting);
     let unknown = workspace_state::SnapshotId::generate();
     let refused = world.all().create("a", &New { snapshot: Some(unknown), ..New::default() }).unwrap_err();
     assert!(matches!(refused, WorkspaceError::UnknownSnapshot(id) if id == unknown), "{refused}");
@@ -158,8 +155,8 @@ fn what_cannot_be_is_refused_and_leaves_nothing(kind: Kind) {
     world.all().cleanup("a").unwrap();
 }
 
-fn nothing_stays_of_one_that_is_removed(kind: Kind) {
-    let world = World::new(kind);
+fn nothing_stays_of_one_that_is_removed(setting: Setting) {
+    let world = World::new(setting);
     let snapshot = world.snapshot(FILES);
     world.all().create("a", &from(&snapshot)).unwrap();
     world.run("a", "mkdir -p d/e; echo x > d/e/f; chmod 000 d/e d");
@@ -170,4 +167,44 @@ fn nothing_stays_of_one_that_is_removed(kind: Kind) {
     assert!(world.store.pins().unwrap().is_empty());
     world.all().create("a", &from(&snapshot)).unwrap();
     assert_eq!(world.changes("a"), [""; 0]);
+}
+
+fn clones_share_their_blocks(setting: Setting) {
+    let world = World::new(setting);
+    let snapshot = world.snapshot("head -c 20000000 /dev/urandom > big");
+    let used = || {
+        let home = std::fs::File::open(world.home.path()).unwrap();
+        rustix::fs::syncfs(&home).unwrap();
+        let found = rustix::fs::fstatvfs(&home).unwrap();
+        (found.f_blocks - found.f_bfree) * found.f_frsize
+    };
+    // Writes the layer.
+    world.all().create("first", &from(&snapshot)).unwrap();
+    let before = used();
+    for id in ["a", "b", "c"] {
+        world.all().create(id, &from(&snapshot)).unwrap();
+    }
+    let after = used();
+    assert!(after < before + (8 << 20), "{before} and {after}");
+    world.run("a", "printf changed | dd of=big conv=notrunc status=none");
+    assert_eq!(world.changes("a"), ["Modified big"]);
+    assert_eq!(world.changes("b"), [""; 0]);
+    assert_eq!(world.seen("c"), world.checked_out(&snapshot));
+}
+
+fn one_whose_mount_is_gone_is_revived(setting: Setting) {
+    let mut world = World::new(setting);
+    world.all().create("a", &from(&world.snapshot(FILES))).unwrap();
+    world.run("a", "echo changed > one; rm -r src");
+    let seen = world.seen("a");
+    assert!(workspace_host::overlay::unmount(&world.holder, &world.all().path("a").unwrap()).unwrap());
+    world.open();
+    let made = world.all().revive("a").unwrap();
+    assert_eq!(made, world.all().get("a").unwrap());
+    assert_eq!(world.seen("a"), seen);
+    // Once is enough.
+    world.all().revive("a").unwrap();
+    assert_eq!(workspace_host::overlay::mounted(&world.holder, world.home.path()).unwrap().len(), 1);
+    let committed = world.commit("a");
+    assert_eq!(world.checked_out(&committed), seen);
 }

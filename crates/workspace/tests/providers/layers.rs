@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use workspace_state::Snapshot;
-use workspace_workspace::{Kind, Materialize, New};
+use workspace_workspace::{Materialize, New};
 
-use crate::world::World;
+use crate::world::{Setting, World};
 
 /// More than are written at once.
 const MANY: &str =
@@ -34,7 +34,7 @@ fn from(snapshot: &Snapshot, materialize: Materialize) -> New<'static> {
 }
 
 fn a_large_snapshot_is_usable_before_it_is_written() {
-    let mut world = World::with_view(Kind::Overlay);
+    let mut world = World::with_view(Setting::OVERLAY);
     let snapshot = world.snapshot(MANY);
     let first = world.all().create("a", &from(&snapshot, Materialize::Auto)).unwrap();
     assert!(first.lazy);
@@ -68,7 +68,7 @@ fn layers(world: &World) -> Vec<String> {
 }
 
 fn a_step_costs_a_layer_of_its_change() {
-    let world = World::new(Kind::Overlay);
+    let world = World::new(Setting::OVERLAY);
     let base =
         world.snapshot("mkdir -p a/b c; echo 1 > a/b/file; echo 2 > c/file; echo 3 > top; chmod 555 c");
     world.all().create("first", &from(&base, Materialize::Auto)).unwrap();
@@ -79,13 +79,13 @@ fn a_step_costs_a_layer_of_its_change() {
     let delta = layers(&world).into_iter().find(|name| name.starts_with("delta")).unwrap();
     let tree = world.home.path().join("layers/layers").join(delta).join("tree");
     let listed = crate::listing::listing(&tree);
-    let names: Vec<_> = listed.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    let names: Vec<_> = listed.lines().map(|line| line.split('\t').next().unwrap()).collect();
     // What changed, where it is, a whiteout, and what only has another time.
     assert_eq!(names, [r#""""#, r#""a""#, r#""a/b""#, r#""a/b/more""#, r#""c""#, r#""c/file""#, r#""top""#]);
 }
 
 fn a_long_line_of_steps_stays_a_short_stack() {
-    let world = World::new(Kind::Overlay);
+    let world = World::new(Setting::OVERLAY);
     let mut snapshot = world.snapshot("mkdir d; seq 100 > d/list");
     for step in 0..40 {
         let id = format!("step-{step}");

@@ -22,9 +22,15 @@ pub(crate) fn entry() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// A line for everything below a directory, itself included: kind, mode, time, size and hash of the content or target,
+/// A line for everything below a directory, itself included, with tabs between path, kind, mode, time, size and hash of the content or target,
 /// attributes, and which names are one file.
 pub(crate) fn listing(directory: &Path) -> String {
+    // Directories may be deeper than an ordinary stack.
+    let big = std::thread::Builder::new().stack_size(256 << 20);
+    std::thread::scope(|scope| big.spawn_scoped(scope, || list(directory)).unwrap().join().unwrap())
+}
+
+fn list(directory: &Path) -> String {
     let mut lines = BTreeMap::new();
     let mut links = BTreeMap::new();
     add(directory, Path::new(""), &mut lines, &mut links);
@@ -47,13 +53,17 @@ fn add(
     let metadata = fs::symlink_metadata(&full).unwrap();
     let kind = metadata.file_type();
     let mode = metadata.permissions().mode() & 0o7777;
-    // Read as its owner can, whatever its mode says.
+    // Read as its owner can, whatever its mode says; changed only where nothing else helps.
     let readable = |bits: u32| {
-        if !kind.is_symlink() && mode & bits != bits {
+        let shut = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+        if fs::File::open(&full).is_err_and(shut)
+            || (kind.is_dir() && full.join(".").metadata().is_err_and(shut))
+        {
             fs::set_permissions(&full, fs::Permissions::from_mode(mode | bits)).unwrap();
         }
     };
     let what = if kind.is_dir() {
+        readable(0o500);
         "directory".to_owned()
     } else if kind.is_symlink() {
         format!("symlink {:?}", fs::read_link(&full).unwrap())
@@ -62,7 +72,7 @@ fn add(
         let hash = blake3::hash(&fs::read(&full).unwrap());
         if metadata.nlink() > 1 {
             let names = links.entry((metadata.dev(), metadata.ino())).or_default();
-            names.push(path.display().to_string());
+            names.push(format!("{path:?}"));
             names.sort();
         }
         format!("file {} {}", metadata.len(), &hash.to_hex()[..16])
@@ -71,10 +81,9 @@ fn add(
     };
     let time = format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec());
     let xattrs = if kind.is_symlink() { String::new() } else { attributes(&full) };
-    let line = format!("{path:?} {what} {mode:o} {time} {xattrs}\n");
+    let line = format!("{path:?}\t{what}\t{mode:o}\t{time}\t{xattrs}\n");
     lines.insert(path.as_os_str().as_bytes().to_vec(), line);
     if kind.is_dir() {
-        readable(0o500);
         for entry in fs::read_dir(&full).unwrap() {
             add(root, &path.join(entry.unwrap().file_name()), lines, links);
         }
@@ -91,8 +100,7 @@ fn attributes(path: &Path) -> String {
     for name in names[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
         let mut value = vec![0; 4096];
         if let Ok(length) = lgetxattr(path, name, &mut value[..]) {
-            let value = String::from_utf8_lossy(&value[..length]).into_owned();
-            shown.push(format!("{}={value}", String::from_utf8_lossy(name)));
+            shown.push(format!("{}={}", name.escape_ascii(), value[..length].escape_ascii()));
         }
     }
     shown.sort();

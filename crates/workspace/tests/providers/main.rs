@@ -4,8 +4,16 @@
 //! this program again, started there; so it has a `main` of its own.
 
 mod contract;
+mod forged;
+mod full;
+mod image;
+mod killed;
+mod large;
 mod layers;
 mod listing;
+mod operations;
+mod random;
+mod tools;
 mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,11 +32,16 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::entry() {
         return code;
     }
-    if let Some(code) = listing::entry().or_else(world::view_entry) {
+    if let Some(code) =
+        listing::entry().or_else(world::view_entry).or_else(random::entry).or_else(killed::entry)
+    {
         return code;
     }
     let mut trials = contract::trials();
     trials.extend(layers::trials());
+    for more in [random::trials, killed::trials, forged::trials, tools::trials, full::trials, large::trials] {
+        trials.extend(more());
+    }
     if rustix::process::geteuid().is_root() {
         trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
     }

@@ -1,9 +1,10 @@
 //! A store, and workspaces over it.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 
+use libtest_mimic::Trial;
 use tempfile::TempDir;
 use workspace_host::holder::Holder;
 use workspace_host::overlay;
@@ -13,6 +14,7 @@ use workspace_state::{
 };
 use workspace_workspace::{Choice, Kind, LazyCommand, Options, Workspaces};
 
+use crate::image::{self, Image};
 use crate::listing::{self, listing};
 
 /// The word by which this program serves a lazy view.
@@ -33,29 +35,66 @@ pub(crate) fn view_entry() -> Option<ExitCode> {
     }
 }
 
+/// What workspaces are made by, and on what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    pub(crate) kind: Kind,
+    /// The filesystem of an image that is mounted for it; that of temporary files when not said.
+    pub(crate) filesystem: Option<&'static str>,
+}
+
+impl Setting {
+    pub(crate) const OVERLAY: Self = Self { kind: Kind::Overlay, filesystem: None };
+    pub(crate) const COPY: Self = Self { kind: Kind::Copy, filesystem: None };
+
+    /// All that can be had here. Clones need a filesystem that can share blocks, and only the superuser mounts one.
+    pub(crate) fn all() -> Vec<Self> {
+        let clone = |filesystem| Self { kind: Kind::Clone, filesystem: Some(filesystem) };
+        let clones = if rustix::process::geteuid().is_root() { &["xfs", "btrfs"][..] } else { &[] };
+        let clones = clones.iter().copied().filter(|filesystem| image::can_be_had(filesystem)).map(clone);
+        [Self::OVERLAY, Self::COPY].into_iter().chain(clones).collect()
+    }
+
+    pub(crate) fn trial(self, name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
+        let on = self.filesystem.map(|filesystem| format!("_{filesystem}")).unwrap_or_default();
+        Trial::test(format!("{}{on}::{name}", self.kind), move || {
+            test();
+            Ok(())
+        })
+    }
+}
+
 pub(crate) struct World {
     pub(crate) home: TempDir,
     pub(crate) store: Store,
     pub(crate) holder: Holder,
     /// None while nobody has them open.
     pub(crate) workspaces: Option<Workspaces>,
-    kind: Kind,
+    pub(crate) kind: Kind,
     lazy: bool,
+    /// Dropped last.
+    _image: Option<Image>,
 }
 
 impl World {
-    pub(crate) fn new(kind: Kind) -> Self {
-        Self::within(tempfile::tempdir().unwrap(), kind, false)
+    pub(crate) fn new(setting: Setting) -> Self {
+        let image = setting.filesystem.map(|filesystem| Image::new(filesystem, image::SIZE));
+        Self::within(image, setting.kind, false)
     }
 
-    pub(crate) fn with_view(kind: Kind) -> Self {
-        Self::within(tempfile::tempdir().unwrap(), kind, true)
+    pub(crate) fn with_view(setting: Setting) -> Self {
+        Self::within(None, setting.kind, true)
     }
 
-    pub(crate) fn within(home: TempDir, kind: Kind, lazy: bool) -> Self {
+    /// One whose files are all in an image.
+    pub(crate) fn within(image: Option<Image>, kind: Kind, lazy: bool) -> Self {
+        let home = match &image {
+            Some(image) => tempfile::tempdir_in(image.path()).unwrap(),
+            None => tempfile::tempdir().unwrap(),
+        };
         let store = Store::open_or_create(home.path().join("store")).unwrap();
         let holder = Holder::find_or_start(home.path()).unwrap();
-        let mut world = Self { home, store, holder, workspaces: None, kind, lazy };
+        let mut world = Self { home, store, holder, workspaces: None, kind, lazy, _image: image };
         world.open();
         world
     }
@@ -67,15 +106,8 @@ impl World {
             program: std::env::current_exe().unwrap(),
             words: vec![OsString::from(VIEW)],
         });
-        let opened = Workspaces::open(Options {
-            directory: self.home.path().join("workspaces"),
-            layers: self.home.path().join("layers"),
-            store: self.store.clone(),
-            holder: Ok(self.holder.clone()),
-            owner: None,
-            provider: Choice::Prefer(self.kind),
-            lazy,
-        });
+        let options = options(self.home.path(), &self.store, &self.holder, self.kind);
+        let opened = Workspaces::open(Options { lazy, ..options });
         let opened = opened.unwrap();
         assert_eq!(opened.chosen().kind, self.kind, "{:?}", opened.chosen());
         self.workspaces = Some(opened);
@@ -95,7 +127,7 @@ impl World {
         report.snapshot
     }
 
-    fn shell_in(&self, directory: &Path, script: &str) -> Output {
+    pub(crate) fn shell_in(&self, directory: &Path, script: &str) -> Output {
         let mut command: Command = overlay::command(&self.holder, "/bin/sh".as_ref());
         let output = command.args(["-ec", "cd \"$1\"; shift; eval \"$1\"", "sh"]);
         let output = output.arg(directory).arg(script).output().unwrap();
@@ -111,18 +143,22 @@ impl World {
 
     /// What a workspace holds, as whoever uses it sees it.
     pub(crate) fn seen(&self, id: &str) -> String {
-        let path = self.all().path(id).unwrap();
+        self.again(&[listing::WORD.as_ref(), self.all().path(id).unwrap().as_os_str()])
+    }
+
+    /// Runs this program again in the holder's namespaces; what it prints.
+    pub(crate) fn again(&self, words: &[&OsStr]) -> String {
         let mut command = overlay::command(&self.holder, std::env::current_exe().unwrap().as_os_str());
-        let output = command.arg(listing::WORD).arg(path).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = command.args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// What a snapshot holds when it is checked out.
     pub(crate) fn checked_out(&self, snapshot: &Snapshot) -> String {
-        let directory: PathBuf = tempfile::tempdir_in(self.home.path()).unwrap().keep();
-        checkout(&self.store, snapshot, &directory, &CheckoutOptions::default(), &Quiet).unwrap();
-        listing(&directory)
+        let directory = tempfile::tempdir_in(self.home.path()).unwrap();
+        checkout(&self.store, snapshot, directory.path(), &CheckoutOptions::default(), &Quiet).unwrap();
+        listing(directory.path())
     }
 
     pub(crate) fn commit(&self, id: &str) -> Snapshot {
@@ -135,6 +171,19 @@ impl World {
     pub(crate) fn changes(&self, id: &str) -> Vec<String> {
         let changes = self.all().changes(id, false).unwrap();
         changes.differences().unwrap().iter().map(told).collect()
+    }
+}
+
+/// How the workspaces of a home are opened.
+pub(crate) fn options(home: &Path, store: &Store, holder: &Holder, kind: Kind) -> Options {
+    Options {
+        directory: home.join("workspaces"),
+        layers: home.join("layers"),
+        store: store.clone(),
+        holder: Ok(holder.clone()),
+        owner: None,
+        provider: Choice::Prefer(kind),
+        lazy: None,
     }
 }
 

@@ -1,0 +1,268 @@
+//! Random sequences of file operations in a workspace: what is committed is what is seen, and what is reported is what
+//! differs.
+//!
+//! A number says which sequence. `WORKSPACE_TEST_RANDOM=N` tries N of them by each provider, from number
+//! `WORKSPACE_TEST_SEED` (0) on. The sequence that fails is tried again, looked at after every operation, and told of
+//! up to the first one that shows the failure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+
+use libtest_mimic::Trial;
+use workspace_state::{DifferenceKind, NewSnapshot, Quiet, Snapshot, SnapshotOptions, snapshot_directory};
+use workspace_workspace::{Changes, Kind, New};
+
+use crate::operations::Operations;
+use crate::world::{Setting, World};
+
+/// The word by which this program does some of a sequence.
+const WORD: &str = "random-operations";
+/// The word for modes that keep even the owner out.
+const ALL_MODES: &str = "all";
+/// Operations that make what a sequence begins with.
+const BASE: u64 = 60;
+/// Operations of a sequence.
+const LENGTH: u64 = 60;
+/// So many are done before it is looked at what came of them.
+const STRIDE: u64 = 10;
+
+/// Does so if it was asked to.
+pub(crate) fn entry() -> Option<ExitCode> {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let [word, directory, modes, seed, from, to] = words.as_slice() else { return None };
+    if word != WORD {
+        return None;
+    }
+    #[expect(clippy::disallowed_methods, reason = "a process that does nothing else")]
+    std::env::set_current_dir(directory).unwrap();
+    let number = |word: &OsStr| word.to_str().unwrap().parse::<u64>().unwrap();
+    let seed = number(seed);
+    for step in number(from)..number(to) {
+        println!("{step}: {}", Operations::new(seed, step, modes == ALL_MODES).run());
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let count = number("WORKSPACE_TEST_RANDOM").unwrap_or(2);
+    let first = number("WORKSPACE_TEST_SEED").unwrap_or(0);
+    let of = |setting: Setting| {
+        (first..first + count)
+            .map(move |seed| setting.trial(&format!("random_operations_{seed}"), move || run(setting, seed)))
+    };
+    Setting::all().into_iter().flat_map(of).collect()
+}
+
+fn run(setting: Setting, seed: u64) {
+    let whole = Sequence::new(setting, seed);
+    let Err((_, failure)) = whole.until_failure(STRIDE) else { return };
+    drop(whole);
+    let again = Sequence::new(setting, seed);
+    match again.until_failure(1) {
+        Err((done, failure)) => {
+            panic!("sequence {seed} fails after {} operations: {failure}\n{done}", done.lines().count())
+        }
+        Ok(()) => panic!("sequence {seed} fails only when it is looked at seldom: {failure}"),
+    }
+}
+
+/// A sequence, and the world in which it is done.
+struct Sequence {
+    world: World,
+    seed: u64,
+    base: Snapshot,
+}
+
+impl Sequence {
+    fn new(setting: Setting, seed: u64) -> Self {
+        let world = World::new(setting);
+        let directory = tempfile::tempdir_in(world.home.path()).unwrap();
+        // Far from the numbers of the sequence itself.
+        let modes = if rustix::process::geteuid().is_root() { ALL_MODES } else { "open" };
+        operate(&world, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE);
+        let options = SnapshotOptions { note: false, ignore: false, ..SnapshotOptions::default() };
+        let base = snapshot_directory(&world.store, directory.path(), options, &Quiet).unwrap().snapshot;
+        Self { world, seed, base }
+    }
+
+    /// All of it. What was done until something was wrong, and what was.
+    fn until_failure(&self, stride: u64) -> Result<(), (String, String)> {
+        let mut done = String::new();
+        // What an ordinary user has shut to himself is read with the holder's rights in overlays only.
+        let all = self.world.kind == Kind::Overlay || rustix::process::geteuid().is_root();
+        let modes = if all { ALL_MODES } else { "open" };
+        let mut at = Stage { world: &self.world, id: "w".to_owned(), before: String::new() };
+        at.begin(&self.base).map_err(|failure| (String::new(), failure))?;
+        for step in (0..LENGTH).step_by(usize::try_from(stride).unwrap()) {
+            let path = self.world.all().path(&at.id).unwrap();
+            done += &operate(&self.world, &path, modes, self.seed, step..step + stride);
+            let end = step + stride;
+            let checked = catch_unwind(AssertUnwindSafe(|| at.check(end)));
+            match checked {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => return Err((done, failure)),
+                Err(panic) => {
+                    let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+                    return Err((done, text));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Does some of a sequence in a directory, in the holder's namespaces.
+fn operate(world: &World, directory: &Path, modes: &str, seed: u64, steps: Range<u64>) -> String {
+    let numbers = [seed, steps.start, steps.end].map(|number| number.to_string());
+    let [seed, from, to] = numbers.each_ref().map(OsStr::new);
+    world.again(&[WORD.as_ref(), directory.as_os_str(), modes.as_ref(), seed, from, to])
+}
+
+/// The workspace in which the sequence is going on.
+struct Stage<'a> {
+    world: &'a World,
+    id: String,
+    /// What it held when it was made.
+    before: String,
+}
+
+impl Stage<'_> {
+    fn begin(&mut self, base: &Snapshot) -> Result<(), String> {
+        self.world.all().create(&self.id, &from(base)).unwrap();
+        self.before = self.world.seen(&self.id);
+        same("what was made and what was asked for", &self.before, &self.world.checked_out(base))
+    }
+
+    /// What snapshots hold of what is seen. Names of one file that was copied up are not always shown as one by the
+    /// kernel.
+    fn comparable(&self, listing: &str) -> String {
+        let links = self.world.kind != Kind::Overlay;
+        let held = |line: &&str| !line.contains("\tspecial\t") && (links || !line.starts_with("one file"));
+        listing.lines().filter(held).map(|line| format!("{line}\n")).collect()
+    }
+
+    fn check(&mut self, end: u64) -> Result<(), String> {
+        let (world, seen) = (self.world, self.world.seen(&self.id));
+        let changes = world.all().changes(&self.id, false).unwrap();
+        let (before, after) = (lines(&self.before), lines(&seen));
+        let wanted = differences(&before, &after);
+        let told = told(&changes, &before, &after);
+        if wanted != told {
+            let lost: Vec<_> = wanted.difference(&told).collect();
+            let false_: Vec<_> = told.difference(&wanted).collect();
+            return Err(format!("changes not told of: {lost:?}; told of and not done: {false_:?}"));
+        }
+        let new = NewSnapshot::with_message("test");
+        let committed = world.all().commit(&self.id, new.clone(), false).unwrap();
+        let skipped: BTreeSet<_> =
+            committed.skipped.iter().map(|skipped| format!("{:?}", skipped.path)).collect();
+        let special =
+            after.iter().filter(|(_, line)| line.starts_with("special")).map(|(path, _)| path.clone());
+        if skipped != special.collect() {
+            return Err(format!("skipped: {:?}", committed.skipped));
+        }
+        let snapshot = committed.snapshot;
+        let held = world.checked_out(&snapshot);
+        same("what is seen and what was committed", &self.comparable(&seen), &self.comparable(&held))?;
+        let again = world.all().commit(&self.id, new, false).unwrap().snapshot;
+        if (again.tree, again.times) != (snapshot.tree, snapshot.times) {
+            return Err("a commit of nothing is another tree".to_owned());
+        }
+        let next = format!("w{end}");
+        world.all().create(&next, &from(&again)).unwrap();
+        let seen_there = world.seen(&next);
+        same("what was committed and the same in another workspace", &held, &seen_there)?;
+        let there = world.changes(&next);
+        if !there.is_empty() {
+            return Err(format!("changes of a new workspace: {there:?}"));
+        }
+        // Half of the time it goes on there.
+        let gone = if end / STRIDE % 2 == 1 {
+            self.before = seen_there;
+            std::mem::replace(&mut self.id, next)
+        } else {
+            next
+        };
+        world.all().cleanup(&gone).unwrap();
+        Ok(())
+    }
+}
+
+fn from(snapshot: &Snapshot) -> New<'static> {
+    New { snapshot: Some(snapshot.id), ..New::default() }
+}
+
+fn same(what: &str, one: &str, other: &str) -> Result<(), String> {
+    if one == other {
+        return Ok(());
+    }
+    let (ones, others): (BTreeSet<_>, BTreeSet<_>) = (one.lines().collect(), other.lines().collect());
+    let only = |one: &BTreeSet<&str>, other: &BTreeSet<&str>| {
+        one.difference(other).map(|line| format!("  {line}\n")).collect::<String>()
+    };
+    Err(format!("{what} differ:\n{}and\n{}", only(&ones, &others), only(&others, &ones)))
+}
+
+/// What a listing says of each path, except its time.
+fn lines(listing: &str) -> BTreeMap<String, String> {
+    let fields = |line: &str| -> Option<(String, String)> {
+        let fields: Vec<_> = line.split('\t').collect();
+        let [path, what, mode, _, xattrs] = fields.as_slice() else { return None };
+        Some(((*path).to_owned(), format!("{what} {mode} {xattrs}")))
+    };
+    listing.lines().filter_map(fields).collect()
+}
+
+/// What differs between two listings.
+fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let there = |line: Option<&String>| line.filter(|line| !line.starts_with("special")).cloned();
+    let mut told = BTreeSet::new();
+    for path in before.keys().chain(after.keys()) {
+        match (there(before.get(path)), there(after.get(path))) {
+            (Some(_), None) => drop(told.insert(format!("- {path}"))),
+            (None, Some(_)) => drop(told.insert(format!("+ {path}"))),
+            (Some(old), Some(new)) if old != new => drop(told.insert(format!("~ {path}"))),
+            _ => {}
+        }
+    }
+    told
+}
+
+/// What was told of, with a rename as what is gone and what is new.
+fn told(
+    changes: &Changes,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> BTreeSet<String> {
+    let mut told = BTreeSet::new();
+    for difference in changes.differences().unwrap() {
+        let path = shown(&difference.path);
+        match &difference.kind {
+            DifferenceKind::Added => drop(told.insert(format!("+ {path}"))),
+            DifferenceKind::Removed => drop(told.insert(format!("- {path}"))),
+            DifferenceKind::Renamed { from } => {
+                told.extend(below(before, &shown(from)).map(|path| format!("- {path}")));
+                told.extend(below(after, &path).map(|path| format!("+ {path}")));
+            }
+            _ => drop(told.insert(format!("~ {path}"))),
+        }
+    }
+    told
+}
+
+/// A path and those below it, except of what no snapshot holds.
+fn below<'a>(lines: &'a BTreeMap<String, String>, path: &str) -> impl Iterator<Item = &'a String> {
+    let (own, inside) = (path.to_owned(), format!("{}/", path.trim_end_matches('"')));
+    let held = lines.iter().filter(|(_, line)| !line.starts_with("special")).map(|(path, _)| path);
+    held.filter(move |path| **path == own || path.starts_with(&inside))
+}
+
+fn shown(path: &[u8]) -> String {
+    format!("{:?}", Path::new(OsStr::from_bytes(path)))
+}

@@ -1,0 +1,85 @@
+//! What real tools do to files: commit and checkout reproduce it, times included, and what was only there meanwhile is no
+//! change.
+
+use libtest_mimic::Trial;
+use workspace_workspace::New;
+
+use crate::world::{Setting, World};
+
+const FILES: &str = "mkdir -p src docs bin; seq 50 > src/main.c; seq 60 > src/lib.c; echo text > docs/text;
+    echo '#!/bin/sh' > bin/run; chmod 755 bin/run; ln -s ../src/main.c docs/link";
+
+/// As `vim` saves: a backup, a trial of what can be written here, a swap file, and the backup removed.
+const VIM: &str = "touch src/.main.c.swp; touch src/4913; rm src/4913; mv src/main.c src/main.c~;
+    seq 51 > src/main.c; chmod --reference=src/main.c~ src/main.c; rm src/main.c~ src/.main.c.swp;
+    echo new > docs/.text.tmp; mv docs/.text.tmp docs/text; sed -i s/5/five/ src/lib.c";
+
+const GIT: &str = "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b
+    export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+    git init -q -b main . && git add -A && git commit -qm first && git gc -q && git checkout -q -b side
+    echo side >> src/lib.c && git mv docs/text docs/moved && git commit -qam side && git checkout -q main
+    echo main >> src/main.c && git commit -qam main && git merge -q -m merged side && git gc -q --prune=now
+    git status --porcelain > /dev/null && git fsck 2>/dev/null";
+
+/// As packages are installed: unpacked beside, renamed, linked from a directory of programs.
+const INSTALL: &str = "mkdir -p node_modules/.bin; for p in a b c d e; do
+        mkdir -p node_modules/.$p-tmp/lib; for i in 1 2 3 4 5 6 7 8 9; do echo $p$i > node_modules/.$p-tmp/lib/$i.js; done
+        chmod 755 node_modules/.$p-tmp/lib/1.js; mv node_modules/.$p-tmp node_modules/$p
+        ln -s ../$p/lib/1.js node_modules/.bin/$p; done
+    mv node_modules/b node_modules/b-old; mkdir node_modules/b; echo new > node_modules/b/new; rm -r node_modules/b-old
+    ln -sf ../b/new node_modules/.bin/b";
+
+const TAR: &str =
+    "mkdir .t; cp -a src docs .t; echo other > .t/src/main.c; rm .t/docs/text; mkdir .t/docs/text;
+    echo in > .t/docs/text/in; tar -C .t -cf .t.tar src docs; rm -r .t; rm docs/text;
+    tar -xf .t.tar; rm .t.tar; cp -al src linked; echo more >> linked/main.c";
+
+const MAKE: &str =
+    "mkdir -p out; for f in main lib; do cp src/$f.c out/$f.o; done; cat out/*.o > out/program;
+    chmod 755 out/program; touch -d '2021-02-03 04:05:06.789' out/main.o; touch -r out/main.o src/lib.c;
+    test out/program -nt out/main.o";
+
+const RSYNC: &str = "command -v rsync > /dev/null || exit 0; mkdir .from; cp -a src bin .from; echo x > .from/src/x;
+    rm .from/src/lib.c; mkdir .from/src/new; rsync -a --delete .from/src/ src/; rsync -a --delete --inplace .from/bin/ docs/; rm -r .from";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for setting in Setting::all() {
+        let mut add = |name: &str, test: fn(Setting)| trials.push(setting.trial(name, move || test(setting)));
+        add("an_editors_temporary_files_are_no_changes", an_editors_temporary_files_are_no_changes);
+        add("what_tools_do_is_committed", what_tools_do_is_committed);
+    }
+    trials
+}
+
+fn an_editors_temporary_files_are_no_changes(setting: Setting) {
+    let world = World::new(setting);
+    let base = world.snapshot(FILES);
+    world.all().create("a", &New { snapshot: Some(base.id), ..New::default() }).unwrap();
+    world.run("a", VIM);
+    assert_eq!(world.changes("a"), ["Modified docs/text", "Modified src/lib.c", "Modified src/main.c"]);
+    let committed = world.commit("a");
+    assert_eq!(world.checked_out(&committed), world.seen("a"));
+}
+
+fn what_tools_do_is_committed(setting: Setting) {
+    let world = World::new(setting);
+    let base = world.snapshot(FILES);
+    for (name, script) in [("git", GIT), ("install", INSTALL), ("tar", TAR), ("make", MAKE), ("rsync", RSYNC)]
+    {
+        world.all().create(name, &New { snapshot: Some(base.id), ..New::default() }).unwrap();
+        let first = world.commit(name);
+        assert_eq!(first.tree, base.tree);
+        world.run(name, script);
+        let seen = world.seen(name);
+        let committed = world.commit(name);
+        assert_eq!(world.checked_out(&committed), seen, "{name}");
+        let again = format!("{name}-again");
+        world.all().create(&again, &New { snapshot: Some(committed.id), ..New::default() }).unwrap();
+        assert_eq!(world.seen(&again), seen, "{name}");
+        // And the same once more on top of it.
+        world.run(&again, "rm -rf src; mkdir src; echo again > src/again; touch -d 1999-01-01 docs");
+        let committed = world.commit(&again);
+        assert_eq!(world.checked_out(&committed), world.seen(&again), "{name}");
+    }
+}
