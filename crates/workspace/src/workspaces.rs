@@ -8,6 +8,10 @@
 //! Operations on one workspace come one after another, on several at once. Each first writes down what it is about to do:
 //! killed in between, the next process that opens the directory finishes it or takes it back.
 
+mod recover;
+mod reset;
+mod usage;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +35,10 @@ use crate::lazy::{Lazy, LazyCommand};
 use crate::overlay::Overlay;
 use crate::provider::{Kind, Place, Provider, Under};
 use crate::record::{Generation, Phase, Record};
+use usage::measure;
+
+pub use reset::Switched;
+pub use usage::Usage;
 
 /// Longest name of a workspace.
 const NAME_MAX: usize = 100;
@@ -114,25 +122,6 @@ pub struct Committed {
     pub snapshot: Snapshot,
     /// What is not in it.
     pub skipped: Vec<Skipped>,
-}
-
-/// What a workspace takes that no other does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Bytes on disk.
-    pub bytes: u64,
-    /// Files, directories and all else.
-    pub files: u64,
-}
-
-/// Where the agent's directory is after a reset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Switched {
-    /// The directory.
-    pub made: Made,
-    /// Whether it is another than before. Then whoever uses the former one is to be moved, and
-    /// [`Workspaces::switched`] or [`Workspaces::switch_back`] called.
-    pub moved: bool,
 }
 
 /// A workspace that was found when the directory was opened.
@@ -371,146 +360,6 @@ impl Workspaces {
         Ok(new)
     }
 
-    /// Makes a workspace hold another snapshot. Where its directory cannot be changed in place, it gets another one,
-    /// if `may_move`; else it is made by copying.
-    pub fn reset(
-        &self,
-        id: &str,
-        snapshot: Option<SnapshotId>,
-        materialize: Materialize,
-        may_move: bool,
-    ) -> Result<Switched> {
-        self.with(id, |known| {
-            let base = Base::new(&self.store, snapshot, materialize)?;
-            if known.record.current.provider == Kind::Overlay
-                || (may_move && self.chosen.kind == Kind::Overlay)
-            {
-                if !may_move {
-                    let reason = "whoever uses it cannot be moved to another directory".to_owned();
-                    return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
-                }
-                return self.reset_by_moving(id, known, &base);
-            }
-            self.reset_in_place(id, known, &base)
-        })
-    }
-
-    fn reset_in_place(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
-        let mut record = known.record.clone();
-        let pin = base.snapshot.as_ref().map(|_| PinId::generate());
-        record.spare = std::mem::replace(&mut record.current.pin, pin);
-        record.current.base = base.id();
-        record.last = base.id();
-        record.phase = Phase::Switching;
-        let directory = self.directory.join(id);
-        record.write(&directory)?;
-        if let Err(error) = self.pin(id, base, pin).and_then(|()| self.switch(id, &mut record, base)) {
-            // It holds what it held.
-            self.unpin(pin);
-            known.record.write(&directory)?;
-            return Err(error);
-        }
-        known.record = record;
-        let made = self.made(id, &known.record.current, &known.under);
-        Ok(Switched { made, moved: false })
-    }
-
-    /// Makes a workspace hold its base, in place.
-    fn switch(&self, id: &str, record: &mut Record, base: &Base) -> Result<()> {
-        self.provider(record.current.provider).switch(&self.current(id, record), base)?;
-        self.unpin(record.spare.take());
-        record.phase = Phase::Ready;
-        // If this is lost, it is done once more.
-        if let Err(error) = record.write(&self.directory.join(id)) {
-            tracing::warn!(workspace = id, %error, "the end of a reset could not be noted");
-        }
-        Ok(())
-    }
-
-    fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
-        self.forget_former(id, known)?;
-        let mut record = known.record.clone();
-        let number = record.current.number + 1;
-        let next =
-            Generation { number, provider: Kind::Overlay, base: base.id(), pin: None, layers: Vec::new() };
-        // Until it is ready it is the former one that goes if this is interrupted.
-        record.former = Some(next);
-        let made = self.make_generation(
-            id,
-            &mut record,
-            |record| record.former.get_or_insert_with(|| unreachable!("just put there")),
-            base,
-        );
-        let under = match made {
-            Ok(under) => under,
-            Err(error) => {
-                known.record.former = record.former;
-                self.forget_former(id, known)?;
-                return Err(error);
-            }
-        };
-        let unfinished = record.former.clone();
-        if let Some(next) = record.former.take() {
-            record.former = Some(std::mem::replace(&mut record.current, next));
-        }
-        record.phase = Phase::Switching;
-        record.last = base.id();
-        if let Err(error) = record.write(&self.directory.join(id)) {
-            drop(under);
-            known.record.former = unfinished;
-            self.forget_former(id, known)?;
-            return Err(error);
-        }
-        known.former = Some(std::mem::replace(&mut known.under, under));
-        known.record = record;
-        let made = self.made(id, &known.record.current, &known.under);
-        Ok(Switched { made, moved: true })
-    }
-
-    /// The directory that whoever uses a workspace is to be moved to, if that was not done.
-    pub fn switching(&self, id: &str) -> Result<Option<PathBuf>> {
-        let path = |known: &mut Known| {
-            let is_switching = known.record.phase == Phase::Switching;
-            Ok(is_switching.then(|| self.made(id, &known.record.current, &known.under).path))
-        };
-        match self.with(id, path) {
-            Err(WorkspaceError::NotFound { .. }) => Ok(None),
-            found => found,
-        }
-    }
-
-    /// Whoever used the former directory of a workspace uses the new one now.
-    pub fn switched(&self, id: &str) -> Result<()> {
-        self.with(id, |known| {
-            known.record.phase = Phase::Ready;
-            known.record.write(&self.directory.join(id))
-        })
-    }
-
-    /// Whoever used the former directory could not be moved: it is the workspace again.
-    pub fn switch_back(&self, id: &str) -> Result<()> {
-        self.with(id, |known| {
-            let Some(former) = known.record.former.take() else { return Ok(()) };
-            known.record.former = Some(std::mem::replace(&mut known.record.current, former));
-            if let Some(under) = known.former.take() {
-                known.former = Some(std::mem::replace(&mut known.under, under));
-            }
-            known.record.phase = Phase::Ready;
-            known.record.last = None;
-            known.record.write(&self.directory.join(id))?;
-            self.forget_former(id, known)
-        })
-    }
-
-    /// Removes what a workspace was before it was reset.
-    fn forget_former(&self, id: &str, known: &mut Known) -> Result<()> {
-        let Some(former) = known.record.former.clone() else { return Ok(()) };
-        self.remove_generation(id, &known.record.uid, &former)?;
-        known.former = None;
-        known.record.former = None;
-        known.record.write(&self.directory.join(id))
-    }
-
     /// Removes a workspace and all that is in it. One that is not there is gone.
     pub fn cleanup(&self, id: &str) -> Result<()> {
         check_name(id)?;
@@ -625,80 +474,6 @@ impl Workspaces {
         self.layers.close()
     }
 
-    fn recover(&self) -> Result<()> {
-        for id in names(&self.directory)? {
-            if let Err(error) = self.recover_one(&id) {
-                tracing::warn!(workspace = id, %error, "a workspace cannot be used; it is left as it is");
-            }
-        }
-        Ok(())
-    }
-
-    fn recover_one(&self, id: &str) -> Result<()> {
-        let directory = self.directory.join(id);
-        let record = match Record::read(&directory) {
-            // Nobody was given it, and nothing is in it.
-            Err(_) if Record::is_unwritten(&directory)? => return self.remove_all(id, None),
-            record => record?,
-        };
-        match record.phase {
-            Phase::Making | Phase::Removing => self.remove_all(id, Some(&record)),
-            Phase::Ready | Phase::Switching => self.take_up(id, record),
-        }
-    }
-
-    fn take_up(&self, id: &str, mut record: Record) -> Result<()> {
-        if record.phase == Phase::Ready
-            && let Some(former) = record.former.take()
-        {
-            // Left by a reset that was interrupted, or by one whose workspace nobody used any more.
-            self.remove_generation(id, &record.uid, &former)?;
-            record.write(&self.directory.join(id))?;
-        }
-        if record.phase == Phase::Switching && record.former.is_none() {
-            let base = self.base(&record.current)?;
-            self.pin(id, &base, record.current.pin)?;
-            self.switch(id, &mut record, &base)?;
-        }
-        let under = |generation: &Generation| Under {
-            held: self.layers.hold_again(&generation.layers),
-            lazy: generation.layers.is_empty() && generation.base.is_some(),
-        };
-        let former = record.former.as_ref().map(under);
-        let known = Known { under: under(&record.current), former, record };
-        let paths = self.paths(id, &known.record, &known.under);
-        let slot = Slot { known: Mutex::new(Some(known)), paths: Mutex::new(Some(paths)) };
-        self.lock().insert(id.to_owned(), Arc::new(slot));
-        Ok(())
-    }
-
-    /// Removes all that a workspace has, its record last.
-    fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
-        let directory = self.directory.join(id);
-        let read = record.cloned().or_else(|| Record::read(&directory).ok());
-        if let Some(record) = &read {
-            for generation in record.former.iter().chain([&record.current]) {
-                self.remove_generation(id, &record.uid, generation)?;
-            }
-            self.unpin(record.spare);
-        }
-        let holder = self.here.get();
-        for path in overlay::mounted(&holder, &directory)? {
-            overlay::unmount(&holder, &path)?;
-        }
-        self.copy.remove(&directory)
-    }
-
-    fn remove_generation(&self, id: &str, uid: &str, generation: &Generation) -> Result<()> {
-        let (place, provider) = (self.place(id, uid, generation.number), self.provider(generation.provider));
-        if place.root.exists() {
-            provider.clear(&place)?;
-            provider.remove(&place.root)?;
-        }
-        self.unpin(generation.pin);
-        Ok(())
-    }
-
     /// A pin that cannot be removed keeps content for too long, and nothing worse.
     fn unpin(&self, pin: Option<PinId>) {
         if let Some(pin) = pin
@@ -794,21 +569,4 @@ fn names(directory: &Path) -> Result<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
-}
-
-/// What cannot be looked at does not count.
-fn measure(path: &Path) -> Usage {
-    use std::os::unix::fs::MetadataExt as _;
-    let Ok(entries) = fs::read_dir(path) else { return Usage::default() };
-    let mut usage = Usage::default();
-    for entry in entries.flatten() {
-        usage.bytes += entry.metadata().map_or(0, |metadata| metadata.blocks() * 512);
-        usage.files += 1;
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            let below = measure(&entry.path());
-            usage.bytes += below.bytes;
-            usage.files += below.files;
-        }
-    }
-    usage
 }

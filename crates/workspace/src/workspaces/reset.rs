@@ -1,0 +1,163 @@
+//! Giving a workspace another snapshot.
+
+use std::path::PathBuf;
+
+use workspace_state::{PinId, SnapshotId};
+
+use super::{Known, Made, Workspaces};
+use crate::base::{Base, Materialize};
+use crate::error::{Result, WorkspaceError};
+use crate::provider::Kind;
+use crate::record::{Generation, Phase, Record};
+
+/// Where the agent's directory is after a reset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switched {
+    /// The directory.
+    pub made: Made,
+    /// Whether it is another than before. Then whoever uses the former one is to be moved, and
+    /// [`Workspaces::switched`] or [`Workspaces::switch_back`] called.
+    pub moved: bool,
+}
+
+impl Workspaces {
+    /// Makes a workspace hold another snapshot. Where its directory cannot be changed in place, it gets another one,
+    /// if `may_move`; else it is made by copying.
+    pub fn reset(
+        &self,
+        id: &str,
+        snapshot: Option<SnapshotId>,
+        materialize: Materialize,
+        may_move: bool,
+    ) -> Result<Switched> {
+        self.with(id, |known| {
+            let base = Base::new(&self.store, snapshot, materialize)?;
+            if known.record.current.provider == Kind::Overlay
+                || (may_move && self.chosen.kind == Kind::Overlay)
+            {
+                if !may_move {
+                    let reason = "whoever uses it cannot be moved to another directory".to_owned();
+                    return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
+                }
+                return self.reset_by_moving(id, known, &base);
+            }
+            self.reset_in_place(id, known, &base)
+        })
+    }
+
+    fn reset_in_place(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
+        let mut record = known.record.clone();
+        let pin = base.snapshot.as_ref().map(|_| PinId::generate());
+        record.spare = std::mem::replace(&mut record.current.pin, pin);
+        record.current.base = base.id();
+        record.last = base.id();
+        record.phase = Phase::Switching;
+        let directory = self.directory.join(id);
+        record.write(&directory)?;
+        if let Err(error) = self.pin(id, base, pin).and_then(|()| self.switch(id, &mut record, base)) {
+            // It holds what it held.
+            self.unpin(pin);
+            known.record.write(&directory)?;
+            return Err(error);
+        }
+        known.record = record;
+        let made = self.made(id, &known.record.current, &known.under);
+        Ok(Switched { made, moved: false })
+    }
+
+    /// Makes a workspace hold its base, in place.
+    pub(super) fn switch(&self, id: &str, record: &mut Record, base: &Base) -> Result<()> {
+        self.provider(record.current.provider).switch(&self.current(id, record), base)?;
+        self.unpin(record.spare.take());
+        record.phase = Phase::Ready;
+        // If this is lost, it is done once more.
+        if let Err(error) = record.write(&self.directory.join(id)) {
+            tracing::warn!(workspace = id, %error, "the end of a reset could not be noted");
+        }
+        Ok(())
+    }
+
+    fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
+        self.forget_former(id, known)?;
+        let mut record = known.record.clone();
+        let number = record.current.number + 1;
+        let next =
+            Generation { number, provider: Kind::Overlay, base: base.id(), pin: None, layers: Vec::new() };
+        // Until it is ready it is the former one that goes if this is interrupted.
+        record.former = Some(next);
+        let made = self.make_generation(
+            id,
+            &mut record,
+            |record| record.former.get_or_insert_with(|| unreachable!("just put there")),
+            base,
+        );
+        let under = match made {
+            Ok(under) => under,
+            Err(error) => {
+                known.record.former = record.former;
+                self.forget_former(id, known)?;
+                return Err(error);
+            }
+        };
+        let unfinished = record.former.clone();
+        if let Some(next) = record.former.take() {
+            record.former = Some(std::mem::replace(&mut record.current, next));
+        }
+        record.phase = Phase::Switching;
+        record.last = base.id();
+        if let Err(error) = record.write(&self.directory.join(id)) {
+            drop(under);
+            known.record.former = unfinished;
+            self.forget_former(id, known)?;
+            return Err(error);
+        }
+        known.former = Some(std::mem::replace(&mut known.under, under));
+        known.record = record;
+        let made = self.made(id, &known.record.current, &known.under);
+        Ok(Switched { made, moved: true })
+    }
+
+    /// The directory that whoever uses a workspace is to be moved to, if that was not done.
+    pub fn switching(&self, id: &str) -> Result<Option<PathBuf>> {
+        let path = |known: &mut Known| {
+            let is_switching = known.record.phase == Phase::Switching;
+            Ok(is_switching.then(|| self.made(id, &known.record.current, &known.under).path))
+        };
+        match self.with(id, path) {
+            Err(WorkspaceError::NotFound { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Whoever used the former directory of a workspace uses the new one now.
+    pub fn switched(&self, id: &str) -> Result<()> {
+        self.with(id, |known| {
+            known.record.phase = Phase::Ready;
+            known.record.write(&self.directory.join(id))
+        })
+    }
+
+    /// Whoever used the former directory could not be moved: it is the workspace again.
+    pub fn switch_back(&self, id: &str) -> Result<()> {
+        self.with(id, |known| {
+            let Some(former) = known.record.former.take() else { return Ok(()) };
+            known.record.former = Some(std::mem::replace(&mut known.record.current, former));
+            if let Some(under) = known.former.take() {
+                known.former = Some(std::mem::replace(&mut known.under, under));
+            }
+            known.record.phase = Phase::Ready;
+            known.record.last = None;
+            known.record.write(&self.directory.join(id))?;
+            self.forget_former(id, known)
+        })
+    }
+
+    /// Removes what a workspace was before it was reset.
+    pub(super) fn forget_former(&self, id: &str, known: &mut Known) -> Result<()> {
+        let Some(former) = known.record.former.clone() else { return Ok(()) };
+        self.remove_generation(id, &known.record.uid, &former)?;
+        known.former = None;
+        known.record.former = None;
+        known.record.write(&self.directory.join(id))
+    }
+}
