@@ -100,8 +100,8 @@ pub use counts::IndexCounts;
 pub use diff::{Difference, DifferenceKind, diff};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
-    SnapshotOptions, SnapshotReport, checkout, escape_attributes, materialize, open_plain, preview_directory,
-    snapshot_directory, unescape_attributes, user_attributes,
+    SnapshotOptions, SnapshotReport, checkout, escape_attributes, ignored_paths, materialize, note_snapshot,
+    open_plain, preview_directory, snapshot_directory, unescape_attributes, user_attributes,
 };
 pub use episode::Episode;
 pub use error::{Result, StoreError};

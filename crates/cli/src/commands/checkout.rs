@@ -23,7 +23,12 @@ struct Report {
 pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
     let store = context.store()?;
     let snapshot = names::snapshot(&store, &args.snapshot)?;
-    let options = CheckoutOptions { force: args.force, keep_set_id: args.keep_set_id, sync: args.sync };
+    let options = CheckoutOptions {
+        force: args.force,
+        keep_set_id: args.keep_set_id,
+        sync: args.sync,
+        ..CheckoutOptions::default()
+    };
     let report = checkout(&store, &snapshot, &args.directory, &options, &context.progress)?;
     if context.output.json() {
         let CheckoutReport { written, removed, unchanged, bytes, resumed, already, .. } = report;

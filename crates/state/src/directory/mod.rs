@@ -6,6 +6,7 @@
 mod attributes;
 mod checkout;
 mod error;
+mod ignored;
 mod ignores;
 mod labels;
 mod leftovers;
@@ -21,10 +22,11 @@ mod switch;
 
 pub use checkout::{CheckoutOptions, CheckoutReport, checkout, materialize};
 pub use error::DirectoryError;
+pub use ignored::ignored_paths;
 pub(crate) use read::{Read, ReadError, read_file};
 pub use read::{Reading, open_plain, user_attributes};
 pub use scan::{
-    DirectoryPreview, SkipReason, Skipped, SnapshotOptions, SnapshotReport, preview_directory,
+    DirectoryPreview, SkipReason, Skipped, SnapshotOptions, SnapshotReport, note_snapshot, preview_directory,
     snapshot_directory,
 };
 pub use stat_index::Looks;

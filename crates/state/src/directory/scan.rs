@@ -161,6 +161,15 @@ pub fn snapshot_directory(
     })
 }
 
+/// Lets a directory count as holding a snapshot that was taken of it without a note, so that a checkout may bring it from
+/// there to another. What was changed in it since then counts as local changes.
+pub fn note_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
+    let known = Known::of(store, directory)?;
+    let root = known.open()?;
+    let marks = known.marks(&root)?;
+    known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)
+}
+
 /// What a snapshot of the directory would hold. Costs what a snapshot costs, and nothing is kept.
 pub fn preview_directory(
     store: &Store,

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use workspace_state::{
-    CheckoutOptions, DirectoryError, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store, checkout,
-    snapshot_directory,
+    CheckoutOptions, DirectoryError, NewSnapshot, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store,
+    Tree, checkout, diff, ignored_paths, note_snapshot, snapshot_directory,
 };
 
 use crate::child::{Player, say, text};
@@ -574,7 +574,7 @@ fn a_file_whose_other_names_are_elsewhere_keeps_its_label() {
     assert_switches(&store, &taken, &to, &[]);
     fs::write(to.join("a"), "edited").unwrap();
     let edited = snapshot(&store, &to).snapshot;
-    let tree = workspace_state::Tree::of_snapshot(&store, &edited).unwrap();
+    let tree = Tree::of_snapshot(&store, &edited).unwrap();
     assert_eq!(tree.entry("a").unwrap().unwrap().link, None);
 }
 
@@ -779,4 +779,49 @@ fn a_forced_checkout_leaves_what_is_not_in_its_way() {
     let mut left: Vec<Vec<u8>> = describe(&to).into_keys().collect();
     left.retain(|path| !to.join(std::ffi::OsStr::from_bytes(path)).is_dir());
     assert_eq!(left, [b"goes/mine".to_vec(), b"mine".to_vec(), b"stays/mine".to_vec(), b"turns".to_vec()]);
+}
+
+#[test]
+fn what_a_snapshot_would_have_left_out_is_found_by_the_rules_before() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir_all(work.join("sub")).unwrap();
+    fs::write(work.join(".workspaceignore"), "/target/\n*.tmp\n").unwrap();
+    fs::write(work.join("sub/.workspaceignore"), "!keep.tmp\nlocal\n").unwrap();
+    let before = snapshot(&store, &work).snapshot;
+    let mut tree = store.restore(&before.id).unwrap();
+    for path in ["target/deep/a", "target/b", "x.tmp", "sub/keep.tmp", "sub/new/y.tmp", "sub/local", "local"]
+    {
+        tree.write(path, "content\n").unwrap();
+    }
+    // What the agent says now does not count: it could hide what it did.
+    tree.write(".workspaceignore", "*\n").unwrap();
+    let before = Tree::of_snapshot(&store, &before).unwrap();
+    let differences = diff(&before, &tree.preview().unwrap()).unwrap();
+    let expected: [&[u8]; 4] = [b"sub/local", b"sub/new/y.tmp", b"target", b"x.tmp"];
+    assert_eq!(ignored_paths(&before, &differences).unwrap(), expected);
+}
+
+#[test]
+fn a_directory_noted_later_is_brought_on_and_what_changed_since_is_not_lost() {
+    let (home, store) = new_store();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("a"), "one\n").unwrap();
+    fs::write(work.join("b"), "one\n").unwrap();
+    let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
+    let before = snapshot_directory(&store, &work, options, &Quiet).unwrap().snapshot;
+    let mut tree = store.restore(&before.id).unwrap();
+    tree.write("a", "two\n").unwrap();
+    let after = tree.commit(NewSnapshot::default()).unwrap();
+    let bring = || checkout(&store, &after, &work, &CheckoutOptions::default(), &Quiet);
+    assert!(matches!(bring(), Err(DirectoryError::NotEmpty { .. })));
+    note_snapshot(&store, &work, &before).unwrap();
+    fs::write(work.join("b"), "mine\n").unwrap();
+    fs::write(work.join("a"), "mine, too\n").unwrap();
+    assert!(matches!(bring(), Err(DirectoryError::LocalEdits { .. })));
+    fs::write(work.join("a"), "one\n").unwrap();
+    bring().unwrap();
+    assert_eq!(fs::read_to_string(work.join("a")).unwrap(), "two\n");
+    assert_eq!(fs::read_to_string(work.join("b")).unwrap(), "mine\n");
 }
