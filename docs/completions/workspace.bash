@@ -103,6 +103,9 @@ _workspace() {
             workspace,template)
                 cmd="workspace__subcmd__template"
                 ;;
+            workspace,try)
+                cmd="workspace__subcmd__try"
+                ;;
             workspace,umount)
                 cmd="workspace__subcmd__umount"
                 ;;
@@ -232,6 +235,9 @@ _workspace() {
             workspace__subcmd__help,template)
                 cmd="workspace__subcmd__help__subcmd__template"
                 ;;
+            workspace__subcmd__help,try)
+                cmd="workspace__subcmd__help__subcmd__try"
+                ;;
             workspace__subcmd__help,umount)
                 cmd="workspace__subcmd__help__subcmd__umount"
                 ;;
@@ -262,11 +268,23 @@ _workspace() {
             workspace__subcmd__help__subcmd__key,rm)
                 cmd="workspace__subcmd__help__subcmd__key__subcmd__rm"
                 ;;
+            workspace__subcmd__help__subcmd__sandbox,changes)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__changes"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,commit)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__commit"
+                ;;
             workspace__subcmd__help__subcmd__sandbox,create)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__create"
                 ;;
+            workspace__subcmd__help__subcmd__sandbox,diff)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__diff"
+                ;;
             workspace__subcmd__help__subcmd__sandbox,extend)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__extend"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,fork)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__fork"
                 ;;
             workspace__subcmd__help__subcmd__sandbox,get)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__get"
@@ -276,6 +294,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__ls"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,restore)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__restore"
                 ;;
             workspace__subcmd__help__subcmd__sandbox,rm)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__rm"
@@ -316,11 +337,23 @@ _workspace() {
             workspace__subcmd__key__subcmd__help,rm)
                 cmd="workspace__subcmd__key__subcmd__help__subcmd__rm"
                 ;;
+            workspace__subcmd__sandbox,changes)
+                cmd="workspace__subcmd__sandbox__subcmd__changes"
+                ;;
+            workspace__subcmd__sandbox,commit)
+                cmd="workspace__subcmd__sandbox__subcmd__commit"
+                ;;
             workspace__subcmd__sandbox,create)
                 cmd="workspace__subcmd__sandbox__subcmd__create"
                 ;;
+            workspace__subcmd__sandbox,diff)
+                cmd="workspace__subcmd__sandbox__subcmd__diff"
+                ;;
             workspace__subcmd__sandbox,extend)
                 cmd="workspace__subcmd__sandbox__subcmd__extend"
+                ;;
+            workspace__subcmd__sandbox,fork)
+                cmd="workspace__subcmd__sandbox__subcmd__fork"
                 ;;
             workspace__subcmd__sandbox,get)
                 cmd="workspace__subcmd__sandbox__subcmd__get"
@@ -334,17 +367,32 @@ _workspace() {
             workspace__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__ls"
                 ;;
+            workspace__subcmd__sandbox,restore)
+                cmd="workspace__subcmd__sandbox__subcmd__restore"
+                ;;
             workspace__subcmd__sandbox,rm)
                 cmd="workspace__subcmd__sandbox__subcmd__rm"
                 ;;
             workspace__subcmd__sandbox,stats)
                 cmd="workspace__subcmd__sandbox__subcmd__stats"
                 ;;
+            workspace__subcmd__sandbox__subcmd__help,changes)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__changes"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,commit)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__commit"
+                ;;
             workspace__subcmd__sandbox__subcmd__help,create)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__create"
                 ;;
+            workspace__subcmd__sandbox__subcmd__help,diff)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__diff"
+                ;;
             workspace__subcmd__sandbox__subcmd__help,extend)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__extend"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,fork)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__fork"
                 ;;
             workspace__subcmd__sandbox__subcmd__help,get)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__get"
@@ -357,6 +405,9 @@ _workspace() {
                 ;;
             workspace__subcmd__sandbox__subcmd__help,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,restore)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__restore"
                 ;;
             workspace__subcmd__sandbox__subcmd__help,rm)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__rm"
@@ -395,7 +446,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -885,7 +936,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1319,8 +1370,36 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox)
-            opts="ls create get rm extend label stats"
+            opts="ls create get rm extend label stats commit restore fork changes diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__changes)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__commit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1346,7 +1425,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__diff)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__sandbox__subcmd__extend)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__fork)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1389,6 +1496,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__restore)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1545,6 +1666,20 @@ _workspace() {
         workspace__subcmd__help__subcmd__template__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__try)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -2093,7 +2228,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox)
-            opts="-h --store --json --help ls create get rm extend label stats help"
+            opts="-h --store --json --help ls create get rm extend label stats commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2113,8 +2248,78 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__changes)
+            opts="-h --insight --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__commit)
+            opts="-m -h --message --label --buffered --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --message)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --env --cpu --memory --disk --network --allow --label --timeout --server --api-key --store --json --help"
+            opts="-h --template --name --env --cpu --memory --disk --network --allow --label --snapshot --dir --provider --materialize --timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2156,10 +2361,58 @@ _workspace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --snapshot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --provider)
+                    COMPREPLY=($(compgen -W "overlay clone copy" -- "${cur}"))
+                    return 0
+                    ;;
+                --materialize)
+                    COMPREPLY=($(compgen -W "auto lazy full" -- "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__diff)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2189,6 +2442,55 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__fork)
+            opts="-m -h --count --timeout --label --message --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --message)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2241,8 +2543,36 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help)
-            opts="ls create get rm extend label stats help"
+            opts="ls create get rm extend label stats commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__changes)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__commit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -2268,7 +2598,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__diff)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__help__subcmd__extend)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__fork)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2325,6 +2683,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__restore)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2410,6 +2782,35 @@ _workspace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__restore)
+            opts="-h --no-force --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2808,6 +3209,54 @@ _workspace() {
                     return 0
                     ;;
                 --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__try)
+            opts="-h --dir --keep --drop --template --timeout --env --network --allow --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --template)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --env)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --network)
+                    COMPREPLY=($(compgen -W "none egress" -- "${cur}"))
+                    return 0
+                    ;;
+                --allow)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -14,15 +14,17 @@ mod sandbox;
 mod server;
 mod space;
 mod trees;
+mod trial;
 
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
-pub(crate) use sandbox::{Making, SandboxCommand};
+pub(crate) use sandbox::{Making, Network, SandboxCommand};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, Mount, Umount};
+pub(crate) use trial::Try;
 
 const EXIT_CODES: &str = "\
 Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does. NAME~N is the
@@ -33,7 +35,7 @@ Exit status:
   1  failed; stderr says why and what to do
   2  the command line makes no sense
   3  done with reservations: left out files that changed or could not be read, or found damage
-  run, exec and shell end as what they ran; 124: its time was up, 125: they failed themselves
+  try, run, exec and shell end as what they ran; 124: its time was up, 125: they failed themselves
 
 Environment:
   WORKSPACE_STORE    the store, as with --store
@@ -48,6 +50,7 @@ Examples:
   workspace diff main~1 main --stat
   workspace diff main project --patch
   workspace checkout main copy
+  workspace try -- make clean
   workspace run -- echo hello";
 
 /// Snapshot, fork, diff, restore and check out file trees, and run programs in sandboxes.
@@ -103,6 +106,7 @@ pub(crate) enum Command {
     /// An episode is one step: the snapshot it led to, the step before it, what was done, and what that was worth.
     #[command(subcommand, after_help = episode::EXAMPLES)]
     Episode(EpisodeCommand),
+    Try(Try),
     Run(Run),
     Exec(Exec),
     Shell(ShellArgs),

@@ -16,7 +16,7 @@ mod key;
 mod log;
 mod logs;
 mod ls;
-mod mount;
+pub(crate) mod mount;
 mod ps;
 mod record;
 mod refs;
@@ -30,6 +30,7 @@ mod snapshot;
 mod status;
 mod table;
 mod template;
+mod trial;
 mod verify;
 
 use crate::args::{Args, Command};
@@ -66,6 +67,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Run(args) => run::run(context, &args),
         Command::Exec(args) => exec::run(context, &args),
         Command::Shell(args) => shell::run(context, &args),
+        Command::Try(args) => trial::run(context, &args),
         Command::Ps(args) => ps::run(context, &args),
         Command::Logs(args) => logs::run(context, &args),
         Command::Cp(args) => cp::run(context, &args),

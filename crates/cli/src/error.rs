@@ -19,7 +19,7 @@ const USAGE: u8 = 2;
 /// Status 3: done, with something to know about.
 const RESERVATIONS: u8 = 3;
 
-/// Status 125 of `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
+/// Status 125 of `try`, `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
 const NOT_RUN: u8 = 125;
 /// Added to the number of the signal that ended it.
 const BY_SIGNAL: u8 = 128;
@@ -143,7 +143,10 @@ impl From<DirectoryError> for CommandError {
         let failed = Self::failed(error.to_string());
         match error {
             DirectoryError::Store(error) => error.into(),
-            DirectoryError::LocalEdits { paths, .. } => failed.hint(local_edits(&paths)),
+            DirectoryError::LocalEdits { paths, .. } => failed.hint(format!(
+                "keep them with `workspace snapshot`, or overwrite them with `--force`:\n  {}",
+                listed_paths(&paths)
+            )),
             DirectoryError::Unsaved { .. } => {
                 failed.hint("`workspace snapshot` keeps it; `--force` writes over it")
             }
@@ -162,17 +165,15 @@ impl From<DirectoryError> for CommandError {
     }
 }
 
-fn local_edits(paths: &[PathBuf]) -> String {
+/// Paths one below the other, not too many.
+pub(crate) fn listed_paths(paths: &[PathBuf]) -> String {
     const LISTED: usize = 10;
     let mut lines: Vec<String> =
         paths.iter().take(LISTED).map(|path| quote_path(path.as_os_str().as_bytes()).into_owned()).collect();
     if paths.len() > LISTED {
         lines.push(format!("and {} more", paths.len() - LISTED));
     }
-    format!(
-        "keep them with `workspace snapshot`, or overwrite them with `--force`:\n  {}",
-        lines.join("\n  ")
-    )
+    lines.join("\n  ")
 }
 
 impl From<ArchiveError> for CommandError {

@@ -1,7 +1,8 @@
 //! The command `workspace`: the state engine and the server's sandboxes from a shell.
 //!
 //! `args` is what was typed, `commands` has a module per command, each of which calls the library or, through
-//! `remote`, a server, and prints through [`output::Output`]. Data goes to stdout, everything else to stderr.
+//! `remote`, a server, or runs a sandbox of its own (`local`), and prints through [`output::Output`]. Data goes to stdout,
+//! everything else to stderr.
 
 mod args;
 mod commands;
@@ -9,10 +10,14 @@ mod context;
 mod error;
 mod fields;
 mod limits;
+mod local;
 mod names;
 mod output;
 mod progress;
 mod remote;
+mod screen;
+mod signals;
+mod stdin;
 mod text;
 mod time;
 mod user;
@@ -24,6 +29,10 @@ use clap::Parser;
 use crate::args::Args;
 
 fn main() -> ExitCode {
+    // Before any thread: what starts sandboxes is this program started again.
+    if let Some(code) = workspace_host::entry() {
+        return code;
+    }
     match Args::try_parse() {
         Ok(args) => {
             limits::raise_open_files();

@@ -1,21 +1,26 @@
 //! The command's data: lines of text, or with `--json` one JSON object per line.
 
 use std::fmt;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use serde::Serialize;
 
 use crate::error::{CommandError, Result};
 
-/// Stdout. Written through one buffer, which [`Output::finish`] empties.
+/// Stdout, or what stands in for it. Written through one buffer, which [`Output::finish`] empties.
 pub(crate) struct Output {
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Box<dyn Write>>,
     json: bool,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { out: BufWriter::with_capacity(64 << 10, io::stdout().lock()), json }
+        Self { out: BufWriter::with_capacity(64 << 10, Box::new(io::stdout().lock())), json }
+    }
+
+    /// Text on stderr, for a command whose stdout is somebody else's.
+    pub(crate) fn to_stderr() -> Self {
+        Self { out: BufWriter::new(Box::new(io::stderr())), json: false }
     }
 
     /// Whether the data is to be JSON.

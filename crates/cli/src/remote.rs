@@ -15,19 +15,16 @@ mod problem;
 pub(crate) mod process;
 mod quote;
 mod sandbox;
-mod screen;
 pub(crate) mod script;
-mod signals;
 mod stream;
 pub(crate) mod terminal;
 mod tls;
 
 pub(crate) use client::Client;
-pub(crate) use place::Place;
+pub(crate) use place::{Place, local_data};
 pub(crate) use problem::{Failure, Problem};
 pub(crate) use quote::{program, quote};
 pub(crate) use sandbox::{check_id, find, list};
-pub(crate) use signals::Signals;
 
 use crate::error::{CommandError, Result};
 

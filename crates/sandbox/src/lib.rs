@@ -58,4 +58,6 @@ pub use settings::{Resources, Settings};
 pub use snapshots::{FORKS_MAX, Fork, Forked, NewCommit, Pause, Restored, Taken};
 pub use stats::Stats;
 pub use terminal::{Size, TerminalRequest};
-pub use workspace_workspace::{Choice, Kind, LazyCommand, Materialize, WorkspaceError, Workspaces};
+pub use workspace_workspace::{
+    Choice, Committed, Kind, LazyCommand, Materialize, WorkspaceError, Workspaces,
+};

@@ -41,7 +41,7 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn summary(report: &CheckoutReport) -> String {
+pub(super) fn summary(report: &CheckoutReport) -> String {
     if report.already {
         return "already there; local changes, if any, were left alone (--force undoes them)".to_owned();
     }

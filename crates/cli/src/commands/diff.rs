@@ -148,7 +148,7 @@ fn modes(difference: &Difference) -> String {
     }
 }
 
-fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result<()> {
+pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result<()> {
     for difference in diff(from, to)? {
         let patch = unified_diff(from, to, &difference, CONTEXT)?;
         if output.json() {
@@ -163,7 +163,7 @@ fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result<()> {
     Ok(())
 }
 
-fn print_insight(output: &mut Output, insight: &InsightDiff) -> Result<()> {
+pub(super) fn print_insight(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     if output.json() {
         return output.record(insight);
     }

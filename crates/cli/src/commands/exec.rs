@@ -9,7 +9,8 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::follow::End;
 use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, Signals, block_on, find, program, terminal};
+use crate::remote::{Client, Place, block_on, find, program, terminal};
+use crate::signals::Signals;
 use crate::text;
 
 /// What a command whose time was up ends with, as with `timeout`.
@@ -70,14 +71,23 @@ pub(super) async fn in_terminal(
 
 /// The end of what ran, as that of this program.
 pub(super) fn outcome(end: &End) -> Result<Outcome> {
-    if let Some(why) = &end.failed {
+    explain(end.failed.as_deref(), end.timed_out);
+    Ok(ended(end.exit_code, end.timed_out))
+}
+
+/// Says why it ended, where it did not do so by itself.
+pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
+    if let Some(why) = failed {
         text::print_stderr(&format!("error: {why}"));
     }
-    if end.timed_out {
+    if timed_out {
         text::print_stderr("error: its time was up, and it was ended\nhint: `--timeout` gives it more");
-        return Ok(Outcome::Exit(TIMED_OUT));
     }
-    Ok(Outcome::Exit(status(end.exit_code)))
+}
+
+/// The status that it ended with.
+pub(super) fn ended(exit_code: i32, timed_out: bool) -> Outcome {
+    Outcome::Exit(if timed_out { TIMED_OUT } else { status(exit_code) })
 }
 
 /// Statuses have eight bits. A code that is none counts as killed.

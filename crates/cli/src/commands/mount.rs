@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 
 /// The hidden command that ends up in [`serve`].
-const SERVE: &str = "serve-view";
+pub(crate) const SERVE: &str = "serve-view";
 
 pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
     // Opened here already: what is wrong with the store is then said as every command says it.

@@ -1,7 +1,9 @@
 //! What is printed about a new snapshot, shared by the commands that make one.
 
+use std::os::unix::ffi::OsStrExt as _;
+
 use serde::Serialize;
-use workspace_state::{Snapshot, Store, TreePath, quote_path};
+use workspace_state::{Skipped, Snapshot, Store, TreePath, quote_path};
 
 use crate::context::{Context, References};
 use crate::error::Result;
@@ -33,6 +35,10 @@ pub(super) struct SkippedFields {
 impl SkippedFields {
     pub(super) fn new(path: &[u8], reason: impl Into<String>) -> Self {
         Self { path: TreePath(path.to_vec()), reason: reason.into() }
+    }
+
+    pub(super) fn of(skipped: &Skipped) -> Self {
+        Self::new(skipped.path.as_os_str().as_bytes(), skipped.reason.to_string())
     }
 }
 

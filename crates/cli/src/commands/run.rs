@@ -9,7 +9,8 @@ use crate::args::{Making, Run};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, Signals, block_on, program, terminal};
+use crate::remote::{Client, Place, block_on, program, terminal};
+use crate::signals::Signals;
 use crate::text;
 
 /// A sandbox outlives its command by this, so that the command's own end comes first.

@@ -1,11 +1,7 @@
 //! `workspace snapshot`
 
-use std::os::unix::ffi::OsStrExt;
-
 use serde::Serialize;
-use workspace_state::{
-    Durability, Skipped, SnapshotId, SnapshotOptions, SnapshotReport, Store, snapshot_directory,
-};
+use workspace_state::{Durability, SnapshotId, SnapshotOptions, SnapshotReport, Store, snapshot_directory};
 
 use super::record::new_snapshot;
 use super::report::{Report, SkippedFields, warn};
@@ -46,8 +42,7 @@ fn parents(store: &Store, texts: &[String]) -> Result<Vec<SnapshotId>> {
 
 /// What was left out.
 pub(super) fn skipped(report: &SnapshotReport) -> Vec<SkippedFields> {
-    let fields = |it: &Skipped| SkippedFields::new(it.path.as_os_str().as_bytes(), it.reason.to_string());
-    report.skipped.iter().map(fields).collect()
+    report.skipped.iter().map(SkippedFields::of).collect()
 }
 
 /// Whether content is missing that a snapshot could have held. Sockets and the like never are part of one.

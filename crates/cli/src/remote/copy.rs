@@ -12,9 +12,10 @@ use super::archive::{self, ArchiveProblem};
 use super::follow::{Did, End, Follower, To};
 use super::input::{Input, PIECE};
 use super::process::{self, Order};
-use super::{Client, Signals, quote, script};
+use super::{Client, quote, script};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
+use crate::signals::Signals;
 use crate::text;
 
 const SIGKILL: i32 = 9;

@@ -1,7 +1,5 @@
 //! What a command is given to read.
 
-use std::io::Read as _;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::Method;
@@ -11,28 +9,10 @@ use tokio::sync::mpsc;
 use super::Client;
 use super::patience::Patience;
 use crate::error::{CommandError, Result};
+use crate::stdin::READ;
 
 /// How much goes at once: in base64 less than a request may have.
 pub(super) const PIECE: usize = 1 << 20;
-const READ: usize = 64 << 10;
-const WAITING: usize = 16;
-
-/// Stdin, read by a thread that ends with the program.
-pub(super) fn stdin() -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel(WAITING);
-    std::thread::spawn(move || {
-        let mut buffer = vec![0; READ];
-        loop {
-            match std::io::stdin().read(&mut buffer) {
-                Ok(0) => return,
-                Ok(count) if sender.blocking_send(buffer[..count].to_vec()).is_err() => return,
-                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return,
-                _ => {}
-            }
-        }
-    });
-    receiver
-}
 
 /// The input of a command.
 pub(super) struct Input<'a> {

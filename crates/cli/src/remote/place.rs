@@ -102,7 +102,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
 }
 
 /// Where a server on this machine keeps its data: as its own setting says, or in the user's data directory.
-fn local_data() -> Option<PathBuf> {
+pub(crate) fn local_data() -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user =
         || absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));

@@ -5,11 +5,13 @@ use std::io::Write as _;
 use hyper::Method;
 use serde_json::{Value, json};
 
+use super::Client;
 use super::follow::{Did, End, Follower, To};
-use super::input::{self, Input};
-use super::{Client, Signals};
+use super::input::Input;
 use crate::error::{CommandError, Kind, Result};
 use crate::output::Output;
+use crate::signals::Signals;
+use crate::stdin::stdin;
 use crate::text;
 
 const SIGINT: i32 = 2;
@@ -96,7 +98,7 @@ pub(crate) async fn attend(
     let to = Input::new(client, sandbox, command);
     let passing = async {
         if with_stdin {
-            to.pass(input::stdin()).await?;
+            to.pass(stdin()).await?;
         }
         Ok::<(), CommandError>(())
     };

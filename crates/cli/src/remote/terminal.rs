@@ -17,11 +17,12 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::patience::Patience;
-use super::screen::{self, Raw};
-use super::signals::failed;
 use super::stream::Stream;
-use super::{Client, Failure, Problem, Signals, input};
+use super::{Client, Failure, Problem};
 use crate::error::{CommandError, Result};
+use crate::screen::{self, Raw};
+use crate::signals::{Signals, failed};
+use crate::stdin::stdin;
 
 /// The server forgets who says nothing for 90 seconds.
 const PING: Duration = Duration::from_secs(30);
@@ -48,7 +49,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Resu
         client,
         path,
         received: 0,
-        keys: Some(input::stdin()),
+        keys: Some(stdin()),
         unsent: None,
         resized: signal(SignalKind::window_change()).map_err(|error| failed(&error))?,
         signals: Signals::new()?,

@@ -21,6 +21,8 @@ mod shells;
 mod space;
 mod support;
 mod tar;
+mod terminal;
 mod tls;
 mod trees;
+mod trials;
 mod views;

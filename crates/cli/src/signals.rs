@@ -32,7 +32,7 @@ impl Signals {
     }
 }
 
-pub(super) fn failed(error: &std::io::Error) -> CommandError {
+pub(crate) fn failed(error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("cannot take signals: {error}"))
         .hint("the system may have run out of open files")
 }

@@ -10,7 +10,7 @@ use crate::error::{CommandError, Result};
 const USUAL: (u16, u16) = (80, 24);
 
 /// Columns and rows.
-pub(super) fn size() -> (u16, u16) {
+pub(crate) fn size() -> (u16, u16) {
     match termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.min(1_000), size.ws_row.min(1_000)),
         _ => USUAL,
@@ -19,12 +19,12 @@ pub(super) fn size() -> (u16, u16) {
 
 /// The terminal without a mind of its own: every key comes as it is pressed. As it was again when this is dropped, also
 /// when the stack unwinds.
-pub(super) struct Raw {
+pub(crate) struct Raw {
     before: Termios,
 }
 
 impl Raw {
-    pub(super) fn enter() -> Result<Self> {
+    pub(crate) fn enter() -> Result<Self> {
         let no_terminal = || {
             CommandError::usage("this needs a terminal for input and output")
                 .hint("`workspace exec -i ID -- COMMAND` works without one")

@@ -1,0 +1,277 @@
+//! `workspace try`
+//!
+//! What was changed is committed and the sandbox gone before anybody is asked: what is shown is what is kept, however long
+//! the answer takes, and an end at the question leaves no process and no mount.
+
+mod decision;
+mod kept;
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+use workspace_sandbox::runtime::Network as Reach;
+use workspace_sandbox::{End, NewCommit, NewSandbox};
+use workspace_state::{
+    Durability, InsightDiff, NewSnapshot, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, TreePath, diff,
+    ignored_paths, insight, snapshot_directory,
+};
+
+use super::diff::print_insight;
+use super::report::{SkippedFields, warn};
+use super::snapshot::skipped;
+use crate::args::{Network, Try};
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result, io_hint};
+use crate::local::{self, Home, Order, Over};
+use crate::output::Output;
+use crate::remote::program;
+use crate::signals::Signals;
+use crate::text::{counted, print_stderr};
+use crate::user;
+use decision::Decision;
+
+/// A tree with fewer entries is written out for the sandbox at once.
+const FEW: u64 = 1_000;
+
+pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
+    let directory = directory(&args.dir)?;
+    let store = context.store_or_create()?;
+    note_store(&store, &directory);
+    let mut trial = Trial { context, args, directory, store, made: Vec::new() };
+    let done = local::block_on(trial.run());
+    // Whatever happened: nobody but a person who kept something asked for snapshots.
+    let removed = trial.store.remove_snapshots(&trial.made);
+    let outcome = done.map_err(CommandError::not_run)?;
+    removed.map_err(|error| CommandError::from(error).not_run())?;
+    Ok(outcome)
+}
+
+struct Trial<'a> {
+    context: &'a mut Context,
+    args: &'a Try,
+    directory: PathBuf,
+    store: Store,
+    /// Snapshots that go when all is done.
+    made: Vec<SnapshotId>,
+}
+
+/// A program that has run.
+struct Ran {
+    end: End,
+    /// What the directory held, and what it would hold.
+    before: Snapshot,
+    after: Snapshot,
+    changes: InsightDiff,
+    /// What was made that a snapshot of the directory would leave out.
+    ignored: Vec<Vec<u8>>,
+    /// What was made that no snapshot holds.
+    skipped: Vec<SkippedFields>,
+    keys: mpsc::Receiver<Vec<u8>>,
+}
+
+/// What is told with `--json`.
+#[derive(Serialize)]
+struct Report {
+    directory: String,
+    exit_code: i32,
+    timed_out: bool,
+    kept: bool,
+    ignored: Vec<TreePath>,
+    skipped: Vec<SkippedFields>,
+    #[serde(flatten)]
+    changes: InsightDiff,
+}
+
+impl Trial<'_> {
+    async fn run(&mut self) -> Result<Outcome> {
+        // From here on an interruption clears away what was made.
+        let mut signals = Signals::new()?;
+        let (before, is_large) = self.snapshot()?;
+        let mut ran = self.run_inside(before, is_large, &mut signals).await?;
+        self.show(&ran)?;
+        let kept = match self.decide(&mut ran, &mut signals).await? {
+            Decision::Keep => {
+                self.keep(&ran)?;
+                true
+            }
+            Decision::Drop => false,
+        };
+        let outcome = super::exec::ended(ran.end.exit_code, ran.end.timed_out);
+        self.report(ran, kept)?;
+        Ok(outcome)
+    }
+
+    /// What the directory holds now, and whether that is much.
+    fn snapshot(&mut self) -> Result<(Snapshot, bool)> {
+        let new = self.new_snapshot("before", Vec::new());
+        // Not noted: who drops everything has a directory of which the store knows what it knew before.
+        let options = SnapshotOptions { new, note: false, ..SnapshotOptions::default() };
+        let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
+        self.made.push(report.snapshot.id);
+        warn(&skipped(&report));
+        let tree = Tree::of_snapshot(&self.store, &report.snapshot)?;
+        if tree.entry(".workspaceignore")?.is_some() {
+            print_stderr("note: what .workspaceignore names is not in the sandbox, and stays as it is");
+        }
+        Ok((report.snapshot, report.files + report.directories + report.symlinks >= FEW))
+    }
+
+    fn new_snapshot(&self, when: &str, parents: Vec<SnapshotId>) -> NewSnapshot {
+        let line = self.args.words.join(" ");
+        let message = format!("{when} `workspace try -- {line}`");
+        let durability = Durability::Buffered;
+        NewSnapshot { parents, author: user::name(), message, durability, ..NewSnapshot::default() }
+    }
+
+    /// Runs the program in a sandbox, of which nothing is left afterwards but what it changed.
+    async fn run_inside(&mut self, before: Snapshot, is_large: bool, signals: &mut Signals) -> Result<Ran> {
+        let home = Home::start(&self.store, before.id, &self.directory).await?;
+        let ran = self.run_in(&home, before, is_large, signals).await;
+        let ended = home.end().await;
+        let ran = ran?;
+        ended?;
+        Ok(ran)
+    }
+
+    async fn run_in(
+        &mut self,
+        home: &Home,
+        before: Snapshot,
+        is_large: bool,
+        signals: &mut Signals,
+    ) -> Result<Ran> {
+        let making = home.create(self.new_sandbox(&before)?, is_large);
+        tokio::pin!(making);
+        let sandbox = tokio::select! {
+            made = &mut making => made?,
+            signal = signals.next() => {
+                // What is half made cannot be removed.
+                drop(making.await);
+                return Err(CommandError::asked(signal));
+            }
+        };
+        let aside = self.context.output.json();
+        let order =
+            Order { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout, aside };
+        let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !aside;
+        let (over, keys) = if on_terminal {
+            local::run_in_terminal(home.service(), &sandbox, order, signals).await?
+        } else {
+            local::run(home.service(), &sandbox, order, signals).await?
+        };
+        match over {
+            Over::Asked(signal) => Err(CommandError::asked(signal)),
+            Over::Ended(end) => self.commit(home, &sandbox, before, end, keys).await,
+        }
+    }
+
+    fn envs(&self) -> BTreeMap<String, String> {
+        self.args.envs.iter().cloned().collect()
+    }
+
+    fn new_sandbox(&self, before: &Snapshot) -> Result<NewSandbox> {
+        let allowed = &self.args.allowed;
+        let network = match self.args.network {
+            Network::None if allowed.is_empty() => Reach::None,
+            Network::None => {
+                return Err(CommandError::usage("--allow is for --network egress alone")
+                    .hint("give both, or neither to reach nothing"));
+            }
+            Network::Egress => {
+                let parsed = allowed.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
+                let parsed = parsed.map_err(|error| {
+                    CommandError::usage(format!("--allow: {error}"))
+                        .hint("a host name, *.example.com or addresses such as 10.1.0.0/16")
+                })?;
+                Reach::Egress { allow: Some(parsed).filter(|list| !list.is_empty()) }
+            }
+        };
+        let (template, snapshot) = (self.args.template.clone(), Some(before.id));
+        Ok(NewSandbox { template, snapshot, network, ..NewSandbox::default() })
+    }
+
+    /// Takes what the sandbox holds, without what a snapshot of the directory would leave out.
+    async fn commit(
+        &mut self,
+        home: &Home,
+        sandbox: &str,
+        before: Snapshot,
+        end: End,
+        keys: mpsc::Receiver<Vec<u8>>,
+    ) -> Result<Ran> {
+        let taken = home.commit(sandbox, NewCommit { buffered: true, ..NewCommit::default() }).await?;
+        self.made.push(taken.snapshot.id);
+        let skipped = taken.skipped.iter().map(SkippedFields::of).collect();
+        let from = Tree::of_snapshot(&self.store, &before)?;
+        let whole = Tree::of_snapshot(&self.store, &taken.snapshot)?;
+        let ignored = ignored_paths(&from, &diff(&from, &whole)?)?;
+        let mut tree = self.store.restore(&taken.snapshot.id)?;
+        for path in &ignored {
+            tree.remove(path)?;
+        }
+        let after = tree.commit(self.new_snapshot("after", vec![before.id]))?;
+        self.made.push(after.id);
+        let changes = insight(&from, &Tree::of_snapshot(&self.store, &after)?)?;
+        Ok(Ran { end, before, after, changes, ignored, skipped, keys })
+    }
+
+    /// Lists what was changed, for people.
+    fn show(&self, ran: &Ran) -> Result<()> {
+        if self.context.output.json() {
+            return Ok(());
+        }
+        super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
+        warn(&ran.skipped);
+        if !ran.ignored.is_empty() {
+            let count = counted(ran.ignored.len() as u64, "path", "paths");
+            print_stderr(&format!("note: not kept, because .workspaceignore names it: {count}"));
+        }
+        if ran.changes.entries.is_empty() {
+            print_stderr("nothing was changed");
+            return Ok(());
+        }
+        let mut output = Output::to_stderr();
+        print_insight(&mut output, &ran.changes).and_then(|()| output.finish())
+    }
+
+    fn report(&mut self, ran: Ran, kept: bool) -> Result<()> {
+        if !self.context.output.json() {
+            return Ok(());
+        }
+        let ignored = ran.ignored.into_iter().map(TreePath).collect();
+        let Ran { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
+        let directory = self.directory.to_string_lossy().into_owned();
+        let report = Report { directory, exit_code, timed_out, kept, ignored, skipped, changes };
+        self.context.output.record(&report)
+    }
+}
+
+/// The directory that is meant, if it is one that can be tried on.
+fn directory(given: &Path) -> Result<PathBuf> {
+    let cannot = |error: &std::io::Error| {
+        CommandError::failed(format!("cannot find {}: {error}", given.display())).hint(io_hint(error))
+    };
+    let path = std::fs::canonicalize(given).map_err(|error| cannot(&error))?;
+    if !path.is_dir() {
+        return Err(cannot(&std::io::ErrorKind::NotADirectory.into()));
+    }
+    let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
+    let what = match home {
+        _ if path.parent().is_none() => "is everything there is",
+        Some(home) if home.starts_with(&path) => "holds your home directory",
+        _ => return Ok(path),
+    };
+    Err(CommandError::usage(format!("{} {what}: too much to try something on", path.display()))
+        .hint("go to the directory that the program works on, or name it: `workspace try --dir DIR -- …`"))
+}
+
+/// The store is never part of a snapshot.
+fn note_store(store: &Store, directory: &Path) {
+    let path = std::fs::canonicalize(store.path()).unwrap_or_else(|_| store.path().to_owned());
+    if path.starts_with(directory) {
+        print_stderr(&format!("note: the store {} is not in the sandbox", path.display()));
+    }
+}

@@ -1,0 +1,54 @@
+//! Bringing what was changed into the directory.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use workspace_state::{CheckoutOptions, DirectoryError, checkout, note_snapshot};
+
+use super::super::checkout::summary;
+use super::{Ran, Trial};
+use crate::error::{CommandError, Result, listed_paths};
+use crate::text::print_stderr;
+
+impl Trial<'_> {
+    /// Writes what differs. If that is not done, the two snapshots stay.
+    pub(super) fn keep(&mut self, ran: &Ran) -> Result<()> {
+        let options = CheckoutOptions { owner: self.owner(), ..CheckoutOptions::default() };
+        let kept = note_snapshot(&self.store, &self.directory, &ran.before).and_then(|()| {
+            checkout(&self.store, &ran.after, &self.directory, &options, &self.context.progress)
+        });
+        match kept {
+            Ok(report) => {
+                print_stderr(&format!("kept: {}", summary(&report)));
+                Ok(())
+            }
+            Err(error) => {
+                self.made.retain(|id| *id != ran.before.id && *id != ran.after.id);
+                // They were not meant to stay.
+                self.store.sync()?;
+                Err(self.explain(error, ran))
+            }
+        }
+    }
+
+    /// New files are whose the directory is, also when the superuser tries something on it.
+    fn owner(&self) -> Option<(u32, u32)> {
+        let found = std::fs::metadata(&self.directory).ok()?;
+        rustix::process::geteuid().is_root().then(|| (found.uid(), found.gid()))
+    }
+
+    fn explain(&self, error: DirectoryError, ran: &Ran) -> CommandError {
+        let failed = match error {
+            DirectoryError::LocalEdits { paths, directory } => CommandError::failed(format!(
+                "{} was changed meanwhile where these changes would go, and was left as it is",
+                directory.display()
+            ))
+            .hint(format!("both have their own of:\n  {}", listed_paths(&paths))),
+            error => error.into(),
+        };
+        let (before, after, directory) = (ran.before.id, ran.after.id, self.directory.display());
+        failed
+            .hint(format!("nothing is lost: `workspace diff {before} {after} --patch` shows the changes"))
+            .hint(format!("`workspace checkout {after} {directory} --force` writes them over what is there"))
+            .hint(format!("`workspace rm {before} {after}` drops them"))
+    }
+}

@@ -1,0 +1,43 @@
+//! A sandbox of this process's own, without a server.
+//!
+//! [`Home`] is the directory with all that one needs, and makes it; `command` and `terminal` run a program in it. When a
+//! home ends, nothing of it is left.
+
+mod command;
+mod home;
+mod left;
+mod problem;
+mod terminal;
+
+pub(crate) use command::{Order, run};
+pub(crate) use home::Home;
+pub(crate) use terminal::run as run_in_terminal;
+
+use workspace_sandbox::{End, Scope};
+
+use crate::error::{CommandError, Result};
+
+/// Whose the sandbox is. There is nobody else.
+const OWNER: &str = "try";
+const SCOPE: Scope = Scope::All;
+
+/// How a program's run ended.
+pub(crate) enum Over {
+    /// The program ended.
+    Ended(End),
+    /// This process was asked to end, by that signal.
+    Asked(i32),
+}
+
+/// Runs what works with a sandbox. It has threads of its own: whoever works here may wait for a file.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        CommandError::failed(format!("cannot begin: {error}"))
+            .hint("the system may have run out of open files or processes")
+    })?;
+    let done = runtime.block_on(work);
+    // A thread that reads stdin would be waited for until somebody types.
+    runtime.shutdown_background();
+    done
+}

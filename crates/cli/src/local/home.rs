@@ -1,0 +1,247 @@
+//! The place of one sandbox: a directory with a catalog, a runtime and a workspace, of which nothing stays.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use workspace_catalog::{Catalog, sqlite_url};
+use workspace_host::holder::Holder;
+use workspace_host::overlay;
+use workspace_sandbox::runtime::Embedded;
+use workspace_sandbox::template::Templates;
+use workspace_sandbox::{
+    Committed, LazyCommand, Materialize, NewCommit, NewSandbox, Resources, SandboxError, Service, Settings,
+    Wanted, WorkspaceError,
+};
+use workspace_state::{SnapshotId, Store};
+
+use super::left::{self, Claim, Note};
+use super::{OWNER, SCOPE};
+use crate::commands::mount::SERVE;
+use crate::error::{CommandError, Result, io_hint};
+use crate::remote::local_data;
+
+/// Where such places are, below the XDG cache directory.
+const PLACES: &str = "elevo-workspace/try";
+const AGENT: &str = "workspace-agent";
+/// Longer than anybody takes to think about it.
+const LIFE: Duration = Duration::from_secs(30 * 86_400);
+/// More than any machine has: the user's own limits are enough.
+const PLENTY: u64 = 1 << 50;
+const PROCESSES: u32 = 32_768;
+const BASE: &str = "base";
+
+/// A directory with a service that makes sandboxes in it.
+pub(crate) struct Home {
+    directory: PathBuf,
+    service: Service,
+    catalog: Catalog,
+    /// Tells whoever comes later that this one is alive.
+    _claim: Claim,
+}
+
+impl Home {
+    /// A new one, for a sandbox made from a snapshot of a store. It lies outside `apart`. What others left that were killed is
+    /// cleared away.
+    pub(crate) async fn start(store: &Store, snapshot: SnapshotId, apart: &Path) -> Result<Self> {
+        let (directory, claim) = new_directory(apart)?;
+        let note = Note { store: absolute(store.path()), snapshot };
+        let noted = note.write(&directory).map_err(|error| {
+            CommandError::failed(format!("cannot write below {}: {error}", directory.display()))
+                .hint(io_hint(&error))
+        });
+        let started = match noted {
+            Ok(()) => Self::start_in(&directory, store).await,
+            Err(error) => Err(error),
+        };
+        if started.is_err()
+            && let Ok(holder) = Holder::find_or_start(&directory)
+        {
+            // The first error is the one to tell.
+            drop(clear(&holder, &directory));
+        }
+        let (service, catalog) = started?;
+        if let Some(places) = directory.parent() {
+            Self::clear_left(places).await;
+        }
+        Ok(Self { directory, service, catalog, _claim: claim })
+    }
+
+    /// Ends what is left of processes that were killed. What cannot be ended stays for the next.
+    async fn clear_left(places: &Path) {
+        for (directory, claim) in left::find(places) {
+            let Some(note) = Note::read(&directory) else { continue };
+            let Ok(store) = Store::open(&note.store) else { continue };
+            let Ok((service, catalog)) = Self::start_in(&directory, &store).await else { continue };
+            let home = Self { directory, service, catalog, _claim: claim };
+            if home.end().await.is_ok() && store.find_snapshot(&note.snapshot).is_ok_and(|it| it.is_some()) {
+                // Somebody may have pointed a reference to it: then it is his.
+                drop(store.remove_snapshots(&[note.snapshot]));
+            }
+        }
+    }
+
+    async fn start_in(directory: &Path, store: &Store) -> Result<(Service, Catalog)> {
+        let program = std::env::current_exe().map_err(|error| {
+            CommandError::failed(format!("cannot find this program: {error}"))
+                .hint("start it by a path that is there")
+        })?;
+        let runtime = Embedded::start(directory, &agent(&program)).await?;
+        let url = sqlite_url(&directory.join("catalog.db"));
+        let catalog = Catalog::open(&url).await.map_err(SandboxError::from)?;
+        let settings = settings(directory, store, program);
+        let service = Service::start(settings, catalog.clone(), Arc::new(runtime)).await?;
+        Ok((service, catalog))
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Makes a sandbox; its id. Large trees are loaded as they are read: nobody comes later for whom it would be worth to
+    /// write them all.
+    pub(crate) async fn create(&self, new: NewSandbox, is_large: bool) -> Result<String> {
+        self.bring_template(&new.template)?;
+        let wanted = Wanted { owner: OWNER.to_owned(), unlimited: true, most: None, key: None };
+        let materialize = if is_large { Materialize::Lazy } else { Materialize::Full };
+        let new = NewSandbox { materialize, timeout: Some(LIFE), ..new };
+        let made = match self.service.create(wanted.clone(), new.clone()).await {
+            // Where nothing can be loaded as it is read, all of it is written.
+            Err(SandboxError::Workspace(WorkspaceError::Lazy(_))) => {
+                let new = NewSandbox { materialize: Materialize::Full, ..new };
+                self.service.create(wanted, new).await
+            }
+            made => made,
+        };
+        Ok(made?.sandbox.id)
+    }
+
+    /// Takes what a sandbox holds.
+    pub(crate) async fn commit(&self, sandbox: &str, new: NewCommit) -> Result<Committed> {
+        Ok(self.service.commit(&SCOPE, sandbox, new).await?.committed)
+    }
+
+    /// Lets a template of the user's server be one of this place, too.
+    fn bring_template(&self, name: &str) -> Result<()> {
+        let Some(data) = local_data().filter(|_| name != BASE) else { return Ok(()) };
+        let here = self.directory.join("templates");
+        let bring = || -> io::Result<()> {
+            let Some((_, root)) = Templates::new(data.join("templates")).find(name)? else { return Ok(()) };
+            let Some((template, called)) = root.parent().and_then(|it| Some((it, it.file_name()?))) else {
+                return Ok(());
+            };
+            fs::create_dir_all(&here)?;
+            symlink(fs::canonicalize(template)?, here.join(called))
+        };
+        bring().map_err(|error| {
+            CommandError::failed(format!("cannot use the template `{name}`: {error}")).hint(io_hint(&error))
+        })
+    }
+
+    /// Ends everything in it, and removes it.
+    pub(crate) async fn end(self) -> Result<()> {
+        let Self { directory, service, catalog, _claim } = self;
+        let holder = service.runtime().mounts().await.unwrap_or(Holder::Machine);
+        let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
+        for view in sandboxes {
+            service.remove(&SCOPE, &view.sandbox.id, false).await?;
+        }
+        service.close().await;
+        catalog.close().await;
+        let left = directory.clone();
+        let cleared = tokio::task::spawn_blocking(move || clear(&holder, &left)).await;
+        let cleared = cleared.map_err(|error| error.to_string()).and_then(|done| done);
+        cleared.map_err(|error| {
+            CommandError::failed(format!("cannot clear away {}: {error}", directory.display()))
+                .hint("remove it yourself; nothing in it is needed")
+        })
+    }
+}
+
+/// Removes a place, with the rights over it that its holder has, and then the holder.
+fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
+    let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
+    let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
+    holder.end();
+    removed.map_err(|error| error.to_string())
+}
+
+fn agent(program: &Path) -> PathBuf {
+    let told = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
+    told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from)
+}
+
+fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let all = Resources {
+        cpu_millis: u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(1_000),
+        memory: PLENTY,
+        disk: PLENTY,
+        processes: PROCESSES,
+    };
+    Settings {
+        store: absolute(store.path()),
+        lazy: Some(LazyCommand { program, words: vec![SERVE.into()] }),
+        timeout: LIFE,
+        lifetime: LIFE,
+        default_resources: all,
+        max_resources: all,
+        pool: 0,
+        ..Settings::new(directory)
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A directory of this process's own, outside `apart`: on the user's disk if that can be, which has room.
+fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let mut failed = None;
+    for parent in cache.into_iter().chain([std::env::temp_dir()]) {
+        match make_below(&parent.join(PLACES), apart) {
+            Ok(Some(made)) => return Ok(made),
+            Ok(None) => {}
+            Err(error) => failed = Some((parent, error)),
+        }
+    }
+    Err(match failed {
+        Some((parent, error)) => {
+            CommandError::failed(format!("cannot make a place below {}: {error}", parent.display()))
+                .hint(io_hint(&error))
+        }
+        None => CommandError::failed(format!("there is no place outside {}", apart.display()))
+            .hint("name one with XDG_CACHE_HOME, or a directory that holds less"),
+    })
+}
+
+fn make_below(parent: &Path, apart: &Path) -> io::Result<Option<(PathBuf, Claim)>> {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    if parent.starts_with(apart) {
+        return Ok(None);
+    }
+    builder.recursive(true).create(parent)?;
+    let parent = fs::canonicalize(parent)?;
+    if parent.starts_with(apart) {
+        return Ok(None);
+    }
+    builder.recursive(false);
+    for number in 0.. {
+        let path = parent.join(format!("{}-{number}", std::process::id()));
+        match builder.create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        // Whoever clears away may have been quicker.
+        if let Some(claim) = Claim::new(&path)? {
+            return Ok(Some((path, claim)));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,60 @@
+//! What a process leaves that is killed: how another one finds it, and knows that nobody is there any more.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use workspace_state::SnapshotId;
+
+const LOCK: &str = "lock";
+const NOTE: &str = "note";
+
+/// A lock in a place, held for as long as its process lives.
+pub(super) struct Claim(#[allow(dead_code, reason = "the lock is what it is for")] File);
+
+impl Claim {
+    /// None if somebody has it.
+    pub(super) fn new(directory: &Path) -> io::Result<Option<Self>> {
+        Self::of(File::create(directory.join(LOCK))?)
+    }
+
+    fn of(file: File) -> io::Result<Option<Self>> {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What a place was made for.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Note {
+    pub(super) store: PathBuf,
+    /// Goes with the place.
+    pub(super) snapshot: SnapshotId,
+}
+
+impl Note {
+    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        fs::write(directory.join(NOTE), serde_json::to_vec(self)?)
+    }
+
+    /// None where none was written in full.
+    pub(super) fn read(directory: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(directory.join(NOTE)).ok()?).ok()
+    }
+}
+
+/// The places whose processes are gone, each claimed.
+pub(super) fn find(places: &Path) -> Vec<(PathBuf, Claim)> {
+    let all = fs::read_dir(places).into_iter().flatten().flatten().map(|entry| entry.path());
+    all.filter_map(|path| {
+        let lock = File::open(path.join(LOCK)).ok()?;
+        Some((path, Claim::of(lock).ok().flatten()?))
+    })
+    .collect()
+}

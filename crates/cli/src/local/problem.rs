@@ -1,0 +1,35 @@
+//! What to say of a sandbox that does not come about.
+
+use workspace_sandbox::runtime::RuntimeError;
+use workspace_sandbox::{SandboxError, WorkspaceError};
+
+use crate::error::CommandError;
+
+impl From<SandboxError> for CommandError {
+    fn from(error: SandboxError) -> Self {
+        match error {
+            SandboxError::Runtime(error) => error.into(),
+            SandboxError::Workspace(WorkspaceError::Directory(error)) => error.into(),
+            SandboxError::Workspace(WorkspaceError::Store(error)) => error.into(),
+            SandboxError::Invalid { .. } => {
+                Self::failed(error.to_string()).hint("see `workspace try --help`")
+            }
+            other => Self::failed(other.to_string()).hint("nothing was changed; try again"),
+        }
+    }
+}
+
+impl From<RuntimeError> for CommandError {
+    fn from(error: RuntimeError) -> Self {
+        let failed = Self::failed(error.to_string());
+        match error {
+            RuntimeError::Unavailable { .. } | RuntimeError::Isolation(_) => {
+                failed.hint("a server elsewhere can do it: `workspace sandbox create --dir DIR --server URL`")
+            }
+            RuntimeError::NoTemplate { .. } | RuntimeError::TemplateAway { .. } => {
+                failed.hint("`workspace template ls` lists what a server on this machine has")
+            }
+            _ => failed.hint("nothing was changed; the system's log (`dmesg`) may say more"),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! `workspace try`, as whoever runs the tests and, if that is the superuser, as an ordinary user too.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::server::{signal, soon};
+use crate::support::{Place, Ran, succeed};
+use crate::terminal::Terminal;
+
+/// An ordinary user's id, of whom nothing on the machine is.
+const ORDINARY: &str = "61236";
+const PLACES: &str = "home/.cache/elevo-workspace/try";
+
+/// A place with a project, and a user who tries something on it.
+struct User {
+    place: Place,
+    ordinary: bool,
+}
+
+/// All who are to be tried as; nobody where no sandbox can be had, which is said. In CI that fails.
+fn users() -> Vec<User> {
+    let may_be_another = rustix::process::geteuid().is_root();
+    let mut users = vec![User::new(false)];
+    users.extend(may_be_another.then(|| User::new(true)));
+    users.retain(|user| {
+        let ran = user.run(&["try", "--dir", "project", "--", "true"]);
+        if ran.status != 0 {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "no sandbox here: {}", ran.stderr);
+            assert!(ran.stderr.contains("server elsewhere"), "{}", ran.stderr);
+            eprintln!("skipped, no sandbox here: {}", ran.stderr);
+        }
+        ran.status == 0
+    });
+    users
+}
+
+impl User {
+    fn new(ordinary: bool) -> Self {
+        let place = Place::with_project();
+        fs::create_dir(place.path("home")).unwrap();
+        let user = Self { place, ordinary };
+        if ordinary {
+            let programs = Path::new(env!("CARGO_BIN_EXE_workspace"));
+            fs::create_dir(user.place.path("bin")).unwrap();
+            for name in ["workspace", "workspace-agent"] {
+                fs::copy(programs.with_file_name(name), user.place.path("bin").join(name)).unwrap();
+            }
+            fs::set_permissions(user.place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        user.own();
+        user
+    }
+
+    /// What is in the place is the user's.
+    fn own(&self) {
+        if self.ordinary {
+            let who = format!("{ORDINARY}:{ORDINARY}");
+            succeed(Command::new("chown").args(["-R", &who]).arg(self.place.path("")));
+        }
+    }
+
+    fn around(&self, before: &[&str], words: &[&str]) -> Command {
+        let mut all: Vec<&str> = before.to_vec();
+        let own = self.place.path("bin/workspace");
+        if self.ordinary {
+            all.extend(["setpriv", "--reuid", ORDINARY, "--regid", ORDINARY, "--clear-groups", "--"]);
+            all.push(own.to_str().unwrap());
+        } else {
+            all.push(env!("CARGO_BIN_EXE_workspace"));
+        }
+        all.extend(words);
+        let mut command = self.place.program(all[0]);
+        command.args(&all[1..]).env("WORKSPACE_STORE", self.place.path("store"));
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        Ran::of(&self.around(&[], words).output().unwrap())
+    }
+
+    /// Tries a line of shell on the project.
+    fn attempt(&self, options: &[&str], line: &str) -> Ran {
+        self.run(&[&["try", "--dir", "project"], options, &["--", "sh", "-c", line]].concat())
+    }
+
+    fn begin(&self, options: &[&str], line: &str) -> Child {
+        let words = [&["try", "--dir", "project"], options, &["--", "sh", "-c", line]].concat();
+        let mut command = self.around(&[], &words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.run(&["log"]).stdout.lines().map(str::to_owned).collect()
+    }
+
+    /// Neither a file nor a mount nor a process is there that was made for a trial.
+    fn is_clean(&self) {
+        let left: Vec<_> =
+            fs::read_dir(self.place.path(PLACES)).unwrap().map(|it| it.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+        let here = self.place.path("").to_str().unwrap().trim_end_matches('/').to_owned();
+        assert!(!fs::read_to_string("/proc/self/mounts").unwrap().contains(&here));
+        soon("all processes end", || {
+            let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+            !all.filter_map(|it| fs::read(it.path().join("cmdline")).ok())
+                .any(|line| String::from_utf8_lossy(&line).contains(&here))
+        });
+        assert_eq!(self.log(), [""; 0], "no snapshot stays");
+    }
+}
+
+/// Waits until a program that was begun says this on stdout.
+fn says(child: &mut Child, word: &str) {
+    let mut line = String::new();
+    let out = child.stdout.as_mut().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::with_capacity(1, out), &mut line).unwrap();
+    assert_eq!(line.trim_end(), word);
+}
+
+#[test]
+fn what_a_program_changes_is_listed_and_dropped_unless_it_is_to_be_kept() {
+    for user in users() {
+        let ran =
+            user.attempt(&[], "cat README.md; rm build.sh; echo more >> src/main.rs; echo new > new; exit 3");
+        assert_eq!((ran.status, ran.stdout.as_str()), (3, "# A project\n"), "{}", ran.stderr);
+        for line in [
+            "removed      build.sh",
+            "modified     src/main.rs  +1 -0",
+            "added        new  +1 -0",
+            "`--keep`",
+        ] {
+            assert!(ran.stderr.contains(line), "{line}: {}", ran.stderr);
+        }
+        assert!(user.place.path("project/build.sh").exists() && !user.place.path("project/new").exists());
+        let ran = user.attempt(&["--drop"], "echo new > new");
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(!user.place.path("project/new").exists());
+        let ran = user.attempt(&[], "true");
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, "nothing was changed\n"));
+        user.is_clean();
+    }
+}
+
+#[test]
+fn what_is_kept_is_what_differs_and_belongs_to_whom_the_directory_belongs() {
+    use std::os::unix::fs::MetadataExt as _;
+    for user in users() {
+        user.place.write("project/.workspaceignore", "target/\n");
+        user.place.write("project/target/object", "built");
+        user.own();
+        let before = fs::metadata(user.place.path("project/README.md")).unwrap();
+        let line = "test ! -e target && mkdir -p target/deep && echo x > target/deep/y && \
+                    echo changed > src/main.rs && rm main && mkdir -p a/b && echo new > a/b/c && exit 7";
+        let ran = user.attempt(&["--keep"], line);
+        assert_eq!(ran.status, 7, "{}", ran.stderr);
+        assert!(ran.stderr.contains("kept: wrote"), "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("note: what .workspaceignore names").count(), 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("not kept, because .workspaceignore names it: 1 path"), "{}", ran.stderr);
+        assert_eq!(user.place.read("project/src/main.rs"), "changed\n");
+        assert_eq!(user.place.read("project/a/b/c"), "new\n");
+        assert_eq!(user.place.read("project/target/object"), "built");
+        assert!(
+            !user.place.path("project/target/deep").exists() && !user.place.path("project/main").is_symlink()
+        );
+        let after = fs::metadata(user.place.path("project/README.md")).unwrap();
+        assert_eq!((after.ino(), after.mtime_nsec()), (before.ino(), before.mtime_nsec()), "untouched");
+        let made = fs::metadata(user.place.path("project/a/b/c")).unwrap();
+        assert_eq!(made.uid(), fs::metadata(user.place.path("project")).unwrap().uid());
+        user.is_clean();
+    }
+}
+
+#[test]
+fn changes_that_would_go_over_newer_ones_stay_as_a_snapshot() {
+    for user in users() {
+        let mut child = user.begin(&["--keep"], "echo theirs > README.md; echo b > b; echo ready; read line");
+        says(&mut child, "ready");
+        user.place.write("project/README.md", "mine\n");
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let ran = Ran::of(&child.wait_with_output().unwrap());
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("was changed meanwhile") && ran.stderr.contains("README.md"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(user.place.read("project/README.md"), "mine\n");
+        assert!(!user.place.path("project/b").exists(), "nothing is done by halves");
+        let command =
+            ran.stderr.lines().find_map(|line| line.strip_prefix("hint: `workspace checkout ")).unwrap();
+        let id = command.split(' ').next().unwrap();
+        assert_eq!(user.log().len(), 2);
+        let ran = user.run(&["checkout", id, "project", "--force"]);
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert_eq!(user.place.read("project/README.md"), "theirs\n");
+        assert_eq!(user.place.read("project/b"), "b\n");
+    }
+}
+
+#[test]
+fn programs_are_told_in_json() {
+    for user in users() {
+        let ran = user.attempt(&["--json"], "echo printed; echo AKIAIOSFODNN7EXAMPLE > key; exit 4");
+        assert_eq!((ran.status, ran.stderr.as_str()), (4, "printed\n"));
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            (&told["exit_code"], &told["kept"], &told["timed_out"]),
+            (&4.into(), &false.into(), &false.into())
+        );
+        assert_eq!((&told["entries"][0]["path"], &told["totals"]["added"]), (&"key".into(), &1.into()));
+        assert!(told["totals"]["notes"].as_object().is_some_and(|notes| !notes.is_empty()), "{told}");
+        let ran = user.attempt(&["--json", "--keep", "--timeout", "1s"], "echo kept > kept; sleep 100");
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((ran.status, &told["kept"], &told["timed_out"]), (124, &true.into(), &true.into()));
+        assert_eq!(user.place.read("project/kept"), "kept\n");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn on_a_terminal_somebody_is_asked() {
+    for user in users() {
+        let line = "tty; stty size; read -r word; echo \"$word\" > word";
+        let words = ["try", "--dir", "project", "--", "sh", "-c", line];
+        for (answer, kept) in [("\r", false), ("y\r", true)] {
+            let mut terminal = Terminal::new(user.around(&["setsid", "--ctty"], &words));
+            terminal.shows("33 91");
+            terminal.enter("hello\r");
+            terminal.shows("? [y/N/d(iff)] ");
+            terminal.enter("d\r");
+            terminal.shows("+hello");
+            terminal.enter(answer);
+            assert_eq!(terminal.ends(), Some(0), "{}", terminal.seen());
+            assert_eq!(user.place.path("project/word").exists(), kept);
+        }
+        let mut terminal = Terminal::new(
+            user.around(&["setsid", "--ctty"], &["try", "--dir", "project", "--", "touch", "x"]),
+        );
+        terminal.shows("? [y/N/d(iff)] ");
+        terminal.enter("\x03");
+        assert_eq!(terminal.ends(), Some(130), "{}", terminal.seen());
+        assert!(!user.place.path("project/x").exists());
+        user.is_clean();
+    }
+}
+
+#[test]
+fn signals_reach_the_program_or_end_everything() {
+    for user in users() {
+        let mut child =
+            user.begin(&[], "trap 'echo got > got; exit 9' INT; echo ready; while :; do sleep 0.1; done");
+        says(&mut child, "ready");
+        signal(&child, Signal::INT);
+        let ran = Ran::of(&child.wait_with_output().unwrap());
+        assert_eq!(ran.status, 9, "{}", ran.stderr);
+        assert!(ran.stderr.contains("added        got"), "{}", ran.stderr);
+        for (number, status) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+            let mut child =
+                user.begin(&["--keep"], "trap '' TERM HUP; echo x > x; sleep 1000 & echo ready; wait");
+            says(&mut child, "ready");
+            signal(&child, number);
+            assert_eq!(child.wait_with_output().unwrap().status.code(), Some(status));
+            assert!(!user.place.path("project/x").exists());
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_sandbox_that_is_killed_leaves_nothing() {
+    for user in users() {
+        let mut child = user.begin(&["--keep"], "echo x > x; echo ready; sleep 1000");
+        says(&mut child, "ready");
+        let sandboxes = user.place.path(PLACES).join(format!("{}-0/sandboxes", child.id()));
+        let sandbox = fs::read_dir(sandboxes).unwrap().next().unwrap().unwrap().path();
+        let noted: Value = serde_json::from_slice(&fs::read(sandbox.join("process")).unwrap()).unwrap();
+        let agent = i32::try_from(noted["pid"].as_i64().unwrap()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(agent).unwrap(), Signal::KILL).unwrap();
+        let ran = Ran::of(&child.wait_with_output().unwrap());
+        assert_ne!(ran.status, 0, "{}", ran.stderr);
+        user.is_clean();
+    }
+}
+
+#[test]
+fn what_is_left_of_one_that_was_killed_is_cleared_away_by_the_next() {
+    for user in users() {
+        let mut child = user.begin(&[], "echo x > x; echo ready; exec sleep 1000");
+        says(&mut child, "ready");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(user.log().len(), 1, "what the directory held");
+        let mut living = user.begin(&["--keep"], "echo ready; read line; echo y > y");
+        says(&mut living, "ready");
+        let ran = user.attempt(&[], "true");
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        living.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let ran = Ran::of(&living.wait_with_output().unwrap());
+        assert_eq!(ran.status, 0, "who lives is left alone: {}", ran.stderr);
+        assert!(user.place.path("project/y").exists());
+        user.is_clean();
+    }
+}
+
+#[test]
+fn many_files_are_loaded_as_they_are_read() {
+    for user in users() {
+        for number in 0..1_100 {
+            user.place.write(&format!("project/many/{number}"), number.to_string());
+        }
+        user.own();
+        let ran = user.attempt(&["--keep"], "ls many | wc -l; cat many/77; rm many/1; echo other > many/2");
+        assert_eq!((ran.status, ran.stdout.as_str()), (0, "1100\n77"), "{}", ran.stderr);
+        assert!(!user.place.path("project/many/1").exists());
+        assert_eq!(user.place.read("project/many/2"), "other\n");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn directories_that_hold_too_much_are_refused() {
+    let place = Place::with_project();
+    fs::create_dir(place.path("home")).unwrap();
+    for (directory, why) in
+        [("/", "is everything there is"), ("home", "holds your home"), (".", "holds your home")]
+    {
+        let ran = place.run(&["try", "--dir", directory, "--", "true"]);
+        assert_eq!(ran.status, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(why) && ran.stderr.contains("hint: "), "{}", ran.stderr);
+    }
+    let ran = place.run(&["try", "--dir", "nowhere", "--", "true"]);
+    assert!(ran.status == 1 && ran.stderr.contains("cannot find nowhere"), "{}: {}", ran.status, ran.stderr);
+    let ran = place.run(&["try", "--dir", "project", "--allow", "example.com", "--", "true"]);
+    assert!(ran.status == 2 && ran.stderr.contains("--network egress"), "{}", ran.stderr);
+}
