@@ -15,16 +15,18 @@ mod server;
 mod space;
 mod trees;
 mod trial;
+mod workspace;
 
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
-pub(crate) use sandbox::{Making, Network, SandboxCommand};
+pub(crate) use sandbox::{Making, Network, SandboxCommand, SandboxCreate, SandboxOne};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, Mount, Umount};
 pub(crate) use trial::Try;
+pub(crate) use workspace::{Began, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
 const EXIT_CODES: &str = "\
 Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does. NAME~N is the

@@ -6,11 +6,13 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::history::label;
 use super::server::{Server, duration};
+use super::workspace::{Began, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   id=$(workspace sandbox create --name work)
   workspace exec work -- make test
+  workspace sandbox commit work -m \"tests pass\"
   workspace sandbox extend work 30m
   workspace sandbox rm work";
 
@@ -55,6 +57,17 @@ pub(crate) enum SandboxCommand {
         after_help = "Examples:\n  workspace sandbox stats work\n  workspace --json sandbox stats work"
     )]
     Stats(SandboxOne),
+    Commit(SandboxCommit),
+    Restore(SandboxRestore),
+    Fork(SandboxFork),
+    Changes(SandboxChanges),
+    /// Print what a sandbox changed as a patch
+    ///
+    /// The patch is against what its workspace was made from, or restored to last.
+    #[command(
+        after_help = "Examples:\n  workspace sandbox diff work\n  workspace sandbox diff work | git apply"
+    )]
+    Diff(SandboxOne),
 }
 
 /// List sandboxes, newest first
@@ -81,10 +94,14 @@ pub(crate) struct SandboxList {
 Examples:
   workspace sandbox create
   workspace sandbox create --name work --timeout 4h --memory 4g --label run=42
+  workspace sandbox create --dir project
+  workspace sandbox create --snapshot 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --materialize full
   workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'")]
 pub(crate) struct SandboxCreate {
     #[command(flatten)]
     pub(crate) making: Making,
+    #[command(flatten)]
+    pub(crate) began: Began,
     /// How long it lives [default: as the server says, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -156,7 +173,8 @@ pub(crate) struct SandboxOne {
 
 /// End sandboxes and all that runs in them
 ///
-/// Their workspaces go too, unless they are to be kept: then the place of each on the server is printed.
+/// Their workspaces go too, unless they are to be kept: then the place of each on the server is printed, or the snapshot of
+/// what it held.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -102,7 +102,7 @@ fn code(kind: &DifferenceKind) -> ChangeCode {
 }
 
 /// A change in words that line up.
-fn word(change: ChangeCode) -> &'static str {
+pub(super) fn word(change: ChangeCode) -> &'static str {
     match change {
         ChangeCode::Added => "added        ",
         ChangeCode::Removed => "removed      ",
@@ -131,7 +131,7 @@ fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> 
 }
 
 /// A path; that of the root is empty.
-fn shown(path: &[u8], is_directory: bool) -> String {
+pub(super) fn shown(path: &[u8], is_directory: bool) -> String {
     match path {
         b"" => "./".to_owned(),
         path => format!("{}{}", quote_path(path), if is_directory { "/" } else { "" }),

@@ -81,6 +81,16 @@ async fn inside(
 
 /// Makes a sandbox.
 pub(super) async fn create(client: &Client, making: &Making, life: Option<Duration>) -> Result<Value> {
+    create_with(client, making, life, json!({})).await
+}
+
+/// The same, with more fields.
+pub(super) async fn create_with(
+    client: &Client,
+    making: &Making,
+    life: Option<Duration>,
+    more: Value,
+) -> Result<Value> {
     let mut resources = json!({});
     for (field, value) in [("cpu", &making.cpu), ("memory", &making.memory), ("disk", &making.disk)] {
         if let Some(value) = value {
@@ -102,6 +112,9 @@ pub(super) async fn create(client: &Client, making: &Making, life: Option<Durati
     }
     if let Some(life) = life {
         body["timeoutSeconds"] = json!(life.as_secs());
+    }
+    if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+        body.extend(more);
     }
     let sandbox = client.call(Method::POST, "/api/v1/sandboxes", Some(&body)).await?;
     for missing in sandbox["notApplied"].as_array().into_iter().flatten().filter_map(Value::as_str) {

@@ -1,5 +1,9 @@
 //! `workspace sandbox`
 
+mod changes;
+mod snapshots;
+mod upload;
+
 use std::time::Duration;
 
 use hyper::Method;
@@ -20,9 +24,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             super::ps::sandboxes(context, &found, false)
         }
         SandboxCommand::Create(args) => {
-            let made = with(&args.server, async |client| {
-                super::run::create(client, &args.making, args.timeout).await
-            })?;
+            let made = upload::create(context, &args)?;
             show(context, &made, |made| vec![table::text(made, "id")])
         }
         SandboxCommand::Get(args) => {
@@ -45,6 +47,11 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             let stats = with(&args.server, async |client| one(client, &args.sandbox, "/stats").await)?;
             self::stats(context, &stats)
         }
+        SandboxCommand::Commit(args) => snapshots::commit(context, &args),
+        SandboxCommand::Restore(args) => snapshots::restore(context, &args),
+        SandboxCommand::Fork(args) => snapshots::fork(context, &args),
+        SandboxCommand::Changes(args) => changes::list(context, &args),
+        SandboxCommand::Diff(args) => changes::patch(context, &args),
     }
 }
 
@@ -97,10 +104,11 @@ fn get(context: &mut Context, sandbox: &Value) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let bytes = |field: &str| sandbox["resources"][field].as_u64().map(shown_bytes).unwrap_or_default();
-    let mut fields: Vec<(&str, String)> = ["id", "name", "owner", "state", "template", "runtime", "network"]
-        .iter()
-        .map(|field| (*field, table::text(sandbox, field)))
-        .collect();
+    let mut fields: Vec<(&str, String)> =
+        ["id", "name", "owner", "state", "template", "runtime", "snapshot", "provider", "network"]
+            .iter()
+            .map(|field| (*field, table::text(sandbox, field)))
+            .collect();
     let allowed = sandbox["egressAllow"].as_array().into_iter().flatten().filter_map(Value::as_str);
     fields.extend(allowed.map(|allowed| ("allowed", allowed.to_owned())));
     fields.push(("reason", table::text(sandbox, "stateReason")));
@@ -133,7 +141,8 @@ async fn remove(context: &mut Context, client: &Client, sandboxes: &[String], ke
             let record = if kept.is_null() { json!({ "id": id }) } else { kept };
             context.output.record(&record)?;
         } else if keep {
-            context.output.line(table::text(&kept, "workspacePath"))?;
+            let field = if kept["snapshot"].is_null() { "workspacePath" } else { "snapshot" };
+            context.output.line(table::text(&kept, field))?;
         }
     }
     Ok(Outcome::Done)

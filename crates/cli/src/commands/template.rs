@@ -48,7 +48,7 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     let unreadable =
         |error: io::Error| CommandError::failed(format!("cannot read {}: {error}", source.display()));
     let archive = open(source).map_err(unreadable)?;
-    let template = block_on(client.upload(&path(name), archive))?;
+    let template = block_on(client.upload(&Method::PUT, &path(name), archive))?;
     if context.output.json() {
         context.output.record(&template)?;
     } else {

@@ -99,27 +99,46 @@ impl Client {
         path: &str,
         header: Option<(HeaderName, String)>,
     ) -> Result<Incoming, Failure> {
+        Ok(self.open_with_head(path, header).await?.into_body())
+    }
+
+    /// The same, with what was said before it.
+    pub(crate) async fn open_with_head(
+        &self,
+        path: &str,
+        header: Option<(HeaderName, String)>,
+    ) -> Result<Response<Incoming>, Failure> {
         let (response, sender) = self.send(&Method::GET, path, None, header).await?;
-        let body = checked(response).await?.into_body();
+        let response = checked(response).await?;
         // Without a sender the connection would be closed.
         tokio::spawn(async move {
             let mut sender = sender;
             drop(sender.ready().await);
         });
-        Ok(body)
+        Ok(response)
     }
 
     /// Sends what `source` holds, as it is read; the answer as JSON.
-    pub(crate) async fn upload(&self, path: &str, source: Box<dyn Read + Send>) -> Result<Value> {
-        self.upload_on_its_own(path, source).await.map_err(|failure| failure.explain(&self.place))
+    pub(crate) async fn upload(
+        &self,
+        method: &Method,
+        path: &str,
+        source: Box<dyn Read + Send>,
+    ) -> Result<Value> {
+        self.upload_on_its_own(method, path, source).await.map_err(|failure| failure.explain(&self.place))
     }
 
-    async fn upload_on_its_own(&self, path: &str, source: Box<dyn Read + Send>) -> Result<Value, Failure> {
+    async fn upload_on_its_own(
+        &self,
+        method: &Method,
+        path: &str,
+        source: Box<dyn Read + Send>,
+    ) -> Result<Value, Failure> {
         let lost = |error: hyper::Error| Failure::Lost(error.to_string());
         let stream = Stream::connect(&self.place).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
-        let request = self.head(&Method::PUT, path).header(CONTENT_TYPE, "application/octet-stream");
+        let request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
         let request = request.body(StreamBody::new(pieces(source)));
         let request = request.map_err(|error| Failure::Unreachable(format!("bad request: {error}")))?;
         let response = checked(sender.send_request(request).await.map_err(lost)?).await?;

@@ -26,3 +26,4 @@ mod tls;
 mod trees;
 mod trials;
 mod views;
+mod workspaces;

@@ -1,0 +1,80 @@
+//! `workspace sandbox create`, from nothing, a snapshot or a directory
+
+use std::io::{self, BufWriter, Read, Write as _};
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use clap::ValueEnum as _;
+use hyper::Method;
+use serde_json::{Value, json};
+use workspace_state::{ArchiveError, Quiet, SnapshotOptions, Tree, export_tar, preview_directory};
+
+use super::super::report::{SkippedFields, warn};
+use super::super::run::create_with;
+use super::with;
+use crate::args::{Began, SandboxCreate};
+use crate::context::Context;
+use crate::error::{CommandError, Result, io_hint};
+
+/// How much of an archive is given away at once.
+const PIECE: usize = 256 << 10;
+
+/// Makes a sandbox.
+pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Value> {
+    let tree = args.began.dir.as_deref().map(|path| read(context, path)).transpose()?;
+    with(&args.server, async |client| {
+        let mut more = fields(&args.began);
+        if let Some(tree) = tree {
+            let (archive, packing) = packed(tree)?;
+            let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
+            more["snapshot"] = said(sent, packing)?["id"].take();
+        }
+        create_with(client, &args.making, args.timeout, more).await
+    })
+}
+
+/// What a directory holds. Read before it is sent, so that what cannot be is said first.
+fn read(context: &Context, path: &Path) -> Result<Tree> {
+    let store = context.store_or_create()?;
+    let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
+    let preview = preview_directory(&store, path, &options, &context.progress)?;
+    warn(&preview.skipped.iter().map(SkippedFields::of).collect::<Vec<_>>());
+    Ok(preview.tree)
+}
+
+fn fields(began: &Began) -> Value {
+    let mut fields = json!({});
+    if let Some(snapshot) = &began.snapshot {
+        fields["snapshot"] = json!(snapshot);
+    }
+    if let Some(value) = began.provider.and_then(|provider| provider.to_possible_value()) {
+        fields["provider"] = json!(value.get_name());
+    }
+    if let Some(value) = began.materialize.and_then(|when| when.to_possible_value()) {
+        fields["materialize"] = json!(value.get_name());
+    }
+    fields
+}
+
+type Packing = JoinHandle<Result<(), ArchiveError>>;
+
+/// A tree as an archive that is made as it is read.
+fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
+    let (reader, writer) = io::pipe().map_err(|error| {
+        CommandError::failed(format!("cannot pass on an archive: {error}")).hint(io_hint(&error))
+    })?;
+    let packing = thread::spawn(move || {
+        let mut writer = BufWriter::with_capacity(PIECE, writer);
+        export_tar(&tree, &mut writer, &Quiet)?;
+        writer.flush().map_err(|source| ArchiveError::Write { source })
+    });
+    Ok((Box::new(reader), packing))
+}
+
+/// What came of an upload. A server that takes no more ends the archive: its word is the one to tell.
+fn said(sent: Result<Value>, packing: Packing) -> Result<Value> {
+    match packing.join() {
+        Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),
+        _ => sent,
+    }
+}
