@@ -150,6 +150,11 @@ fn a_template_is_imported_used_and_removed() {
     assert!(listed.iter().any(|one| one["name"] == "python:3.12" && one["present"] == false), "{listed:?}");
     let words = ["run", "--template", "team/busybox:1", "--", "cat", "/mark"];
     assert_eq!(server.ok(&words), "of the template\n");
+    server.place.write("project/a", "a\n");
+    let words = ["try", "--dir", "project", "--template", "team/busybox:1", "--", "cat", "/mark", "a"];
+    assert_eq!(server.ok(&words), "of the template\na\n");
+    let ran = server.run(&["try", "--dir", "project", "--template", "team/none", "--", "true"]);
+    assert!(ran.status == 125 && ran.stderr.contains("`workspace template ls`"), "{}", ran.stderr);
     let twice = server.run(&["template", "import", "team/busybox:1", directory]);
     assert!(twice.status == 1 && twice.stderr.contains("already"), "{}", twice.stderr);
     let broken = server.run(&["template", "import", "broken", "/etc/hostname"]);
