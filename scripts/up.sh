@@ -9,6 +9,8 @@ say "building the guest agent"
 AGENT_PROGRAM=$(realpath "$(scripts/agent.sh)")
 export AGENT_PROGRAM
 release=$(target_directory)/release
+# `workspace try` looks for it there.
+ln -sf "$AGENT_PROGRAM" "$release/workspace-agent"
 
 say "starting the server; Ctrl-C stops it, what runs in sandboxes goes on until they expire"
 if ! have workspace; then

@@ -89,7 +89,7 @@ impl Home {
             CommandError::failed(format!("cannot find this program: {error}"))
                 .hint("start it by a path that is there")
         })?;
-        let runtime = Embedded::start(directory, &agent(&program)).await?;
+        let runtime = Embedded::start(directory, &agent(&program)?).await?;
         let url = sqlite_url(&directory.join("catalog.db"));
         let catalog = Catalog::open(&url).await.map_err(SandboxError::from)?;
         let settings = settings(directory, store, program);
@@ -169,9 +169,15 @@ fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
     removed.map_err(|error| error.to_string())
 }
 
-fn agent(program: &Path) -> PathBuf {
+/// The guest agent's program, which is beside this one.
+fn agent(program: &Path) -> Result<PathBuf> {
     let told = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
-    told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from)
+    let agent = told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
+    if agent.is_file() {
+        return Ok(agent);
+    }
+    Err(CommandError::failed(format!("the guest agent {} is not there", agent.display()))
+        .hint("`cargo install --locked --path crates/agent` puts it beside `workspace`; AGENT_PROGRAM names another"))
 }
 
 fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {

@@ -324,7 +324,7 @@ fn many_files_are_loaded_as_they_are_read() {
 }
 
 #[test]
-fn directories_that_hold_too_much_are_refused() {
+fn what_cannot_be_tried_is_said() {
     let place = Place::with_project();
     fs::create_dir(place.path("home")).unwrap();
     for (directory, why) in
@@ -336,6 +336,10 @@ fn directories_that_hold_too_much_are_refused() {
     }
     let ran = place.run(&["try", "--dir", "nowhere", "--", "true"]);
     assert!(ran.status == 1 && ran.stderr.contains("cannot find nowhere"), "{}: {}", ran.status, ran.stderr);
+    let mut command = place.workspace(&["try", "--dir", "project", "--", "true"]);
+    let ran = Ran::of(&command.env("AGENT_PROGRAM", place.path("nowhere")).output().unwrap());
+    assert!(ran.status == 125 && ran.stderr.contains("AGENT_PROGRAM names another"), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(place.path(PLACES)).unwrap().count(), 0);
     let ran = place.run(&["try", "--dir", "project", "--allow", "example.com", "--", "true"]);
     assert!(ran.status == 2 && ran.stderr.contains("--network egress"), "{}", ran.stderr);
 }
