@@ -30,6 +30,7 @@ generate: ## Write the generated documents anew: completions, manual pages, sett
 bench: ## Measure, with peers in the same run (docs/benchmarks/)
 	@bench/run
 	@bench/sandbox
+	@bench/workspace
 
 fuzz: ## Fuzz the decoders of the stored formats, FUZZ_SECONDS (60) each; needs cargo-fuzz and nightly
 	@scripts/fuzz.sh

@@ -25,7 +25,9 @@ class Server:
         if user is not None:
             os.chown(self.home, user, user)
         self.port = free_port()
-        environment = {
+        self.words = [os.path.join(binaries, "workspace-server")]
+        self.user = user
+        self.environment = {
             "PATH": os.environ["PATH"],
             "DATA_DIR": self.home,
             "API_KEY": KEY,
@@ -35,13 +37,16 @@ class Server:
             **OVERRIDDEN,
             **settings,
         }
+        self.start()
+
+    def start(self):
         self.process = subprocess.Popen(
-            [os.path.join(binaries, "workspace-server")],
-            env=environment,
+            self.words,
+            env=self.environment,
             stdout=subprocess.DEVNULL,
-            user=user,
-            group=user,
-            extra_groups=None if user is None else [],
+            user=self.user,
+            group=self.user,
+            extra_groups=None if self.user is None else [],
         )
         self.wait()
 
@@ -65,6 +70,11 @@ class Server:
         return 0
 
     def stop(self):
+        self.end()
+        subprocess.run(["rm", "-rf", self.home], check=True)
+
+    def end(self):
+        """Removes all sandboxes and ends the program; what else it keeps stays for the next `start`."""
         client = self.client()
         while True:
             ids = [item["id"] for item in client.ask("GET", "/api/v1/sandboxes?limit=50")["items"]]
@@ -73,7 +83,6 @@ class Server:
             client.ask("POST", "/api/v1/sandboxes/batch-delete", {"ids": ids})
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
-        subprocess.run(["rm", "-rf", self.home], check=True)
 
     def __enter__(self):
         return self

@@ -87,22 +87,22 @@ def inside(words):
     ).returncode
 
 
-def place(quick):
+def place(quick, name="sandbox"):
     """Where the report goes, and what was measured before."""
     output = os.path.join(ROOT, "docs/benchmarks")
     if quick:
         temporary = os.path.join(tempfile.gettempdir(), "workspace-bench")
         output = os.environ.get("WORKSPACE_BENCH_DIR", temporary)
         os.makedirs(output, exist_ok=True)
-    path = os.path.join(output, "sandbox.json")
+    path = os.path.join(output, f"{name}.json")
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             return output, json.load(file)
     return output, {"rows": {}}
 
 
-def save(results, output):
-    with open(os.path.join(output, "sandbox.json"), "w", encoding="utf-8") as file:
+def save(results, output, name="sandbox"):
+    with open(os.path.join(output, f"{name}.json"), "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
 
@@ -124,15 +124,17 @@ def measure(chosen, quick, results, output):
         bench.stop()
 
 
-def build():
-    """The release as it is shipped, with the guest agent beside the server."""
-    subprocess.run(["cargo", "build", "--release", "--locked", "-p", "workspace-server"], cwd=ROOT, check=True)
+def build(*more):
+    """The release as it is shipped, with the guest agent beside the server, and programs of more packages."""
+    packages = [word for package in ("workspace-server", *more) for word in ("-p", package)]
+    subprocess.run(["cargo", "build", "--release", "--locked", *packages], cwd=ROOT, check=True)
     agent = subprocess.run(["scripts/agent.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     binaries = tempfile.mkdtemp(prefix="workspace-bench-bin-")
     # Copies, in a place that every user may read.
     os.chmod(binaries, 0o755)
-    shutil.copy(os.path.join(target, "release/workspace-server"), binaries)
+    for program in ("workspace-server", *more):
+        shutil.copy(os.path.join(target, "release", program), binaries)
     shutil.copy(os.path.join(ROOT, agent), binaries)
     return binaries
 

@@ -141,7 +141,8 @@ pub(crate) fn run(dir: &Path, files: usize, rounds: usize, json: bool) -> Result
     Ok(())
 }
 
-fn regular_paths(plan: &Plan) -> Vec<String> {
+/// The regular files of a plan.
+pub(crate) fn regular_paths(plan: &Plan) -> Vec<String> {
     let regular = plan.files.iter().filter(|entry| !matches!(entry.kind, Kind::Symlink(_)));
     regular.map(|entry| plan.path(entry)).collect()
 }

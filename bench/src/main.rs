@@ -1,6 +1,6 @@
-//! Benchmarks of the state engine: seeded data, storage layouts, hashes, and the rows measured in one process.
+//! Benchmarks: seeded data, storage layouts, hashes, and what is measured through the libraries in one process.
 //!
-//! `bench/run` drives this program and the peers, and writes `docs/benchmarks/state.md`.
+//! `bench/run` and `bench/workspace` drive this program and the peers, and write `docs/benchmarks/`.
 
 mod args;
 mod bigfile;
@@ -13,6 +13,7 @@ mod rng;
 mod stats;
 mod text;
 mod tree;
+mod workspaces;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -33,9 +34,15 @@ usage: workspace-bench COMMAND …
   engine DIR [--files 100000] [--rounds 5] [--json]                  the rows measured through the library
   layouts DIR [--rounds 5] [--commits 300] [--json]                  what a commit costs in different layouts
   hashes DIR [--json]                                                BLAKE3 against SHA-256
+  workspaces BED TREE --part create|change|copy|lazy|many|build      what workspaces of a tree cost
+             [--files 100000] [--rounds 50] [--many 1000] [--jobs 2] [--git WORKTREE]
 ";
 
 fn main() -> ExitCode {
+    // What workspaces need is this program again, as somebody's helper or as the process of a view.
+    if let Some(code) = workspace_host::entry().or_else(workspaces::view_entry) {
+        return code;
+    }
     let mut words = std::env::args().skip(1);
     let command = words.next().unwrap_or_default();
     let result = Args::parse(words).map_err(Into::into).and_then(|args| run(&command, args));
@@ -90,6 +97,7 @@ fn run(command: &str, mut args: Args) -> Result<(), Failure> {
             args.finish()?;
             hashes::run(&dir, json)
         }
+        "workspaces" => workspaces::run(args),
         other => Err(format!("unknown command `{other}`").into()),
     }
 }

@@ -1,0 +1,216 @@
+"""Builds, makes the tree, runs the rows about workspaces, writes the report."""
+
+import datetime
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import machine
+import workspace_rows
+from data import FULL, QUICK, Data
+from plot import plot
+from report import bars, details, reasons
+from sandbox_client import OVERRIDDEN
+from sandbox_main import ROOT, build, place, save
+from sandbox_peers import HARDENED, PACKAGES, Docker, Package, time_to_output
+from timing import Command, run, sync_filesystem
+from workspace_server import Sandboxes
+
+ROWS = {
+    "create": workspace_rows.create,
+    "ordinary": workspace_rows.ordinary,
+    "lazy": workspace_rows.lazy,
+    "forks": workspace_rows.forks,
+    "changes": workspace_rows.changes,
+    "commit": workspace_rows.commit,
+    "restore": workspace_rows.restore,
+    "many": workspace_rows.many,
+    "build": workspace_rows.build,
+    "search": workspace_rows.search,
+}
+PANELS = {"create": "made", "changes": "copy", "forks": "all answered", "build": "first time"}
+NEEDED = [Package("git", "git"), Package("gcc", "gcc"), Package("make", "make"), Package("setpriv", "util-linux")]
+
+
+class Git:
+    """A repository of the tree, outside of it."""
+
+    def __init__(self, store, tree):
+        self.store = store
+        if not os.path.exists(store):
+            run(Command(["git", "init", "-q", "--bare", store + ".partial"]))
+            self.store = store + ".partial"
+            run(self.command("--work-tree", tree, "add", "-A"))
+            run(self.command("--work-tree", tree, "commit", "-q", "-m", "base"))
+            os.rename(self.store, store)
+            self.store = store
+
+    def command(self, *words):
+        settings = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"]
+        return Command(["git", *settings, f"--git-dir={self.store}", *words])
+
+
+class Bench:
+    """What the rows share."""
+
+    def __init__(self, binaries, data, quick):
+        self.binaries = binaries
+        self.data = data
+        self.quick = quick
+        self.files = 2_000 if quick else 100_000
+        self.rounds = 5 if quick else 60
+        self.few = 3 if quick else 15
+        self.repetitions = 1 if quick else 5
+        self.builds = 1 if quick else 3
+        self.many = 50 if quick else 1_000
+        self.tree = data.tree(self.files)
+        self.parts = {}
+        self.served = None
+
+    def bed(self, name):
+        return os.path.join(self.data.base, name)
+
+    def part(self, name, user=None, tree=None, bed="bed", **options):
+        """What a part measured; each is measured once in a run."""
+        if (name, user) not in self.parts:
+            options = {"rounds": self.rounds, "files": self.files, **options}
+            words = [word for key, value in options.items() for word in (f"--{key}", value)]
+            self.parts[name, user] = self.measured(user, [tree or self.tree, "--part", name, *words], bed)
+        return self.parts[name, user]["samples"]
+
+    def measured(self, user, words, bed):
+        prefix = []
+        if user is not None:
+            bed = f"{bed}-{user}"
+            os.makedirs(self.bed(bed), exist_ok=True)
+            os.chown(self.bed(bed), user, user)
+            prefix = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"]
+        program = os.path.join(self.binaries, "workspace-bench")
+        command = Command([*prefix, program, "workspaces", self.bed(bed), *words])
+        return json.loads(run(command, capture=True).output)
+
+    @functools.cache  # noqa: B019
+    def work_tree(self):
+        """A work tree of git's, and the seconds it took to make it."""
+        git, path = Git(self.bed("git"), self.tree), self.data.unused("work-tree")
+        sync_filesystem(self.data.base)
+        # One of the same path may be known from a run before.
+        return path, run(git.command("worktree", "add", "-f", "-q", "--detach", path)).wall
+
+    def settle(self):
+        """Lets files become older than what comes next."""
+        time.sleep(1.1)
+
+    def sandboxes(self):
+        """The server for all rows; it is started by the first."""
+        if self.served is None:
+            self.part("create")
+            snapshot = self.parts["create", None]["snapshot"]
+            self.served = Sandboxes(self.binaries, os.path.join(self.bed("bed"), "store"), snapshot, self.tree)
+        # The server ends connections that nobody used for a while.
+        self.served.client = self.served.server.client()
+        return self.served
+
+    def docker_runs(self, count):
+        """Seconds to the first byte of containers with the tree as their workspace."""
+        docker = Docker()
+        try:
+            words = docker.run()
+            at = words.index("bench")
+            words[at:at] = ["-v", f"{self.tree}:/workspace"]
+            return [time_to_output(words) for _ in range(count)]
+        finally:
+            docker.stop()
+
+    @functools.cache  # noqa: B019
+    def package(self, name):
+        """Where the source of a package is that this repository is built with."""
+        words = ["cargo", "metadata", "--format-version=1", "--locked", "--offline"]
+        metadata = json.loads(subprocess.run(words, cwd=ROOT, check=True, capture_output=True).stdout)
+        found = next(package for package in metadata["packages"] if package["name"] == name)
+        return os.path.dirname(found["manifest_path"])
+
+    def progress(self, what):
+        print(f"    {what}", file=sys.stderr)
+
+    def stop(self):
+        if self.served is not None:
+            self.served.stop()
+
+
+def main(words, usage):
+    options = {word for word in words if word.startswith("-")}
+    chosen = [word for word in words if not word.startswith("-")]
+    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(ROWS))
+    if unknown:
+        print(usage, file=sys.stderr)
+        print(f"rows: {' '.join(ROWS)}", file=sys.stderr)
+        return 0 if unknown <= {"-h", "--help"} else 2
+    quick = "--quick" in options
+    output, results = place(quick, "workspace")
+    if "--render" not in options:
+        if os.geteuid() != 0:
+            print("error: mounting needs the superuser", file=sys.stderr)
+            return 1
+        measure(chosen or list(ROWS), quick, results, output)
+    render(results, output)
+    return 0
+
+
+def measure(chosen, quick, results, output):
+    machine.install_missing([*PACKAGES, *NEEDED])
+    binaries = build("workspace-bench")
+    default = os.path.join(tempfile.gettempdir(), "workspace-bench")
+    base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
+    os.makedirs(base, exist_ok=True)
+    data = Data(base, QUICK if quick else FULL, os.path.join(binaries, "workspace-bench"))
+    bench = Bench(binaries, data, quick)
+    try:
+        results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(base))
+        for name in chosen:
+            load = round(os.getloadavg()[0], 2)
+            print(f"  {name}", file=sys.stderr)
+            row = ROWS[name](bench).to_json()
+            row["load_before"] = load
+            results["rows"][name] = row
+            save(results, output, "workspace")
+    finally:
+        bench.stop()
+        data.clean()
+
+
+def render(results, output):
+    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
+    page = os.path.join(output, "workspace.md")
+    facts = results["machine"]
+    small = " — a small tree, only to try the harness" if results.get("quick") else ""
+    overridden = ", ".join(f"`{name}={value}`" for name, value in OVERRIDDEN.items())
+    parts = [
+        f"# Workspaces: speed, disk and memory{small}\n",
+        f"Made by `bench/workspace` on {results['date']}; do not edit, except between the marks.\n",
+        "## Before the numbers\n",
+        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
+        f"{facts['kernel']}, {facts['system']}, as {facts['user']}. Each row says what the load was before it.",
+        f"- Filesystem: {facts['filesystem']}; it shares no blocks, so `cp --reflink=auto` copies, where it does not say btrfs or xfs.",
+        "- The tree comes from the seeded generator of the state engine's benchmark: 100,000 files, 1 GB, a dozen files a "
+        "directory, sizes log-normal with a median of 4 KiB. It is in the page cache.",
+        "- Ours and what is mounted bare take turns in one process; the peers that write the whole tree come after "
+        "that, the filesystem written out before each, once.",
+        "- Over HTTP, server, client and guests share the machine; the client is Python, whose share is in every number. "
+        f"Limits that are overridden: {overridden}.",
+        f"- Docker is started with `{' '.join(HARDENED)}`, `-v` and an image of busybox: its containers share one writable "
+        "directory, ours have one each.\n",
+        bars(rows),
+        reasons(page),
+        "![Times by tool](workspace.svg)\n",
+        *(details(row).replace("`bench/run ", "`bench/workspace ") for row in rows),
+        "## Again\n\n`bench/workspace` measures everything; `bench/workspace --help` says how to measure less.\n",
+    ]
+    with open(page, "w", encoding="utf-8") as file:
+        file.write("\n".join(parts))
+    with open(os.path.join(output, "workspace.svg"), "w", encoding="utf-8") as file:
+        file.write(plot(rows, PANELS, "Workspaces and their peers"))
