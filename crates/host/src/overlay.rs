@@ -94,6 +94,15 @@ pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
     }
 }
 
+/// Takes away every mount at a path like [`unmount`], for good: its upper must not be mounted again. The kernel writes out
+/// the whole filesystem of the upper when an overlay ends; the superuser's process does not wait for that.
+pub fn abandon(holder: &Holder, at: &Path) -> Result<bool> {
+    match holder {
+        Holder::Machine => place::abandon(at),
+        Holder::Process(_) => unmount(holder, at),
+    }
+}
+
 /// The paths below a directory, itself not among them, at which something is mounted.
 pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
     let below = match fs::canonicalize(below) {

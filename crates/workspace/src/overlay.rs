@@ -198,7 +198,7 @@ impl Provider for Overlay {
     }
 
     fn clear(&self, place: &Place) -> Result<()> {
-        overlay::unmount(&self.here.get(), &place.join("mount"))?;
+        overlay::abandon(&self.here.get(), &place.join("mount"))?;
         Ok(())
     }
 

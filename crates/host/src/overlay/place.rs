@@ -108,6 +108,20 @@ pub(super) fn unmount(at: &Path) -> Result<bool> {
     }
 }
 
+/// The same, and another thread waits until the kernel has written out everything.
+pub(super) fn abandon(at: &Path) -> Result<bool> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = match openat(CWD, at, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+        opened => opened.doing(format!("open {}", at.display()))?,
+    };
+    let any = unmount(at)?;
+    // Whoever closes it last ends the overlay. Where there is no thread to be had, this one does.
+    let closer = std::thread::Builder::new().name("overlay-end".to_owned());
+    drop(closer.spawn(move || drop(root)));
+    Ok(any)
+}
+
 pub(super) fn answers(path: &Path) -> Result<bool> {
     // The one question that the kernel never answers from memory.
     match statfs(path) {

@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_place_is_mounted_once,
         of_two_that_mount_at_once_one_does,
         what_is_mounted_is_found_and_taken_away,
+        an_abandoned_overlay_is_gone_at_once,
         what_cannot_be_mounted_is_explained,
         readers_always_find_something_while_it_is_replaced,
         what_has_no_mount_is_replaced_too,
@@ -282,6 +283,21 @@ fn what_is_mounted_is_found_and_taken_away() {
     assert!(found().is_empty());
     assert!(!mounted.unmount());
     assert!(!overlay::unmount(holder, &mounted.home.path("none")).unwrap());
+}
+
+fn an_abandoned_overlay_is_gone_at_once() {
+    let mounted = Mounted::new();
+    let holder = &mounted.home.holder;
+    let abandon = || overlay::abandon(holder, &mounted.layers.at).unwrap();
+    assert!(!abandon());
+    mounted.mount();
+    mounted.sh("echo y > y; mount -t tmpfs none .");
+    assert!(abandon());
+    assert!(overlay::mounted(holder, &mounted.home.path("")).unwrap().is_empty());
+    assert_eq!(fs::read_to_string(mounted.layers.upper.join("y")).unwrap(), "y\n");
+    overlay::remove_tree(holder, &mounted.layers.upper).unwrap();
+    assert!(!abandon());
+    assert!(!overlay::abandon(holder, &mounted.home.path("none")).unwrap());
 }
 
 fn what_cannot_be_mounted_is_explained() {
