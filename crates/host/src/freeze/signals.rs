@@ -28,6 +28,10 @@ use crate::process::{Process, Status, stat, status};
 const MOMENT: Duration = Duration::from_millis(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_micros(50);
+/// So often it is looked whether somebody was missed.
+const LOOKS: usize = 20;
+/// Of so many all are asked for children; of more those who take in what others leave behind.
+const FEW: usize = 50;
 
 /// Stops everything below a process; how many that are.
 pub(super) fn stop(root: &Process, note: &mut Note) -> Result<usize> {
@@ -44,7 +48,7 @@ pub(super) fn stop(root: &Process, note: &mut Note) -> Result<usize> {
         }
         let look = stopper.stop_all(&found, root.pid())?;
         match &look {
-            Some(stopped) if look == last => return Ok(stopped.len()),
+            Some(stopped) if look == last && found.is_all(root.pid()) => return Ok(stopped.len()),
             _ => last = look,
         }
     }
@@ -140,10 +144,32 @@ struct Found {
 }
 
 impl Found {
-    /// Looks for all that are there. Looks again as long as somebody ended before it was seen whose he was; whether
-    /// that was over before the deadline.
+    /// Looks for all that are there; whether that was over before the deadline.
     fn look(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
         self.all.clear();
+        if self.look_below(root) {
+            return Ok(true);
+        }
+        self.look_everywhere(root, deadline)
+    }
+
+    /// Whether nobody was missed: who begins another and ends at once, over and over, is seen among the children of those
+    /// who take in what others leave behind, sooner or later.
+    fn is_all(&self, root: i32) -> bool {
+        let few = self.all.len() <= FEW;
+        let takers: Vec<i32> =
+            if few { self.all.keys().copied().collect() } else { self.children(root).to_vec() };
+        (0..LOOKS).all(|_| {
+            takers.iter().chain([&root]).all(|pid| {
+                let now = children(*pid).unwrap_or_default();
+                now.iter().all(|child| self.all.contains_key(child))
+            })
+        })
+    }
+
+    /// The same by all processes of the machine, where the kernel does not tell of children. Looks again as long as
+    /// somebody ended before it was seen whose he was.
+    fn look_everywhere(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
         while Instant::now() < deadline {
             let mut settled = true;
             for entry in fs::read_dir("/proc")? {
@@ -157,6 +183,27 @@ impl Found {
             }
         }
         Ok(false)
+    }
+
+    /// Asks the kernel for everybody's children, from the sandbox's first process on: nobody else is looked at, however
+    /// many others come and go. It may miss some while they come and go; what has stopped does not. Whether this kernel
+    /// tells.
+    fn look_below(&mut self, root: i32) -> bool {
+        self.children.clear();
+        let mut open = vec![root];
+        while let Some(pid) = open.pop() {
+            let Some(children) = children(pid) else {
+                // One that has ended has none; the first tells whether there is an answer at all.
+                if pid == root {
+                    return false;
+                }
+                continue;
+            };
+            let there: Vec<i32> = children.into_iter().filter(|child| self.add(*child)).collect();
+            open.extend(&there);
+            self.children.insert(pid, there);
+        }
+        true
     }
 
     /// Adds a process; whether it was still there.
@@ -225,6 +272,20 @@ impl Found {
     }
 }
 
+/// The children of a process, of all of its threads; none if it is not there, or the kernel does not tell.
+fn children(pid: i32) -> Option<Vec<i32>> {
+    let mut all = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(text) => all.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok())),
+            // That thread has ended.
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(all)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Runs,
@@ -271,10 +332,16 @@ mod tests {
         let here = std::process::id() as i32;
         // The second time without those that have nothing to do with it.
         for _ in 0..2 {
-            assert!(found.look(here, Instant::now() + LIMIT).unwrap());
+            found.all.clear();
+            assert!(found.look_everywhere(here, Instant::now() + LIMIT).unwrap());
             assert!(found.children(here).contains(&pid) && !found.others.contains(&pid));
         }
         assert!(found.others.contains(&1) && !found.all.contains_key(&1));
+        let mut below = Found::default();
+        // Not every kernel tells of children.
+        if below.look_below(here) {
+            assert!(below.children(here).contains(&pid) && below.all.contains_key(&pid));
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(state(pid), State::Ended);
