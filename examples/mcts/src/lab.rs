@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::holder::Holder;
 use workspace_sandbox::runtime::Embedded;
-use workspace_sandbox::{NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Wanted};
+use workspace_sandbox::{NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream, Wanted};
 use workspace_state::{
     Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
     snapshot_directory,
@@ -69,7 +69,7 @@ impl Lab {
         let mut said = String::new();
         while let Some(pieces) = output.next().await? {
             for piece in pieces {
-                if let Piece::Data { data, .. } = piece {
+                if let Piece::Data { stream: Stream::Stdout, data, .. } = piece {
                     said.push_str(&String::from_utf8_lossy(&data));
                 }
             }
