@@ -192,7 +192,6 @@ impl Service {
 
     /// Keeps a place for one more, if there is room.
     async fn reserve(&self, wanted: &Wanted, claim: Option<&NewClaim>, template: &str) -> Result<Room<'_>> {
-        let settings = &self.0.settings;
         let key = wanted.key.as_ref().map(|(key, _)| key.clone());
         let place = Place { owner: wanted.owner.clone(), template: template.to_owned(), key };
         let _counting = self.0.counting.lock().await;
@@ -202,10 +201,23 @@ impl Service {
             return Ok(Room::Needless(made));
         }
         let Some(reserved) = self.0.reserved.reserve(place) else { return Ok(Room::Awaited) };
+        self.check_quota(wanted, 0).await?;
+        Ok(Room::Here(reserved))
+    }
+
+    /// Refuses so many sandboxes more than there are, and are being made, if that is too much.
+    pub(crate) async fn must_have_room(&self, wanted: &Wanted, more: u32) -> Result<()> {
+        let _counting = self.0.counting.lock().await;
+        self.check_quota(wanted, more).await
+    }
+
+    async fn check_quota(&self, wanted: &Wanted, more: u32) -> Result<()> {
+        let settings = &self.0.settings;
         let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &wanted.owner).await?;
         let (coming, own_coming) = self.0.reserved.counts(&wanted.owner);
+        let (coming, own_coming) = (coming as u64 + u64::from(more), own_coming as u64 + u64::from(more));
         let limit = settings.sandboxes_max;
-        if here + coming as u64 > u64::from(limit) {
+        if here + coming > u64::from(limit) {
             return Err(SandboxError::TooMany {
                 what: "this server".to_owned(),
                 limit,
@@ -213,11 +225,11 @@ impl Service {
             });
         }
         let limit = wanted.most.unwrap_or(settings.sandboxes_per_owner);
-        if !wanted.unlimited && own + own_coming as u64 > u64::from(limit) {
+        if !wanted.unlimited && own + own_coming > u64::from(limit) {
             let what = format!("`{}`", wanted.owner);
             return Err(SandboxError::TooMany { what, limit, setting: "MAX_SANDBOXES_PER_OWNER" });
         }
-        Ok(Room::Here(reserved))
+        Ok(())
     }
 
     /// Waits for the turn of one who makes a sandbox.

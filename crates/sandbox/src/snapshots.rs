@@ -4,8 +4,10 @@
 //! killed meanwhile has noted in the sandbox's place that it stands still; the next server lets it go on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
 use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Durability, NewSnapshot, SnapshotId};
 use workspace_workspace::{Changes, Committed, Materialize};
@@ -218,11 +220,19 @@ impl Service {
         }
         check_labels(&fork.labels)?;
         let sandbox = self.find_here(scope, id).await?;
+        // Before anything stands still for it.
+        self.must_have_room(&wanted, fork.count).await?;
         let taken = self.commit(scope, id, fork.commit.clone()).await?;
         let new = like(&sandbox, &fork, taken.committed.snapshot.id)?;
+        // No more at once than are made at once: the others do not stand in the way of whoever waits.
+        let turns = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
         let made = (0..fork.count).map(|_| {
             let (service, wanted, new) = (self.clone(), wanted.clone(), new.clone());
-            tokio::spawn(async move { service.create(wanted, new).await })
+            let turns = Arc::clone(&turns);
+            tokio::spawn(async move {
+                let _turn = turns.acquire().await;
+                service.create(wanted, new).await
+            })
         });
         let mut views = Vec::new();
         let mut failed = None;
