@@ -40,6 +40,8 @@ pub(crate) struct Live {
     pub(crate) is_being_made: AtomicBool,
     /// Held by who makes or removes it.
     pub(crate) work: tokio::sync::Mutex<()>,
+    /// Held by who lets everything in it stand still.
+    pub(crate) still: tokio::sync::Mutex<()>,
     /// Held by who counts its terminals and makes one more.
     pub(crate) terminals: tokio::sync::Mutex<()>,
     line: watch::Sender<Option<Line>>,
@@ -167,6 +169,7 @@ impl Live {
             token_hash: token_hash.to_owned(),
             is_being_made: AtomicBool::new(true),
             work: tokio::sync::Mutex::default(),
+            still: tokio::sync::Mutex::default(),
             terminals: tokio::sync::Mutex::default(),
             line: watch::Sender::default(),
             usage: watch::Sender::default(),

@@ -257,6 +257,12 @@ impl Service {
         sandbox: &Sandbox,
         work: impl Future<Output = Result<T>>,
     ) -> Result<(T, Pause)> {
+        let live = self.live(&sandbox.id);
+        // One after the other: what stands still is not stopped again.
+        let _still = match &live {
+            Some(live) => Some(live.still.lock().await),
+            None => None,
+        };
         let began = Instant::now();
         let place = self.place(&sandbox.id);
         let frozen = match sandbox.state {

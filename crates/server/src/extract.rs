@@ -36,6 +36,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             }
             _ => ApiError::new(code::INVALID_REQUEST, "the body could not be read"),
         })?;
+        // Fields by their place are nobody's way to ask; where none is required, an empty list would do.
+        if body.trim_ascii_start().first() == Some(&b'[') {
+            let message = "the body is not what this request takes: an object is, not a list";
+            return Err(ApiError::new(code::INVALID_REQUEST, message).detail("line", 1).detail("column", 0));
+        }
         serde_json::from_slice(&body).map(Self).map_err(|error| malformed(&error))
     }
 }

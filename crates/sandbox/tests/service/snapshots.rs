@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         a_sandbox_begins_with_its_snapshot,
         a_commit_is_a_moment_in_time,
+        commits_at_once_come_one_after_another,
         a_sandbox_without_a_snapshot_is_committed_too,
         changes_are_told,
         a_restored_sandbox_holds_the_other_snapshot,
@@ -324,4 +325,18 @@ async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
     for view in [&greedy, &neighbour] {
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
     }
+}
+
+async fn commits_at_once_come_one_after_another(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    sh(&service, &view, "echo x > x").await;
+    let asked = (0..8).map(|_| {
+        let (service, id) = (service.clone(), view.sandbox.id.clone());
+        tokio::spawn(async move { service.commit(&alice(), &id, NewCommit::default()).await })
+    });
+    for one in asked.collect::<Vec<_>>() {
+        assert_eq!(content(&service, &one.await.unwrap().unwrap().committed.snapshot, "x"), "x\n");
+    }
+    assert!(!home.place(&view).frozen().exists());
 }
