@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use workspace_catalog::{Change, EventKind, Sandbox, State};
+use workspace_state::{GcOptions, Quiet};
 use workspace_workspace::Workspaces;
 
 use crate::config::Config;
@@ -21,6 +22,8 @@ pub struct Collected {
     pub sandboxes: u64,
     /// Workspaces that nobody knew of.
     pub workspaces: u64,
+    /// Layers of snapshots that nobody needed.
+    pub layers: u64,
     /// Bytes that are free now.
     pub freed: u64,
 }
@@ -121,11 +124,30 @@ impl Service {
         self.change(id, change, &[EventKind::SandboxError]).await.map(|_| ())
     }
 
-    /// Removes what expired and what belongs to nobody.
+    /// Removes what expired, what belongs to nobody, and what nothing reaches in the store.
     pub async fn collect(&self) -> Result<Collected> {
         let expired = self.expire().await?;
         let orphans = self.clear_orphans().await?;
-        Ok(Collected { sandboxes: orphans.sandboxes + expired, ..orphans })
+        let unneeded = self.collect_content(false).await?;
+        Ok(Collected {
+            sandboxes: orphans.sandboxes + expired,
+            workspaces: orphans.workspaces,
+            layers: unneeded.layers,
+            freed: orphans.freed + unneeded.freed,
+        })
+    }
+
+    /// Removes layers that nobody has needed for a while, or with `recent` all that nobody needs now, and what nothing
+    /// reaches in the store.
+    pub(crate) async fn collect_content(&self, recent: bool) -> Result<Collected> {
+        self.on_workspaces(move |workspaces| {
+            let layers = workspaces.collect(recent)?;
+            let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
+            tracing::info!(layers = layers.layers, freed = report.freed_bytes, "collected garbage");
+            let freed = layers.bytes + report.freed_bytes;
+            Ok(Collected { layers: layers.layers, freed, ..Collected::default() })
+        })
+        .await
     }
 
     /// What nobody knows of: a process, a directory, a workspace without a row.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
+    /// When garbage was collected because the disk was nearly full.
+    pub(crate) made_room: std::sync::Mutex<Option<Instant>>,
     /// How guests reach the port, if there is one.
     reach: Option<Reach>,
     /// What lets guests in there.
@@ -110,6 +112,7 @@ impl Service {
             reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
+            made_room: std::sync::Mutex::default(),
             reach: port.as_ref().map(GuestPort::reach),
             port: Mutex::default(),
         }));

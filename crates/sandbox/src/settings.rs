@@ -65,6 +65,8 @@ pub struct Settings {
     pub disk_reserve: u64,
     /// Layers that nobody needs are removed so often.
     pub layers_interval: Duration,
+    /// What nothing reaches in the store is removed so often.
+    pub gc_interval: Duration,
     /// How many sandboxes are started at most before anybody wants them.
     pub pool: u32,
     /// Whether a sandbox that cannot be limited or isolated as asked is an error.
@@ -125,6 +127,7 @@ impl Settings {
             disk_interval: Duration::from_secs(2),
             disk_reserve: 256 << 20,
             layers_interval: Duration::from_secs(60),
+            gc_interval: Duration::from_secs(86_400),
             pool: 8,
             strict: false,
             egress_deny: vec![METADATA],

@@ -3,15 +3,14 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
-use workspace_workspace::Workspaces;
 
 use crate::disk::blocking;
 use crate::door::Listener;
@@ -25,6 +24,8 @@ const EXPIRING: Duration = Duration::from_secs(300);
 const CLAIMS_KEPT: Duration = Duration::from_secs(86_400);
 /// Between two looks at how much room the disk has.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
+/// Room is not made more often than this.
+const ROOM_AGAIN: Duration = Duration::from_secs(600);
 /// Who has written so much since the last look goes on writing.
 const GROWING: u64 = 1 << 20;
 /// Looking at a workspace takes at most one part in so many of the time.
@@ -220,6 +221,9 @@ impl Service {
         every(settings.disk_interval, service(), |service| async move { service.check_disks().await });
         every(ROOM_INTERVAL, service(), |service| async move { service.check_room().await });
         every(settings.layers_interval, service(), |service| async move { service.collect_layers().await });
+        let gc = |service: Service| async move { Ok(service.collect_content(false).await?.freed) };
+        // Not at once: a server that has just started has better things to do.
+        later(settings.gc_interval, settings.gc_interval, service(), gc);
     }
 
     /// Removes sandboxes whose time is up, and tells of those whose time will be up soon.
@@ -273,6 +277,7 @@ impl Service {
     async fn check_room(&self) -> Result<u64> {
         let (path, reserve) = (self.0.settings.workspaces.clone(), self.0.settings.disk_reserve);
         let Some(room) = blocking(move || Room::at(&path, reserve)).await? else { return Ok(0) };
+        self.make_room();
         let mut most: Option<(Arc<Live>, u64)> = None;
         for live in self.lives() {
             let used = self.disk_usage(&live.id).await;
@@ -296,8 +301,25 @@ impl Service {
         Ok(1)
     }
 
+    /// Begins to remove whatever nobody needs now, unless that was tried a short while ago.
+    fn make_room(&self) {
+        {
+            let mut last = self.0.made_room.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_some_and(|time| time.elapsed() < ROOM_AGAIN) {
+                return;
+            }
+            *last = Some(Instant::now());
+        }
+        let service = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = service.collect_content(true).await {
+                tracing::error!(%error, "the disk is nearly full, and collecting garbage failed");
+            }
+        });
+    }
+
     async fn collect_layers(&self) -> Result<u64> {
-        let collected = self.on_workspaces(Workspaces::collect).await?;
+        let collected = self.on_workspaces(|workspaces| workspaces.collect(false)).await?;
         Ok(collected.layers)
     }
 
@@ -338,10 +360,19 @@ impl Room {
 fn every<F, W>(period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
+    W: Future<Output = Result<u64>> + Send + 'static,
+{
+    later(Duration::ZERO, period, service, work);
+}
+
+/// The same, but for the first time after a while.
+fn later<F, W>(first: Duration, period: Duration, service: Weak<Inner>, work: F)
+where
+    F: Fn(Service) -> W + Send + 'static,
     W: Future<Output = Result<u64>> + Send,
 {
     tokio::spawn(async move {
-        let mut ticks = interval(period);
+        let mut ticks = interval_at(tokio::time::Instant::now() + first, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

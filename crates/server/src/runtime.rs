@@ -102,6 +102,7 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         agent_grace: settings.agent_grace,
         disk_reserve: settings.disk_reserve.0,
         expiry_interval: settings.expiry_interval,
+        gc_interval: settings.gc_interval,
         pool: settings.pool_size.0,
         strict: settings.require_isolation == Isolation::Strict,
         egress_deny: settings.egress_deny.0.clone(),

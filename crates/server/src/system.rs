@@ -61,6 +61,8 @@ struct Collected {
     cleaned_sandboxes: u64,
     /// Workspaces that nobody knew of.
     cleaned_workspaces: u64,
+    /// Layers of snapshots that no workspace has needed for a while.
+    cleaned_layers: u64,
     /// Bytes that are free now.
     freed_space: u64,
 }
@@ -118,7 +120,7 @@ fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     })
 }
 
-/// Clear away what expired and what belongs to nobody. Admins only.
+/// Clear away what expired, what belongs to nobody and what no snapshot holds any more. Admins only.
 #[utoipa::path(post, path = "/api/v1/gc", tag = "system", responses(
     (status = 200, description = "What was cleared away", body = Collected),
     (status = "default", description = "An error", body = ErrorBody),
@@ -130,11 +132,12 @@ async fn collect(
 ) -> Result<Json<Collected>, ApiError> {
     caller.require_admin()?;
     let collected = app.sandboxes.collect().await?;
-    let details = json!({ "sandboxes": collected.sandboxes, "workspaces": collected.workspaces });
+    let details = json!({ "sandboxes": collected.sandboxes, "workspaces": collected.workspaces, "layers": collected.layers });
     app.audit.record(Entry::by("gc", &caller, &request, details));
     Ok(Json(Collected {
         cleaned_sandboxes: collected.sandboxes,
         cleaned_workspaces: collected.workspaces,
+        cleaned_layers: collected.layers,
         freed_space: collected.freed,
     }))
 }

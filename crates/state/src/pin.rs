@@ -146,7 +146,7 @@ impl Store {
     }
 
     /// Removes the pins of processes that died.
-    pub(crate) fn drop_dead_pins(&self) -> Result<()> {
+    pub fn drop_dead_pins(&self) -> Result<()> {
         let mut changes = Vec::new();
         for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
             let path = self.pin_lock(pin.id);

@@ -30,6 +30,7 @@ use workspace_state::{
 
 use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::workspaces::measure;
 
 /// A stack this long gets no further delta: the next one lies over its base.
 const LONGEST: usize = 24;
@@ -128,6 +129,8 @@ pub struct Collected {
     pub layers: u64,
     /// Stacks that are forgotten.
     pub stacks: u64,
+    /// Bytes that the layers took.
+    pub bytes: u64,
 }
 
 /// All layers of a directory. Clones are the same.
@@ -353,15 +356,17 @@ impl Layers {
     }
 
     /// Removes stacks that nobody has asked for, and layers that are in no stack and under no workspace.
-    pub(crate) fn collect(&self, now: Instant) -> Result<Collected> {
+    /// Removes what nobody lies over, and what nobody asked for in the time that it is kept unless that is to go too.
+    pub(crate) fn collect(&self, now: Instant, recent: bool) -> Result<Collected> {
         let mut collected = Collected::default();
-        let (stacks, layers) = self.0.unused(now);
+        let (stacks, layers) = self.0.unused(now, recent);
         for key in stacks {
             let path = self.0.root.join("stacks").join(key.name());
             remove_file(&path)?;
             collected.stacks += 1;
         }
         for name in layers {
+            collected.bytes += measure(&self.0.tree_of(&name)).bytes;
             let removed = self.0.remove_layer(&name);
             self.0.lock().busy.remove(&name);
             self.0.done.notify_all();
@@ -431,13 +436,13 @@ impl Inner {
     }
 
     /// Takes what is unused out of what is known. Nobody makes the layers anew before they were removed.
-    fn unused(&self, now: Instant) -> (Vec<Key>, Vec<String>) {
+    fn unused(&self, now: Instant, recent: bool) -> (Vec<Key>, Vec<String>) {
         let mut state = self.lock();
         let Known { stacks, layers, users, busy, .. } = &mut *state;
         let is_old = |(stack, used): &(Stack, Instant)| {
             let kept = if stack.layers.len() > 1 { DELTA_KEPT } else { BASE_KEPT };
             let in_use = stack.layers.last().is_some_and(|name| users.contains_key(name));
-            !in_use && now.saturating_duration_since(*used) > kept
+            !in_use && (recent || now.saturating_duration_since(*used) > kept)
         };
         let old: Vec<Key> = stacks.iter().filter(|(_, one)| is_old(one)).map(|(key, _)| *key).collect();
         for key in &old {

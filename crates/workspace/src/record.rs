@@ -1,6 +1,6 @@
 //! What is known of a workspace, on disk beside it.
 //!
-//! A record is written before what it tells of is done, and replaced in one step. It is not synced: it has to survive
+//! A record is written when its workspace is there, before what is done to it later is done, and replaced in one step. It is not synced: it has to survive
 //! a killed process, and after a crash of the machine what it tells of may be gone as well. A workspace whose record
 //! cannot be read is reported, not removed.
 
@@ -41,12 +41,10 @@ pub struct Record {
     pub spare: Option<PinId>,
 }
 
-/// How far the making or removing of a workspace is.
+/// How far the resetting or removing of a workspace is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// It was never given to anybody.
-    Making,
     /// It is there.
     Ready,
     /// It is there, and whoever uses it may still see the former generation; where there is none, what it holds is
@@ -72,7 +70,21 @@ pub struct Generation {
     pub layers: Vec<String>,
 }
 
+impl Generation {
+    /// One that is to be made.
+    pub(crate) fn new(number: u32, provider: Kind, base: Option<SnapshotId>) -> Self {
+        let pin = base.map(|_| PinId::generate());
+        Self { number, provider, base, pin, layers: Vec::new() }
+    }
+}
+
 impl Record {
+    /// Of a workspace that is there.
+    pub(crate) fn new(current: Generation) -> Self {
+        let uid = uuid::Uuid::now_v7().to_string();
+        Self { uid, phase: Phase::Ready, current, former: None, last: None, spare: None }
+    }
+
     /// The record in a workspace's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         match Self::read_from(&directory.join(NAME)) {
@@ -82,6 +94,12 @@ impl Record {
             }
             record => record,
         }
+    }
+
+    /// What keeps its bases in the store.
+    pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
+        let of_generations = self.former.iter().chain([&self.current]).filter_map(|one| one.pin);
+        of_generations.chain(self.spare)
     }
 
     fn read_from(path: &Path) -> Result<Self> {
@@ -110,10 +128,15 @@ impl Record {
         }
     }
 
-    /// Whether there is nothing in a workspace's directory: who made it did not come to write the record.
+    /// Whether none was ever written in a workspace's directory.
     pub(crate) fn is_unwritten(directory: &Path) -> Result<bool> {
-        let mut entries = fs::read_dir(directory).on("list", directory)?;
-        Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == NEW)))
+        for name in [NAME, REMOVING] {
+            let path = directory.join(name);
+            if path.try_exists().on("look for", &path)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -35,7 +35,7 @@ use crate::lazy::{Lazy, LazyCommand};
 use crate::overlay::Overlay;
 use crate::provider::{Kind, Place, Provider, Under};
 use crate::record::{Generation, Phase, Record};
-use usage::measure;
+pub(crate) use usage::measure;
 
 pub use reset::Switched;
 pub use usage::Usage;
@@ -257,52 +257,50 @@ impl Workspaces {
             }
             made => made.on("make", &directory)?,
         }
-        let made = self.make_in(id, &directory, kind, new);
+        let base = Base::new(&self.store, new.snapshot, new.materialize);
+        let current = base.as_ref().map_or(None, Base::id);
+        let mut record = Record::new(Generation::new(1, kind, current));
+        let made = base.and_then(|base| {
+            (new.prepare)(&directory);
+            self.make_in(id, &directory, &mut record, &base)
+        });
         if let Err(error) = &made {
             tracing::debug!(workspace = id, %error, "a workspace could not be made");
-            self.remove_all(id, None)?;
+            self.remove_all(id, Some(&record))?;
         }
-        made
+        made.map(|under| (record, under))
     }
 
-    fn make_in(&self, id: &str, directory: &Path, kind: Kind, new: &New<'_>) -> Result<(Record, Under)> {
-        (new.prepare)(directory);
-        let base = Base::new(&self.store, new.snapshot, new.materialize)?;
-        let uid = uuid::Uuid::now_v7().to_string();
-        let current =
-            Generation { number: 1, provider: kind, base: base.id(), pin: None, layers: Vec::new() };
-        let mut record = Record { uid, phase: Phase::Making, current, former: None, last: None, spare: None };
-        let under = self.make_generation(id, &mut record, |record| &mut record.current, &base)?;
-        record.phase = Phase::Ready;
+    /// There is no record until all of it is there: what has none when the directory is opened goes.
+    fn make_in(&self, id: &str, directory: &Path, record: &mut Record, base: &Base) -> Result<Under> {
+        let under = self.make_generation(id, &record.uid, &mut record.current, base)?;
         record.write(directory)?;
-        Ok((record, under))
+        Ok(under)
     }
 
-    /// Makes the generation that `which` names; the record, which is not ready yet, tells of everything before it is
-    /// done.
     fn make_generation(
         &self,
         id: &str,
-        record: &mut Record,
-        which: impl Fn(&mut Record) -> &mut Generation,
+        uid: &str,
+        generation: &mut Generation,
         base: &Base,
     ) -> Result<Under> {
-        let directory = self.directory.join(id);
-        // Noted first: what was noted and never made does no harm.
-        which(record).pin = base.snapshot.as_ref().map(|_| PinId::generate());
-        record.write(&directory)?;
-        self.pin(id, base, which(record).pin)?;
-        let generation = which(record).clone();
-        let place = self.place(id, &record.uid, generation.number);
+        self.pin(id, base, generation.pin)?;
+        let place = self.place(id, uid, generation.number);
         fs::create_dir(&place.root).on("make", &place.root)?;
         let under = self.provider(generation.provider).make(&place, base)?;
-        which(record).layers = under.layers();
+        generation.layers = under.layers();
         Ok(under)
     }
 
     fn pin(&self, id: &str, base: &Base, pin: Option<PinId>) -> Result<()> {
         let (Some(snapshot), Some(pin)) = (&base.snapshot, pin) else { return Ok(()) };
-        Ok(self.store.pin_as(pin, snapshot, &format!("workspace {id}"), Durability::Buffered)?)
+        Ok(self.store.pin_as(pin, snapshot, &self.owner_of_pins(id), Durability::Buffered)?)
+    }
+
+    /// Who holds the pins of a workspace; of all workspaces of this directory, where the name is empty.
+    fn owner_of_pins(&self, id: &str) -> String {
+        format!("workspace {}/{id}", self.directory.display())
     }
 
     /// A workspace as it is now.
@@ -459,9 +457,9 @@ impl Workspaces {
         Ok(states)
     }
 
-    /// Removes layers that nobody needs.
-    pub fn collect(&self) -> Result<Collected> {
-        self.layers.collect(Instant::now())
+    /// Removes layers that nobody has needed for a while; with `recent`, all that nobody needs now.
+    pub fn collect(&self, recent: bool) -> Result<Collected> {
+        self.layers.collect(Instant::now(), recent)
     }
 
     /// Whether layers are being written in the background.

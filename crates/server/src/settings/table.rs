@@ -160,6 +160,8 @@ settings! {
     agent_grace: Duration = is("30");
     /// How much of the workspaces' disk is kept free, a tenth of a small one: a sandbox that goes on writing then is ended.
     disk_reserve: Size = is("256m");
+    /// Seconds between two collections of what no snapshot holds any more; also done when the disk is nearly full.
+    gc_interval: Duration = is("86400");
     /// Seconds between two looks for expired sandboxes.
     expiry_interval: Duration = is("60");
     /// Whether requests are limited per key.

@@ -109,14 +109,21 @@ fn check_unused(store: &Store, id: &SnapshotId) -> Result<(), ApiError> {
             in_use(format!("the reference `{name}` points to snapshot {id}; remove or move it first"));
         return Err(error.detail("reference", name));
     }
-    let pins = store.pins()?.into_iter().filter(|pin| pin.snapshot == *id).count();
-    if pins > 0 {
-        let message = format!(
-            "snapshot {id} is mounted or in use otherwise; what a process that died held goes with the next `workspace gc`"
-        );
-        return Err(in_use(message).detail("pins", pins));
+    if pins_of(store, id)? == 0 {
+        return Ok(());
     }
-    Ok(())
+    store.drop_dead_pins()?;
+    match pins_of(store, id)? {
+        0 => Ok(()),
+        pins => {
+            Err(in_use(format!("snapshot {id} is mounted, or a workspace is made from it"))
+                .detail("pins", pins))
+        }
+    }
+}
+
+fn pins_of(store: &Store, id: &SnapshotId) -> Result<usize, ApiError> {
+    Ok(store.pins()?.into_iter().filter(|pin| pin.snapshot == *id).count())
 }
 
 fn forget(store: &Store, id: SnapshotId) -> Result<(), ApiError> {

@@ -16,18 +16,35 @@ impl Workspaces {
                 tracing::warn!(workspace = id, %error, "a workspace cannot be used; it is left as it is");
             }
         }
+        self.remove_unknown_pins()
+    }
+
+    /// Removes the pins of workspaces that never came to be. One that cannot be read keeps its own.
+    fn remove_unknown_pins(&self) -> Result<()> {
+        let prefix = self.owner_of_pins("");
+        for pin in self.store.pins()? {
+            let Some(id) = pin.owner.strip_prefix(&prefix) else { continue };
+            let record = Record::read(&self.directory.join(id));
+            let keeps = match &record {
+                Ok(record) => record.pins().any(|known| known == pin.id),
+                Err(_) => self.directory.join(id).exists(),
+            };
+            if !keeps {
+                self.store.unpin(pin.id)?;
+            }
+        }
         Ok(())
     }
 
     fn recover_one(&self, id: &str) -> Result<()> {
         let directory = self.directory.join(id);
         let record = match Record::read(&directory) {
-            // Nobody was given it, and nothing is in it.
+            // Nobody was given it.
             Err(_) if Record::is_unwritten(&directory)? => return self.remove_all(id, None),
             record => record?,
         };
         match record.phase {
-            Phase::Making | Phase::Removing => self.remove_all(id, Some(&record)),
+            Phase::Removing => self.remove_all(id, Some(&record)),
             Phase::Ready | Phase::Switching => self.take_up(id, record),
         }
     }

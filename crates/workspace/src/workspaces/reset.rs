@@ -79,38 +79,26 @@ impl Workspaces {
 
     fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
         self.forget_former(id, known)?;
-        let mut record = known.record.clone();
-        let number = record.current.number + 1;
-        let next =
-            Generation { number, provider: Kind::Overlay, base: base.id(), pin: None, layers: Vec::new() };
+        let (directory, mut record) = (self.directory.join(id), known.record.clone());
+        let mut next = Generation::new(record.current.number + 1, Kind::Overlay, base.id());
         // Until it is ready it is the former one that goes if this is interrupted.
-        record.former = Some(next);
-        let made = self.make_generation(
-            id,
-            &mut record,
-            |record| record.former.get_or_insert_with(|| unreachable!("just put there")),
-            base,
-        );
+        record.former = Some(next.clone());
+        let made = record.write(&directory).and_then(|()| {
+            let under = self.make_generation(id, &record.uid, &mut next, base)?;
+            record.former = Some(std::mem::replace(&mut record.current, next.clone()));
+            record.phase = Phase::Switching;
+            record.last = base.id();
+            record.write(&directory)?;
+            Ok(under)
+        });
         let under = match made {
             Ok(under) => under,
             Err(error) => {
-                known.record.former = record.former;
+                known.record.former = Some(next);
                 self.forget_former(id, known)?;
                 return Err(error);
             }
         };
-        let unfinished = record.former.clone();
-        if let Some(next) = record.former.take() {
-            record.former = Some(std::mem::replace(&mut record.current, next));
-        }
-        record.phase = Phase::Switching;
-        record.last = base.id();
-        if let Err(error) = record.write(&self.directory.join(id)) {
-            drop(under);
-            known.record.former = unfinished;
-            self.forget_former(id, known)?;
-            return Err(error);
-        }
         known.former = Some(std::mem::replace(&mut known.under, under));
         known.record = record;
         let made = self.made(id, &known.record.current, &known.under);

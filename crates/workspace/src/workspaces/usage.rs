@@ -16,7 +16,7 @@ pub struct Usage {
 
 /// Everything below a directory, whatever is done to it meanwhile: no symlink is followed, and what cannot be looked at,
 /// or lies deeper than the kernel takes in one path, does not count.
-pub(super) fn measure(path: &Path) -> Usage {
+pub(crate) fn measure(path: &Path) -> Usage {
     let mut usage = Usage::default();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(root) = rustix::fs::open(path, flags, Mode::empty()) else { return usage };

@@ -113,7 +113,7 @@ fn another_process_finds_everything(setting: Setting) {
     let record = world.all().record("a").unwrap();
     assert_eq!(record.current.base, Some(snapshot.id));
     // What it lies over is still held.
-    world.all().collect().unwrap();
+    world.all().collect(false).unwrap();
     assert_eq!(world.seen("a"), seen);
     let exists = world.all().create("a", &from(&snapshot)).unwrap_err();
     assert!(matches!(exists, WorkspaceError::Exists { .. }), "{exists}");

@@ -68,6 +68,51 @@ fn what_a_reference_or_a_pin_needs_stays() {
 }
 
 #[test]
+fn what_a_dead_process_held_keeps_nothing() {
+    let shop = Shop::new();
+    let store = open(&shop);
+    let id = shop.made(&Archive::new().file("a", "b"));
+    let record = store.snapshot(&id.parse().unwrap()).unwrap();
+    std::mem::forget(store.pin_for_process(&record, "one that is killed").unwrap());
+    let path = format!("snapshots/{id}");
+    assert_eq!(shop.call("DELETE", &path).send().error(), "SNAPSHOT_IN_USE");
+    // The lock goes with its process: here there is another one in its place, which nobody holds.
+    for entry in std::fs::read_dir(store.path().join("pins")).unwrap() {
+        let lock = entry.unwrap().path();
+        std::fs::remove_file(&lock).unwrap();
+        std::fs::write(&lock, "").unwrap();
+    }
+    assert_eq!(shop.call("DELETE", &path).send().status, 204);
+}
+
+#[test]
+fn what_no_snapshot_holds_goes_with_the_next_collection() {
+    let noise = |mut state: u64| {
+        let next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        std::iter::repeat_with(next).take(9_000_000).collect::<Vec<u8>>()
+    };
+    let shop = Shop::new();
+    let id = shop.made(&Archive::new().file("large", noise(1)));
+    assert_eq!(shop.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
+    let collected = shop.post("gc", &json!({})).json();
+    assert!(collected["freedSpace"].as_u64().unwrap() > 8_900_000, "{collected}");
+
+    // And by itself.
+    let shop = Shop::with(&[("GC_INTERVAL", "1")]);
+    let packs = || {
+        let packs = std::fs::read_dir(shop.house.path().join("store/packs")).unwrap();
+        packs.map(|entry| entry.unwrap().metadata().map_or(0, |found| found.len())).sum::<u64>()
+    };
+    let id = shop.made(&Archive::new().file("large", noise(2)));
+    assert!(packs() > 8_900_000);
+    assert_eq!(shop.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
+    crate::real::house::soon("it is collected", || packs() < 1_000_000);
+}
+
+#[test]
 fn what_is_removed_beside_the_server_is_gone_there_too() {
     let mut shop = Shop::new();
     shop.key = shop.key_of("alice", "user");
