@@ -1,0 +1,45 @@
+//! Which strategy is for which type of file.
+
+use crate::file::Input;
+
+/// A NUL so early in a file says that it is no text, as for git.
+const LOOKED_AT: usize = 8000;
+
+/// By the name of the file, else by what is in it.
+pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
+    let name = input.path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    if let Some(strategy) = by_name(&name) {
+        return strategy;
+    }
+    let versions = &input.versions;
+    let all = [versions.base.unwrap_or_default(), versions.ours, versions.theirs];
+    if all.into_iter().all(is_text) { "text" } else { "binary" }
+}
+
+fn by_name(name: &str) -> Option<&'static str> {
+    let ending = |ending: &str| name.len() > ending.len() && name.ends_with(ending);
+    let of = |endings: &[&str]| endings.iter().any(|one| ending(one));
+    if of(&[".crdt.json"]) {
+        Some("crdt")
+    } else if of(&[".json", ".jsonc", ".ipynb"]) {
+        Some("json")
+    } else if of(&[".yaml", ".yml"]) {
+        Some("yaml")
+    } else if of(&[".toml"]) {
+        Some("toml")
+    } else if of(&[".jsonl", ".log"]) {
+        Some("log")
+    } else {
+        None
+    }
+}
+
+/// UTF-16 counts: its byte order mark says that the NULs are part of letters.
+pub(crate) fn is_text(content: &[u8]) -> bool {
+    is_utf16(content) || !content[..content.len().min(LOOKED_AT)].contains(&0)
+}
+
+pub(crate) fn is_utf16(content: &[u8]) -> bool {
+    content.len().is_multiple_of(2)
+        && (content.starts_with(&[0xff, 0xfe]) || content.starts_with(&[0xfe, 0xff]))
+}

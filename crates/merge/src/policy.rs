@@ -1,0 +1,124 @@
+//! What is done with which files.
+
+use std::collections::BTreeMap;
+
+use globset::{Glob, GlobMatcher};
+use serde::{Deserialize, Serialize};
+
+/// What becomes of a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnConflict {
+    /// Ours stays until somebody has decided.
+    #[default]
+    Review,
+    /// Ours wins.
+    Ours,
+    /// Theirs wins.
+    Theirs,
+    /// Whoever wrote last wins.
+    Lww,
+    /// Whoever has the higher priority wins; among equals, whoever wrote last.
+    Priority,
+}
+
+/// How a value of a `.crdt.json` is joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Crdt {
+    /// A number to which everybody's differences are added.
+    Counter,
+    /// An array without order, each value once.
+    Set,
+    /// One value; of two, the same one wins everywhere.
+    Register,
+}
+
+/// How a file is merged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct FileRule {
+    /// By which strategy; by the type of the file, when not said.
+    pub strategy: Option<String>,
+    /// What becomes of conflicts.
+    pub on_conflict: OnConflict,
+    /// Fields that tell elements of an array from each other; the first one that all elements have counts.
+    pub keys: Vec<String>,
+    /// How values of a CRDT are joined, by path: keys joined by dots, `*` for any.
+    pub schema: BTreeMap<String, Crdt>,
+}
+
+impl Default for FileRule {
+    fn default() -> Self {
+        Self {
+            strategy: None,
+            on_conflict: OnConflict::default(),
+            keys: ["id", "key", "name"].map(str::to_owned).to_vec(),
+            schema: BTreeMap::new(),
+        }
+    }
+}
+
+/// A rule and the files it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathRule {
+    /// Which: a pattern such as `docs/**/*.md`. `*` and `?` do not match `/`.
+    pub path: String,
+    /// How they are merged.
+    #[serde(flatten)]
+    pub rule: FileRule,
+}
+
+/// How the files of a tree are merged: the first rule that matches a path counts.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    rules: Vec<(GlobMatcher, FileRule)>,
+    rest: FileRule,
+}
+
+/// A pattern that cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[error("`{pattern}` is no pattern of paths: {reason}")]
+pub struct BadPattern {
+    pattern: String,
+    reason: String,
+}
+
+impl Policy {
+    /// Rules in order of precedence.
+    pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, BadPattern> {
+        let compiled = rules.into_iter().map(|rule| {
+            let glob = globset::GlobBuilder::new(&rule.path).literal_separator(true).build();
+            let glob =
+                glob.map_err(|error| BadPattern { pattern: rule.path, reason: error.kind().to_string() })?;
+            Ok((Glob::compile_matcher(&glob), rule.rule))
+        });
+        Ok(Self { rules: compiled.collect::<Result<_, _>>()?, rest: FileRule::default() })
+    }
+
+    /// How a file is merged.
+    pub fn rule(&self, path: &str) -> &FileRule {
+        let found = self.rules.iter().find(|(glob, _)| glob.is_match(path));
+        found.map_or(&self.rest, |(_, rule)| rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let rule = |path: &str, strategy: &str| PathRule {
+            path: path.to_owned(),
+            rule: FileRule { strategy: Some(strategy.to_owned()), ..FileRule::default() },
+        };
+        let policy = Policy::new([rule("docs/*.md", "critical"), rule("**/*.md", "log")]).unwrap();
+        let strategy = |path: &str| policy.rule(path).strategy.clone();
+        assert_eq!(strategy("docs/a.md").as_deref(), Some("critical"));
+        assert_eq!(strategy("docs/deep/a.md").as_deref(), Some("log"));
+        assert_eq!(strategy("a.md").as_deref(), Some("log"));
+        assert_eq!(strategy("a.txt"), None);
+        assert!(Policy::new([rule("a[", "text")]).unwrap_err().to_string().contains("`a[`"));
+    }
+}

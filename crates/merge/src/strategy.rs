@@ -1,0 +1,89 @@
+//! Ways to merge files.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::file::{Input, Outcome, Side};
+use crate::policy::FileRule;
+use crate::{kinds, simple, text_strategy};
+
+/// A way to merge files of one kind.
+pub trait Strategy: Send + Sync {
+    /// What policies call it.
+    fn name(&self) -> &'static str;
+
+    /// Merges three versions.
+    fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome;
+
+    /// The content if all that is in conflict were settled for one side: what is not in conflict is merged.
+    fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
+        let _ = rule;
+        match side {
+            Side::Ours => input.versions.ours.to_vec(),
+            Side::Theirs => input.versions.theirs.to_vec(),
+        }
+    }
+
+    /// Whether it is asked even if only one side changed the file, or both did the same.
+    fn is_always_asked(&self) -> bool {
+        false
+    }
+}
+
+/// All strategies, by name.
+#[derive(Clone)]
+pub struct Strategies(BTreeMap<&'static str, Arc<dyn Strategy>>);
+
+impl Default for Strategies {
+    /// Those that come with this crate.
+    fn default() -> Self {
+        let mut all = Self(BTreeMap::new());
+        all.add(Arc::new(text_strategy::Text));
+        all.add(Arc::new(simple::Binary));
+        all.add(Arc::new(simple::Critical));
+        all.add(Arc::new(simple::Log));
+        all
+    }
+}
+
+impl Strategies {
+    /// Adds one, or replaces the one of the same name.
+    pub fn add(&mut self, strategy: Arc<dyn Strategy>) {
+        self.0.insert(strategy.name(), strategy);
+    }
+
+    /// The one of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Strategy>> {
+        self.0.get(name)
+    }
+
+    /// The names of all.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
+
+    /// The one that a rule names, else the one for the type of the file.
+    pub(crate) fn choose(
+        &self,
+        input: &Input<'_>,
+        rule: &FileRule,
+    ) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
+        let name = rule.strategy.as_deref().unwrap_or_else(|| kinds::strategy_for(input));
+        self.get(name).ok_or_else(|| UnknownStrategy { name: name.to_owned(), known: self.names().collect() })
+    }
+}
+
+impl fmt::Debug for Strategies {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// A rule names a strategy that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no strategy `{name}`; there are: {}", known.join(", "))]
+pub struct UnknownStrategy {
+    name: String,
+    known: Vec<&'static str>,
+}

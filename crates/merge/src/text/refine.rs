@@ -1,0 +1,72 @@
+//! Conflicts made smaller for those who read them.
+
+use super::changes::{Effort, compare};
+use super::{Chunk, ChunkKind, TextMerge};
+
+/// Conflicts with no more lines than these between them are told as one.
+const NEAR: usize = 3;
+
+/// Splits conflicts at lines that both sides have: what the style `merge` shows.
+pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
+    let mut split = Vec::with_capacity(text.chunks.len());
+    for chunk in &text.chunks {
+        if chunk.kind != ChunkKind::Conflict || chunk.ours.is_empty() || chunk.theirs.is_empty() {
+            split.push(chunk.clone());
+            continue;
+        }
+        let (ours, theirs) = (chunk.ours.clone(), chunk.theirs.clone());
+        // Both sides were compared with the base before; each is as long at most.
+        let effort = Effort { lines: usize::MAX, ..Effort::default() };
+        let Ok(parts) = compare(&text.ours, ours, &text.theirs, theirs, effort) else {
+            split.push(chunk.clone());
+            continue;
+        };
+        split.extend(parts.iter().map(|part| Chunk {
+            kind: ChunkKind::Conflict,
+            base: chunk.base.clone(),
+            ours: part.base.clone(),
+            theirs: part.side.clone(),
+        }));
+    }
+    join(text, split)
+}
+
+/// Joins conflicts that have hardly anything between them.
+fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
+    let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        if let Some(last) = joined.last_mut()
+            && (last.kind, chunk.kind) == (ChunkKind::Conflict, ChunkKind::Conflict)
+            && is_little(text, last.ours.end..chunk.ours.start)
+        {
+            last.ours.end = chunk.ours.end;
+            last.theirs.end = chunk.theirs.end;
+            continue;
+        }
+        joined.push(chunk);
+    }
+    joined
+}
+
+fn is_little(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool {
+    between.len() <= NEAR || !text.ours.bytes(&between).iter().any(u8::is_ascii_alphanumeric)
+}
+
+/// Leaves out lines that both sides begin or end with: what the style `zdiff3` shows.
+pub(crate) fn trim(text: &TextMerge<'_>) -> Vec<Chunk> {
+    let mut chunks = text.chunks.clone();
+    for chunk in chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
+        let (mut ours, mut theirs) = (chunk.ours.clone(), chunk.theirs.clone());
+        let same = |ours: usize, theirs: usize| text.ours.get(ours) == text.theirs.get(theirs);
+        while !ours.is_empty() && !theirs.is_empty() && same(ours.start, theirs.start) {
+            ours.start += 1;
+            theirs.start += 1;
+        }
+        while !ours.is_empty() && !theirs.is_empty() && same(ours.end - 1, theirs.end - 1) {
+            ours.end -= 1;
+            theirs.end -= 1;
+        }
+        (chunk.ours, chunk.theirs) = (ours, theirs);
+    }
+    chunks
+}

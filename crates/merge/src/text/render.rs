@@ -1,0 +1,145 @@
+//! A merge as text.
+
+use super::eol::needs_cr;
+use super::lines::Lines;
+use super::{Chunk, ChunkKind, Favor, TextMerge, refine};
+
+/// How conflicts are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// Both sides.
+    #[default]
+    Merge,
+    /// Both sides and the base.
+    Diff3,
+    /// The same, without lines that both sides begin or end with.
+    Zdiff3,
+}
+
+/// What markers say, and how long they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Labels<'a> {
+    /// Of ours.
+    pub ours: &'a str,
+    /// Of the base.
+    pub base: &'a str,
+    /// Of theirs.
+    pub theirs: &'a str,
+    /// How many characters a marker has.
+    pub size: usize,
+}
+
+impl Default for Labels<'_> {
+    fn default() -> Self {
+        Self { ours: "ours", base: "base", theirs: "theirs", size: 7 }
+    }
+}
+
+pub(crate) fn settled(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
+    let mut out = Out::new(text);
+    for chunk in &text.chunks {
+        out.up_to(chunk);
+        let (ours, theirs) = match (chunk.kind, favor) {
+            (ChunkKind::Ours, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
+            (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Favor::Theirs) => (false, true),
+            (ChunkKind::Conflict, Favor::Union) => (true, true),
+        };
+        if ours {
+            out.lines(&text.ours, &chunk.ours, None);
+        }
+        if ours && theirs {
+            out.end_line(needs_cr(&text.base, &text.ours, &text.theirs, chunk));
+        }
+        if theirs {
+            out.lines(&text.theirs, &chunk.theirs, None);
+        }
+    }
+    out.finish()
+}
+
+pub(crate) fn with_markers(text: &TextMerge<'_>, style: Style, labels: &Labels<'_>) -> (Vec<u8>, usize) {
+    let chunks = match style {
+        Style::Merge => refine::split(text),
+        Style::Diff3 => text.chunks.clone(),
+        Style::Zdiff3 => refine::trim(text),
+    };
+    let (mut out, mut conflicts) = (Out::new(text), 0);
+    for chunk in &chunks {
+        out.up_to(chunk);
+        match chunk.kind {
+            ChunkKind::Ours => out.lines(&text.ours, &chunk.ours, None),
+            ChunkKind::Theirs => out.lines(&text.theirs, &chunk.theirs, None),
+            ChunkKind::Conflict => {
+                conflicts += 1;
+                out.conflict(chunk, style, labels);
+            }
+        }
+    }
+    (out.finish(), conflicts)
+}
+
+struct Out<'a, 'b> {
+    text: &'a TextMerge<'b>,
+    bytes: Vec<u8>,
+    /// Lines of ours up to here are out.
+    done: usize,
+}
+
+impl<'a, 'b> Out<'a, 'b> {
+    fn new(text: &'a TextMerge<'b>) -> Self {
+        Self { text, bytes: Vec::new(), done: 0 }
+    }
+
+    /// What is before a chunk is the same in both sides.
+    fn up_to(&mut self, chunk: &Chunk) {
+        let before = self.done..chunk.ours.start;
+        self.bytes.extend_from_slice(self.text.ours.bytes(&before));
+        self.done = chunk.ours.end;
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let rest = self.done..self.text.ours.len();
+        self.bytes.extend_from_slice(self.text.ours.bytes(&rest));
+        self.bytes
+    }
+
+    /// With `cr` given, the last one gets an end if it has none.
+    fn lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, cr: Option<bool>) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(lines.bytes(range));
+        if let Some(cr) = cr
+            && self.bytes.len() > before
+        {
+            self.end_line(cr);
+        }
+    }
+
+    fn end_line(&mut self, cr: bool) {
+        if !self.bytes.is_empty() && !self.bytes.ends_with(b"\n") {
+            self.bytes.extend_from_slice(if cr { b"\r\n" } else { b"\n" });
+        }
+    }
+
+    fn conflict(&mut self, chunk: &Chunk, style: Style, labels: &Labels<'_>) {
+        let TextMerge { base, ours, theirs, .. } = self.text;
+        let cr = needs_cr(base, ours, theirs, chunk);
+        self.marker(b'<', labels.size, labels.ours, cr);
+        self.lines(ours, &chunk.ours, Some(cr));
+        if style != Style::Merge {
+            self.marker(b'|', labels.size, labels.base, cr);
+            self.lines(base, &chunk.base, Some(cr));
+        }
+        self.marker(b'=', labels.size, "", cr);
+        self.lines(theirs, &chunk.theirs, Some(cr));
+        self.marker(b'>', labels.size, labels.theirs, cr);
+    }
+
+    fn marker(&mut self, sign: u8, size: usize, label: &str, cr: bool) {
+        self.bytes.resize(self.bytes.len() + size, sign);
+        if !label.is_empty() {
+            self.bytes.push(b' ');
+            self.bytes.extend_from_slice(label.as_bytes());
+        }
+        self.bytes.extend_from_slice(if cr { b"\r\n" } else { b"\n" });
+    }
+}

@@ -1,0 +1,143 @@
+//! Text, line by line.
+
+use std::borrow::Cow;
+
+use crate::conflict::{Conflict, Place};
+use crate::file::{Input, Merged, Outcome, Side, Versions};
+use crate::kinds;
+use crate::policy::FileRule;
+use crate::strategy::Strategy;
+use crate::text::{Effort, Favor, TextMerge};
+
+/// Merges lines.
+pub(crate) struct Text;
+
+impl Strategy for Text {
+    fn name(&self) -> &'static str {
+        "text"
+    }
+
+    fn merge(&self, input: &Input<'_>, _: &FileRule) -> Outcome {
+        let merged = Decoded::new(input).and_then(|decoded| {
+            let text = decoded.compare()?;
+            Ok(text.merged().map(|content| decoded.encoding.encode(content)).ok_or_else(|| text.conflicts()))
+        });
+        match merged {
+            Err(reason) => Outcome::Conflict(Conflict::whole("text", reason)),
+            Ok(Ok(content)) => Outcome::Merged(Merged::new(content)),
+            Ok(Err(conflicts)) => Outcome::Conflict(Conflict {
+                strategy: "text",
+                reason: "both sides changed the same lines".to_owned(),
+                places: conflicts.into_iter().map(Place::Lines).collect(),
+            }),
+        }
+    }
+
+    fn settle(&self, input: &Input<'_>, _: &FileRule, side: Side) -> Vec<u8> {
+        let (favor, whole) = match side {
+            Side::Ours => (Favor::Ours, input.versions.ours),
+            Side::Theirs => (Favor::Theirs, input.versions.theirs),
+        };
+        let settled = Decoded::new(input)
+            .and_then(|decoded| Ok(decoded.encoding.encode(decoded.compare()?.favor(favor))));
+        settled.unwrap_or_else(|_| whole.to_vec())
+    }
+}
+
+/// Three versions in which lines end with a byte.
+struct Decoded<'a> {
+    encoding: Encoding,
+    versions: [Cow<'a, [u8]>; 3],
+}
+
+impl<'a> Decoded<'a> {
+    fn new(input: &Input<'a>) -> Result<Self, String> {
+        let Versions { base, ours, theirs } = input.versions;
+        let encoding = Encoding::of(ours);
+        let decode = |text: &'a [u8]| match encoding {
+            _ if Encoding::of(text) != encoding && !text.is_empty() => {
+                Err("the versions are written in different encodings".to_owned())
+            }
+            Encoding::Bytes => Ok(Cow::Borrowed(text)),
+            _ => encoding.decode(text).map(Cow::Owned),
+        };
+        Ok(Self { encoding, versions: [decode(base.unwrap_or_default())?, decode(ours)?, decode(theirs)?] })
+    }
+
+    fn compare(&self) -> Result<TextMerge<'_>, String> {
+        let [base, ours, theirs] = &self.versions;
+        TextMerge::new(base, ours, theirs, Effort::default()).map_err(|error| error.to_string())
+    }
+}
+
+/// How letters are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    /// One of the many in which a line ends with a byte.
+    Bytes,
+    Utf16Little,
+    Utf16Big,
+}
+
+impl Encoding {
+    fn of(text: &[u8]) -> Self {
+        match kinds::is_utf16(text) {
+            false => Self::Bytes,
+            true if text[0] == 0xff => Self::Utf16Little,
+            true => Self::Utf16Big,
+        }
+    }
+
+    fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
+        let unit = |pair: &[u8]| match self {
+            Self::Utf16Big => u16::from_be_bytes([pair[0], pair[1]]),
+            _ => u16::from_le_bytes([pair[0], pair[1]]),
+        };
+        let letters: Result<String, _> = char::decode_utf16(text.chunks_exact(2).map(unit)).collect();
+        letters.map(String::into_bytes).map_err(|_| "a version is not valid UTF-16".to_owned())
+    }
+
+    fn encode(self, text: Vec<u8>) -> Vec<u8> {
+        if self == Self::Bytes {
+            return text;
+        }
+        let bytes = |unit: u16| if self == Self::Utf16Big { unit.to_be_bytes() } else { unit.to_le_bytes() };
+        // Merged of lines that were letters before.
+        String::from_utf8_lossy(&text).encode_utf16().flat_map(bytes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf16(text: &str) -> Vec<u8> {
+        Encoding::Utf16Little.encode(format!("\u{feff}{text}").into_bytes())
+    }
+
+    #[test]
+    fn utf16_is_merged_letter_by_letter() {
+        // U+0A41 and U+010A have the byte of a line's end in them.
+        let base = utf16("a\u{a41}\nb\nc\u{10a}\nd\n");
+        let ours = utf16("A\u{a41}\nb\nc\u{10a}\nd\n");
+        let theirs = utf16("a\u{a41}\nb\nc\u{10a}\nd\u{a0a}\n");
+        let versions = Versions { base: Some(&base), ours: &ours, theirs: &theirs };
+        let input = Input::new("file.txt", versions);
+        let Outcome::Merged(merged) = Text.merge(&input, &FileRule::default()) else { panic!("a conflict") };
+        assert_eq!(merged.content, utf16("A\u{a41}\nb\nc\u{10a}\nd\u{a0a}\n"));
+    }
+
+    #[test]
+    fn other_encodings_and_lone_surrogates_are_left_to_people() {
+        let (text, mut lone) = (utf16("a\nb\n"), utf16("a\nc\n"));
+        for (other, reason) in [(b"a\nb\nc\n".to_vec(), "encodings"), {
+            lone.extend([0, 0xd8]);
+            (lone, "UTF-16")
+        }] {
+            let versions = Versions { base: Some(&text), ours: &text, theirs: &other };
+            let outcome = Text.merge(&Input::new("file.txt", versions), &FileRule::default());
+            let Outcome::Conflict(conflict) = outcome else { panic!("merged") };
+            assert!(conflict.reason.contains(reason), "{conflict:?}");
+        }
+    }
+}

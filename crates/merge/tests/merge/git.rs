@@ -1,0 +1,188 @@
+//! Texts are merged as `git merge-file` merges them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use workspace_merge::{Effort, Labels, Style, TextMerge};
+
+/// Numbers that look random and are the same each time.
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) % end as u64) as usize
+    }
+}
+
+/// Three versions.
+struct Triple {
+    base: Vec<u8>,
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+}
+
+const WORDS: [&str; 12] =
+    ["a", "b", "c", "d", "e", "}", "{", "", "    x", "        return;", "//", "long line of words"];
+
+fn text(lines: &[&str], rng: &mut Rng, crlf: bool) -> Vec<u8> {
+    let end = if crlf { "\r\n" } else { "\n" };
+    let mut text = lines.iter().map(|line| format!("{line}{end}")).collect::<String>();
+    if rng.below(10) == 0 {
+        text.truncate(text.trim_end_matches(['\r', '\n']).len());
+    }
+    text.into_bytes()
+}
+
+fn edited<'a>(base: &[&'a str], rng: &mut Rng) -> Vec<&'a str> {
+    let mut lines = base.to_vec();
+    for _ in 0..rng.below(4) {
+        let at = rng.below(lines.len() + 1);
+        let end = (at + rng.below(3)).min(lines.len());
+        let new: Vec<&str> = (0..rng.below(3)).map(|_| WORDS[rng.below(WORDS.len())]).collect();
+        lines.splice(at..end, new);
+    }
+    lines
+}
+
+fn random(seed: usize) -> Triple {
+    let mut rng = Rng(seed as u64);
+    let length = if seed.is_multiple_of(5) { 60 } else { 14 };
+    let base: Vec<&str> = (0..rng.below(length)).map(|_| WORDS[rng.below(WORDS.len())]).collect();
+    let (ours, theirs) = (edited(&base, &mut rng), edited(&base, &mut rng));
+    let crlf = seed.is_multiple_of(11);
+    let mixed = seed.is_multiple_of(33);
+    Triple {
+        base: text(&base, &mut rng, crlf),
+        ours: text(&ours, &mut rng, crlf),
+        theirs: text(&theirs, &mut rng, crlf && !mixed),
+    }
+}
+
+/// What git makes of it: whether it is clean, and the text.
+fn by_git(at: &Path, triple: &Triple, style: Style) -> (usize, Vec<u8>) {
+    let names = ["ours", "base", "theirs"];
+    for (name, text) in names.iter().zip([&triple.ours, &triple.base, &triple.theirs]) {
+        std::fs::write(at.join(name), text).unwrap();
+    }
+    let mut git = Command::new("git");
+    git.current_dir(at).args(["-c", "merge.conflictStyle=merge", "merge-file", "-p"]);
+    match style {
+        Style::Merge => {}
+        Style::Diff3 => drop(git.arg("--diff3")),
+        Style::Zdiff3 => drop(git.arg("--zdiff3")),
+    }
+    let output = git.args(["-L", "ours", "-L", "base", "-L", "theirs"]).args(names).output().unwrap();
+    let code = output.status.code().unwrap();
+    assert!(code < 128, "git failed: {}", String::from_utf8_lossy(&output.stderr));
+    (usize::try_from(code).unwrap(), output.stdout)
+}
+
+/// How we differ from git, if we do.
+fn difference(at: &Path, triple: &Triple, style: Style) -> Option<String> {
+    let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, Effort::default()).unwrap();
+    let (text, conflicts) = ours.render(style, &Labels::default());
+    let (git_conflicts, git_text) = by_git(at, triple, style);
+    let show = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    let told = || {
+        let [base, ours, theirs] = [&triple.base, &triple.ours, &triple.theirs].map(|text| show(text));
+        format!(
+            "{style:?}\nbase\n{base}\nours\n{ours}\ntheirs\n{theirs}\nis {conflicts}\n{}\ngit {git_conflicts}\n{}",
+            show(&text),
+            show(&git_text)
+        )
+    };
+    (conflicts.min(127) != git_conflicts || text != git_text).then(told)
+}
+
+/// Compares all of them in every style, on a few threads.
+fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync) {
+    let threads = 4;
+    let differences = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (triple, differences) = (&triple, &differences);
+            scope.spawn(move || {
+                let home = tempfile::tempdir().unwrap();
+                for number in (thread..triples).step_by(threads) {
+                    let Some(triple) = triple(number) else { continue };
+                    for style in [Style::Merge, Style::Diff3, Style::Zdiff3] {
+                        let found = difference(home.path(), &triple, style);
+                        differences
+                            .lock()
+                            .unwrap()
+                            .extend(found.map(|found| format!("number {number}: {found}")));
+                    }
+                }
+            });
+        }
+    });
+    let differences = differences.into_inner().unwrap();
+    let heads: Vec<&str> = differences.iter().filter_map(|one| one.lines().next()).collect();
+    assert!(differences.is_empty(), "{heads:?} differ; the first:\n{}", differences[0]);
+}
+
+#[test]
+fn random_texts_are_merged_as_git_does() {
+    let count =
+        std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
+    compare(count, |number| Some(random(number)));
+}
+
+/// Files that both sides of merges in a repository's history changed.
+fn history(repository: &Path, most: usize) -> Vec<(String, [String; 3])> {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(repository).args(args).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let mut found = Vec::new();
+    for line in git(&["rev-list", "--merges", "--parents", "HEAD"]).lines() {
+        let commits: Vec<&str> = line.split(' ').collect();
+        let [_, ours, theirs] = commits.as_slice() else { continue };
+        let base = git(&["merge-base", ours, theirs]);
+        let base = base.trim();
+        if base.is_empty() {
+            continue;
+        }
+        let changed =
+            |side: &str| git(&["diff", "--name-only", "--no-renames", "--diff-filter=M", base, side]);
+        let (by_ours, by_theirs) = (changed(ours), changed(theirs));
+        let by_theirs: std::collections::HashSet<&str> = by_theirs.lines().collect();
+        for path in by_ours.lines().filter(|path| by_theirs.contains(path)) {
+            found.push((path.to_owned(), [base, ours, theirs].map(str::to_owned)));
+            if found.len() == most {
+                return found;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn files_of_a_repository_are_merged_as_git_does() {
+    let Some(repository) = std::env::var_os("WORKSPACE_TEST_REPOSITORY").map(PathBuf::from) else {
+        eprintln!("WORKSPACE_TEST_REPOSITORY names no repository: its history is not merged");
+        return;
+    };
+    let files = history(&repository, 2_000);
+    let read = |commit: &str, path: &str| {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(&repository)
+            .arg("show")
+            .arg(format!("{commit}:{path}"))
+            .output()
+            .unwrap();
+        output.stdout
+    };
+    compare(files.len(), |number| {
+        let (path, [base, ours, theirs]) = &files[number];
+        let [base, ours, theirs] = [base, ours, theirs].map(|commit| read(commit, path));
+        let is_text = |text: &[u8]| !text[..text.len().min(8000)].contains(&0);
+        [&base, &ours, &theirs].iter().all(|text| is_text(text)).then_some(Triple { base, ours, theirs })
+    });
+    eprintln!("{} files", files.len());
+}

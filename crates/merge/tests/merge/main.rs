@@ -1,0 +1,3 @@
+//! What merges are held to.
+
+mod git;
