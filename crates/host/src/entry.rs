@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::{attach, egress, enter, holder, launch, overlay, probe, swap, users};
+use crate::{attach, egress, enter, holder, launch, overlay, probe, rights, swap, usage, users};
 
 /// The first argument of such a start.
 pub(crate) const WORD: &str = "internal-host";
@@ -134,10 +134,15 @@ fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
         "attach" => read(&mut asked).and_then(|order| attach::run(&order)).and_then(|()| json(&())),
         "swap" => read(&mut asked).and_then(|order| swap::run(&order)).and_then(|()| json(&())),
         "users" => read(&mut asked).and_then(|order| users::run(&order)).and_then(|users| json(&users)),
-        "connect" => read(&mut asked).and_then(|order| egress::run(&order)).and_then(|()| json(&())),
-        "overlay" => {
-            read(&mut asked).and_then(|order| overlay::run(&order, &descriptors)).and_then(|done| json(&done))
+        "deleted" => {
+            read(&mut asked).and_then(|order| users::deleted_here(&order)).and_then(|all| json(&all))
         }
+        "rights" => {
+            read(&mut asked).and_then(|holder| rights::run(&holder, &descriptors)).and_then(|()| json(&()))
+        }
+        "measure" => read(&mut asked).and_then(|order| usage::run(&order)).and_then(|usage| json(&usage)),
+        "connect" => read(&mut asked).and_then(|order| egress::run(&order)).and_then(|()| json(&())),
+        "overlay" => read(&mut asked).and_then(|order| overlay::run(&order)).and_then(|done| json(&done)),
         "probe" => read(&mut asked).and_then(|holder| probe::run(&holder)).and_then(|can| json(&can)),
         _ => Err(HostError::Helper("unknown task".to_owned())),
     };
@@ -170,22 +175,41 @@ pub(crate) fn ask<A: DeserializeOwned>(
     order: &impl Serialize,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<A> {
+    begin(task, order, descriptors)?.answer()
+}
+
+/// A helper that is at work.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    line: UnixStream,
+    told: io::Result<()>,
+}
+
+/// Has a helper begin with `task`.
+pub(crate) fn begin(task: &str, order: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<Begun> {
     let text = json(order)?;
-    let (mut ours, theirs) = UnixStream::pair().doing("make a socket")?;
+    let (mut line, theirs) = UnixStream::pair().doing("make a socket")?;
     let all: Vec<_> = [theirs.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
     send(task, &all)?;
     drop(theirs);
     // Whatever comes of this, what the helper says tells more.
-    let told = ours.write_all(&text).and_then(|()| ours.shutdown(Shutdown::Write));
-    let mut answer = Vec::new();
-    ours.read_to_end(&mut answer).doing("wait for a helper")?;
-    match answer.split_first() {
-        Some((&DONE, answer)) => serde_json::from_slice(answer)
-            .map_err(|error| HostError::Helper(format!("unreadable answer: {error}"))),
-        Some((_, complaint)) => Err(HostError::Helper(String::from_utf8_lossy(complaint).into_owned())),
-        None => {
-            told.doing("tell a helper what to do")?;
-            Err(HostError::Helper("the helper ended without a word".to_owned()))
+    let told = line.write_all(&text).and_then(|()| line.shutdown(Shutdown::Write));
+    Ok(Begun { line, told })
+}
+
+impl Begun {
+    /// Waits for what it answers at its end.
+    pub(crate) fn answer<A: DeserializeOwned>(mut self) -> Result<A> {
+        let mut answer = Vec::new();
+        self.line.read_to_end(&mut answer).doing("wait for a helper")?;
+        match answer.split_first() {
+            Some((&DONE, answer)) => serde_json::from_slice(answer)
+                .map_err(|error| HostError::Helper(format!("unreadable answer: {error}"))),
+            Some((_, complaint)) => Err(HostError::Helper(String::from_utf8_lossy(complaint).into_owned())),
+            None => {
+                self.told.doing("tell a helper what to do")?;
+                Err(HostError::Helper("the helper ended without a word".to_owned()))
+            }
         }
     }
 }

@@ -27,9 +27,11 @@ pub mod overlay;
 mod probe;
 mod process;
 pub mod quota;
+pub mod rights;
 mod root;
 mod seccomp;
 mod swap;
+pub mod usage;
 pub mod users;
 
 pub use attach::attach;

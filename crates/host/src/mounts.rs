@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::CWD;
@@ -51,16 +51,26 @@ pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
         propagation: libc::MS_PRIVATE,
         ..MountAttributes::default()
     };
+    change(tree.as_fd(), &attributes, libc::AT_RECURSIVE)
+}
+
+/// Says whether a mount may be written to. It fails with `EBUSY` as long as somebody has a file open for writing.
+pub(crate) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
+    let flag = libc::MOUNT_ATTR_RDONLY;
+    let (set, clear) = if read_only { (flag, 0) } else { (0, flag) };
+    change(mount, &MountAttributes { set, clear, ..MountAttributes::default() }, 0)
+}
+
+fn change(mount: BorrowedFd<'_>, attributes: &MountAttributes, how: libc::c_int) -> io::Result<()> {
     let empty = CString::default();
-    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
     // SAFETY: an open descriptor, an empty text, and a structure of the size that is given.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
+            mount.as_raw_fd(),
             empty.as_ptr(),
-            flags,
-            &raw const attributes,
+            libc::AT_EMPTY_PATH | how,
+            std::ptr::from_ref(attributes),
             size_of::<MountAttributes>(),
         )
     };
@@ -83,7 +93,6 @@ pub(crate) fn attach_beneath(tree: BorrowedFd<'_>, path: &Path) -> rustix::io::R
 
 /// Makes what is at `source` visible at `target` as well.
 pub(crate) fn bind(source: &Path, target: &Path, access: Access) -> Result<()> {
-    use std::os::fd::AsFd as _;
     let tree = detached(source, access)?;
     attach(tree.as_fd(), target)
 }

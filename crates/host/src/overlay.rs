@@ -13,17 +13,15 @@ mod place;
 mod remote;
 mod trial;
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
-pub(crate) use remote::{Order, run};
+pub(crate) use names::{attributes, open};
+pub(crate) use remote::{Failure, Order, run};
 
 /// So many layers below the upper one the kernel takes; before 6.7 about 200.
 pub const LAYERS: usize = 500;
@@ -136,25 +134,6 @@ pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
         Holder::Process(_) => remote::ask(&Order::probe(holder, directory)).map(drop),
     };
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
-}
-
-/// Opens a name in a directory with the holder's rights: an ordinary user's own files of whatever mode. It never
-/// follows a symlink, makes nothing and waits for nobody. What is opened may be of another kind than it was a moment
-/// ago; look at it. What the holder has mounted is not seen through a directory that was opened outside.
-pub fn open(holder: &Holder, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
-    match holder {
-        Holder::Machine => names::open(directory, name, flags),
-        Holder::Process(_) => remote::open(holder, directory, name, flags),
-    }
-}
-
-/// The user attributes of an open file or directory, names and values, read with the holder's rights: the kernel asks
-/// for the right to read whoever reads them, though he has it open.
-pub fn attributes(holder: &Holder, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    match holder {
-        Holder::Machine => names::attributes(file),
-        Holder::Process(_) => remote::attributes(holder, file),
-    }
 }
 
 /// Removes a directory, or whatever is there, and all below with the holder's rights. It never follows a symlink, and

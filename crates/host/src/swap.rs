@@ -7,9 +7,10 @@
 //! Whoever has a working directory, a descriptor or a mapping in the old one stays with it ([`users`](crate::users)
 //! tells who); it is there for as long as they are.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
@@ -53,11 +54,31 @@ pub(crate) fn run(order: &Order) -> Result<()> {
     if !is_mounted(WORKSPACE)? {
         return Err(HostError::Helper("the sandbox has no workspace yet".to_owned()));
     }
-    match mounts::attach_beneath(new.as_fd(), Path::new(WORKSPACE)) {
+    let old = close()?;
+    let swapped = match mounts::attach_beneath(new.as_fd(), Path::new(WORKSPACE)) {
         Ok(()) => detach(),
         // This kernel cannot, or not with this mount.
         Err(Errno::INVAL) => one_after_the_other(new.as_fd()),
         Err(error) => Err(error).doing(format!("mount beneath {WORKSPACE}")),
+    };
+    if swapped.is_err() {
+        mounts::set_read_only(old.as_fd(), false).doing(format!("open {WORKSPACE} again"))?;
+    }
+    swapped
+}
+
+/// Nobody writes to the old one any more, also who has it in ways that cannot be seen, such as a descriptor that was
+/// sent through a socket and not received.
+fn close() -> Result<OwnedFd> {
+    let old = rustix::fs::open(WORKSPACE, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let old = old.doing(format!("open {WORKSPACE}"))?;
+    match mounts::set_read_only(old.as_fd(), true) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(HostError::Helper(
+            "a file of the workspace is open for writing where nobody can see it: sent through a socket, for \
+             instance, and not received"
+                .to_owned(),
+        )),
+        done => done.doing(format!("close {WORKSPACE}")).map(|()| old),
     }
 }
 

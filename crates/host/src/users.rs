@@ -92,16 +92,33 @@ fn ask(holder: &Holder, process: &Process, end: Option<Duration>) -> Result<Vec<
     entry::ask("users", &order, &[])
 }
 
+/// How many bytes files of the workspace take that have no name any more, and that processes of the sandbox whose first
+/// process this is have open.
+pub fn deleted(holder: &Holder, process: &Process) -> Result<u64> {
+    let order = Order { holder: holder.clone(), process: process.clone(), end: None };
+    entry::ask("deleted", &order, &[])
+}
+
+/// What the helper does for that.
+pub(crate) fn deleted_here(order: &Order) -> Result<u64> {
+    go_inside(order)?;
+    look::deleted()
+}
+
 /// What the helper does.
 pub(crate) fn run(order: &Order) -> Result<Vec<User>> {
-    let gone = || HostError::Helper("the sandbox has ended".to_owned());
-    let process = order.process.pidfd().ok_or_else(gone)?;
-    order.holder.join()?;
-    enter(process.as_fd())?;
+    go_inside(order)?;
     match order.end {
         None => Ok(look::found()?.into_iter().map(|found| found.user).collect()),
         Some(grace) => end(grace),
     }
+}
+
+fn go_inside(order: &Order) -> Result<()> {
+    let gone = || HostError::Helper("the sandbox has ended".to_owned());
+    let process = order.process.pidfd().ok_or_else(gone)?;
+    order.holder.join()?;
+    enter(process.as_fd())
 }
 
 fn end(grace: Duration) -> Result<Vec<User>> {

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::spawn_blocking;
 use workspace_host::{HostError, quota};
@@ -13,6 +14,7 @@ use workspace_workspace::{Kind, Made, New, Options, Workspaces};
 
 use crate::config::NewSandbox;
 use crate::error::{Result, SandboxError};
+use crate::live::Live;
 use crate::runtime::Runtime;
 use crate::service::Service;
 use crate::settings::Settings;
@@ -107,9 +109,46 @@ impl Service {
 
     /// Bytes on disk that are a workspace's own. What cannot be looked at does not count.
     pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
+        let deleted = self.live(id).map_or(0, |live| live.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
-        blocking(move || used(&workspaces, &id)).await.unwrap_or(0)
+        blocking(move || used(&workspaces, &id)).await.unwrap_or(0) + deleted
     }
+
+    /// Looks for files without a name that a sandbox has open. By how many bytes they have grown since the last look.
+    pub(crate) async fn look_for_deleted(&self, live: &Live) -> u64 {
+        match self.0.runtime.deleted(&live.id, &live.place).await {
+            Ok(bytes) => bytes.saturating_sub(live.deleted_seen(bytes)),
+            Err(error) => {
+                tracing::debug!(sandbox = live.id, %error, "it was not looked for files without a name");
+                0
+            }
+        }
+    }
+}
+
+/// Tells when a disk has become so much fuller that it is worth looking who did it.
+#[derive(Debug, Default)]
+pub(crate) struct Fullness(AtomicU64);
+
+impl Fullness {
+    /// Bytes by which it becomes fuller before somebody looks.
+    const WORTH: u64 = 16 << 20;
+
+    /// Whether it has become so much fuller since this was true for the last time.
+    pub(crate) fn is_worth_a_look(&self, free: u64) -> bool {
+        let before = self.0.fetch_max(free, Ordering::Relaxed);
+        let is_fuller = before.saturating_sub(free) >= Self::WORTH;
+        if is_fuller {
+            self.0.store(free, Ordering::Relaxed);
+        }
+        is_fuller
+    }
+}
+
+/// Bytes that the filesystem of a directory has left.
+pub(crate) fn free(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail * stat.f_frsize)
 }
 
 /// Sets a quota where one can be had.

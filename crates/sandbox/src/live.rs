@@ -34,6 +34,8 @@ pub(crate) struct Live {
     pub(crate) disk_due: Mutex<Instant>,
     /// Bytes its workspace had at the last look; as many as can be before the first.
     disk_used: AtomicU64,
+    /// Of files without a name, at the last look.
+    deleted: AtomicU64,
     pub(crate) place: Place,
     pub(crate) token_hash: String,
     /// Whoever makes it announces that its guest is there for the first time.
@@ -165,6 +167,7 @@ impl Live {
             expires_at: AtomicI64::new(i64::MAX),
             disk_due: Mutex::new(Instant::now()),
             disk_used: AtomicU64::new(u64::MAX),
+            deleted: AtomicU64::new(0),
             place,
             token_hash: token_hash.to_owned(),
             is_being_made: AtomicBool::new(true),
@@ -239,6 +242,16 @@ impl Live {
     /// How much its workspace had at the last look, which this one becomes.
     pub(crate) fn disk_seen(&self, used: u64) -> u64 {
         self.disk_used.swap(used, Ordering::Relaxed)
+    }
+
+    /// How many bytes of its workspace were in files without a name at the last look.
+    pub(crate) fn deleted(&self) -> u64 {
+        self.deleted.load(Ordering::Relaxed)
+    }
+
+    /// The same; what is said is the new one.
+    pub(crate) fn deleted_seen(&self, bytes: u64) -> u64 {
+        self.deleted.swap(bytes, Ordering::Relaxed)
     }
 
     pub(crate) fn look_again_after(&self, pause: Duration) {

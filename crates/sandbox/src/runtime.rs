@@ -237,6 +237,13 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::USERS, reason })
     }
 
+    /// How many bytes of a sandbox's workspace are in files that have no name any more and are still open. Nobody can
+    /// tell where the sandbox's processes cannot be looked at.
+    async fn deleted(&self, id: &str, place: &Place) -> Result<u64, RuntimeError> {
+        let _ = (id, place);
+        Ok(0)
+    }
+
     /// Replaces the workspace of a running sandbox by another directory, which is given to its user. Whoever uses the
     /// old one stays with it. To be done while it is frozen: kernels before 6.5 leave a moment without a workspace.
     async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {

@@ -12,7 +12,7 @@ use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEve
 use workspace_workspace::Workspaces;
 
 use crate::config::{Config, check_labels};
-use crate::disk;
+use crate::disk::{self, Fullness};
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
 use crate::place::Place;
@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
+    /// How full the disk was when files without a name were looked for.
+    pub(crate) fullness: Fullness,
     /// When garbage was collected because the disk was nearly full.
     pub(crate) made_room: std::sync::Mutex<Option<Instant>>,
     /// How guests reach the port, if there is one.
@@ -112,6 +114,7 @@ impl Service {
             reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
+            fullness: Fullness::default(),
             made_room: std::sync::Mutex::default(),
             reach: port.as_ref().map(GuestPort::reach),
             port: Mutex::default(),

@@ -17,7 +17,7 @@ use crate::create::Wanted;
 use crate::error::{Result, SandboxError};
 use crate::live::Live;
 use crate::place::Place;
-use crate::runtime::{Frozen, Network, WorkspaceUser};
+use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser};
 use crate::service::{Scope, Service, View, config_of, not_running};
 
 /// How many sandboxes one fork may make.
@@ -170,6 +170,8 @@ impl Service {
     ) -> Result<Restored> {
         let (id, runtime) = (sandbox.id.as_str(), &self.0.runtime);
         let _work = live.work.lock().await;
+        // What stands still does not end.
+        let _still = live.still.lock().await;
         // Before anybody is ended for it.
         let known =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
@@ -177,13 +179,16 @@ impl Service {
             return Err(workspace_workspace::WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         if !force {
-            let users = runtime.workspace_users(id, &live.place, None).await?;
+            let users = runtime.workspace_users(id, &live.place, None).await;
+            let users = users.map_err(|error| unmoved(id, error))?;
             if !users.is_empty() {
                 return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
             }
         }
-        let ended = runtime.workspace_users(id, &live.place, Some(Duration::ZERO)).await?;
-        let ((), pause) = self.while_frozen(sandbox, self.replace(id, &live.place, snapshot)).await?;
+        let ended = runtime.workspace_users(id, &live.place, Some(Duration::ZERO)).await;
+        let ended = ended.map_err(|error| unmoved(id, error))?;
+        let ((), pause) = self.freeze_for(sandbox, self.replace(id, &live.place, snapshot)).await?;
+        self.forget_former(id);
         let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
@@ -209,7 +214,20 @@ impl Service {
             if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
         })
         .await?;
-        Ok(swapped?)
+        swapped.map_err(|error| unmoved(id, error))
+    }
+
+    /// Removes what was in a workspace before it was restored. Nobody waits for it.
+    fn forget_former(&self, id: &str) {
+        let (service, id) = (self.clone(), id.to_owned());
+        tokio::spawn(async move {
+            let name = id.clone();
+            match service.on_workspaces(move |workspaces| workspaces.forget_former(&name)).await {
+                // The next restore, or the end of the sandbox, tries again.
+                Err(error) => tracing::warn!(sandbox = id, %error, "what was restored from is still there"),
+                Ok(()) => {}
+            }
+        });
     }
 
     /// Makes sandboxes like one, whose workspaces hold what that one's holds now. All of them, or none.
@@ -263,6 +281,15 @@ impl Service {
             Some(live) => Some(live.still.lock().await),
             None => None,
         };
+        self.freeze_for(sandbox, work).await
+    }
+
+    /// The same for whoever holds that lock.
+    async fn freeze_for<T>(
+        &self,
+        sandbox: &Sandbox,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<(T, Pause)> {
         let began = Instant::now();
         let place = self.place(&sandbox.id);
         let frozen = match sandbox.state {
@@ -327,4 +354,12 @@ fn like(sandbox: &Sandbox, fork: &Fork, snapshot: SnapshotId) -> Result<NewSandb
         provider: config.provider.filter(|_| config.snapshot.is_some()),
         materialize: Materialize::Auto,
     })
+}
+
+/// Why a sandbox does not get another workspace. Those who hold its mounts may have died, for instance.
+fn unmoved(id: &str, error: RuntimeError) -> SandboxError {
+    let reason = format!(
+        "it cannot be replaced where it is ({error}); fork the sandbox, or commit it, and go on there"
+    );
+    workspace_workspace::WorkspaceError::Unusable { id: id.to_owned(), reason }.into()
 }

@@ -12,7 +12,7 @@ use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 
-use crate::disk::blocking;
+use crate::disk::{blocking, free};
 use crate::door::Listener;
 use crate::error::Result;
 use crate::live::{End, Live};
@@ -254,8 +254,14 @@ impl Service {
 
     /// Ends sandboxes that keep more in their workspaces than they may.
     async fn check_disks(&self) -> Result<u64> {
+        let path = self.0.settings.workspaces.clone();
+        let free = blocking(move || free(&path)).await?;
+        let is_fuller = free.is_some_and(|free| self.0.fullness.is_worth_a_look(free));
         let mut ended = 0;
         for live in self.lives() {
+            if is_fuller || live.deleted() > 0 {
+                self.look_for_deleted(&live).await;
+            }
             let Some(limit) = live.disk().filter(|_| live.is_disk_due()) else { continue };
             let began = Instant::now();
             let used = self.disk_usage(&live.id).await;
@@ -286,8 +292,16 @@ impl Service {
                 most = Some((live, grown));
             }
         }
-        let Some((live, grown)) = most else { return Ok(0) };
         let Room { free, reserve } = room;
+        if most.is_none() && self.0.fullness.is_worth_a_look(free) {
+            for live in self.lives() {
+                let grown = self.look_for_deleted(&live).await;
+                if grown >= GROWING && most.as_ref().is_none_or(|(_, before)| *before < grown) {
+                    most = Some((live, grown));
+                }
+            }
+        }
+        let Some((live, grown)) = most else { return Ok(0) };
         let reason =
             format!("the disk has {free} bytes left, of which {reserve} are kept free; it went on writing");
         tracing::warn!(

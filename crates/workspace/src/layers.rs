@@ -24,13 +24,14 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use workspace_host::holder::Holder;
+use workspace_host::usage::measure;
 use workspace_state::{
     CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, Tree, TreeId, materialize,
 };
 
 use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::workspaces::measure;
 
 /// A stack this long gets no further delta: the next one lies over its base.
 const LONGEST: usize = 24;
@@ -366,7 +367,7 @@ impl Layers {
             collected.stacks += 1;
         }
         for name in layers {
-            collected.bytes += measure(&self.0.tree_of(&name)).bytes;
+            collected.bytes += measure(&Holder::Machine, &self.0.tree_of(&name)).bytes;
             let removed = self.0.remove_layer(&name);
             self.0.lock().busy.remove(&name);
             self.0.done.notify_all();

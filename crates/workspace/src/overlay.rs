@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
+use workspace_host::rights::Rights;
 use workspace_state::{NewSnapshot, Node, Skipped, Snapshot, Store, Tree, escape_attributes};
 
 use crate::base::{Base, Materialize};
@@ -132,6 +133,7 @@ impl Overlay {
         let scan = Scan {
             store: &self.store,
             holder: &holder,
+            rights: &Rights::of(&holder),
             base,
             upper: &upper,
             name: &place.name,

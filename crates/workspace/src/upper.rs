@@ -17,6 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
+use workspace_host::rights::Rights;
 use workspace_state::{
     Attributes, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped, Store, Taken,
     Timestamp, Tree, TreeError, VirtualTree, open_plain, unescape_attributes, user_attributes,
@@ -41,6 +42,7 @@ pub(crate) struct Upper {
 pub(crate) struct Scan<'a> {
     pub(crate) store: &'a Store,
     pub(crate) holder: &'a Holder,
+    pub(crate) rights: &'a Rights,
     pub(crate) base: &'a Base,
     pub(crate) upper: &'a Path,
     /// Tells hard links of this directory from those of any other.
@@ -119,7 +121,7 @@ impl Scan<'_> {
         match openat(directory, name, flags, Mode::empty()) {
             Err(Errno::ACCESS | Errno::PERM) => {
                 let name = CString::new(name).map_err(io::Error::other)?;
-                overlay::open(self.holder, directory, &name, flags).map_err(io::Error::other)
+                self.rights.open(directory, &name, flags).map_err(io::Error::other)
             }
             opened => Ok(opened?),
         }
@@ -129,7 +131,7 @@ impl Scan<'_> {
     fn raw_attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
         match user_attributes(file) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let found = overlay::attributes(self.holder, file).map_err(io::Error::other)?;
+                let found = self.rights.attributes(file).map_err(io::Error::other)?;
                 Ok(found.into_iter().collect())
             }
             found => found,

@@ -10,7 +10,6 @@
 
 mod recover;
 mod reset;
-mod usage;
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,6 +19,7 @@ use std::time::Instant;
 
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs};
+use workspace_host::usage::measure;
 use workspace_state::{
     CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId, Store, Tree,
     diff,
@@ -35,15 +35,16 @@ use crate::lazy::{Lazy, LazyCommand};
 use crate::overlay::Overlay;
 use crate::provider::{Kind, Place, Provider, Under};
 use crate::record::{Generation, Phase, Record};
-pub(crate) use usage::measure;
 
 pub use reset::Switched;
-pub use usage::Usage;
+pub use workspace_host::usage::Usage;
 
 /// Longest name of a workspace.
 const NAME_MAX: usize = 100;
 /// Where the content of workspaces is that was to outlive them.
 const KEPT: &str = "kept";
+/// Where what is being removed is; no workspace's name begins with a dot.
+const ASIDE: &str = ".removed";
 /// Where it is tried whether overlays work.
 const PROBE: &str = "overlay-probe";
 
@@ -434,8 +435,8 @@ impl Workspaces {
     pub fn usage(&self, id: &str) -> Result<Usage> {
         match self.told(id) {
             // Nothing is known of it but that it is there.
-            Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.directory.join(id))),
-            told => told.map(|(_, own)| measure(&own)),
+            Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.here.get(), &self.directory.join(id))),
+            told => told.map(|(_, own)| measure(&self.here.get(), &own)),
         }
     }
 

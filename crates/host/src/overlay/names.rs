@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::error::{Doing as _, HostError, Result};
 
-pub(super) fn open(directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
+pub(crate) fn open(directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
     let action = || format!("open {}", name.to_string_lossy());
     let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
     let leads_away = name.to_bytes().contains(&b'/') || name.to_bytes() == b"..";
@@ -24,7 +24,7 @@ pub(super) fn open(directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Res
 }
 
 /// The user attributes of an open file: names and values.
-pub(super) fn attributes(file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn attributes(file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let action = "read attributes";
     let mut names = vec![0; 64 << 10];
     let length = match flistxattr(file, &mut names[..]) {

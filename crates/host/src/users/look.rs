@@ -1,6 +1,6 @@
 //! Looking at the processes of a sandbox, from its own mounts.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -46,6 +46,47 @@ pub(super) fn found() -> Result<Vec<Found>> {
         }
     }
     Ok(found)
+}
+
+/// How many bytes files without a name take that somebody inside has open. Those who do not let themselves be looked
+/// into have what they have from others.
+pub(super) fn deleted() -> Result<u64> {
+    let all = directory(CWD, "/proc").doing("look at the sandbox's processes")?;
+    let mounts = mounts(all.as_fd())?;
+    let numbers = names(all.as_fd(), ".").doing("list the sandbox's processes")?;
+    let mut files = HashMap::new();
+    for pid in numbers.iter().filter(|name| name.parse::<i32>().is_ok_and(|pid| pid != FIRST)) {
+        match add_deleted(all.as_fd(), pid, &mounts, &mut files) {
+            Err(error) if !is_gone(&error) && error.kind() != io::ErrorKind::PermissionDenied => {
+                return Err(error).doing("look at a process of the sandbox");
+            }
+            _ => {}
+        }
+    }
+    Ok(files.into_values().sum())
+}
+
+/// Files by what tells them apart; several may have one open.
+fn add_deleted(
+    all: BorrowedFd<'_>,
+    pid: &str,
+    mounts: &HashSet<u64>,
+    files: &mut HashMap<(u32, u32, u64), u64>,
+) -> io::Result<()> {
+    let process = directory(all, pid)?;
+    for thread in names(process.as_fd(), "task")? {
+        let descriptors = format!("task/{thread}/fd");
+        for name in names(process.as_fd(), &descriptors)? {
+            let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+            let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+            let Ok(found) = statx(&process, format!("{descriptors}/{name}"), flags, wanted) else { continue };
+            if found.stx_nlink == 0 && mounts.contains(&found.stx_mnt_id) {
+                let file = (found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
+                files.insert(file, found.stx_blocks * 512);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The mounts at the workspace and below; none where it is not mounted.

@@ -13,6 +13,8 @@ use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
 use rustix::io::Errno;
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Overlay, Xattrs};
+use workspace_host::rights::Rights;
+use workspace_host::usage::measure;
 
 use crate::guest::{Home, soon};
 
@@ -35,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         the_probe_finds_overlays_and_leaves_nothing,
         the_probe_says_what_a_filesystem_lacks,
         unreadable_files_are_opened,
+        unreadable_directories_are_measured,
         names_are_not_followed_and_nobody_waits,
         unreadable_trees_are_removed,
         deep_trees_are_removed,
@@ -450,7 +453,7 @@ fn the_probe_says_what_a_filesystem_lacks() {
 
 fn unreadable_files_are_opened() {
     let home = Home::new();
-    let holder = &home.holder;
+    let rights = Rights::of(&home.holder);
     let closed = home.path("closed");
     fs::create_dir(&closed).unwrap();
     fs::write(closed.join("file"), "secret").unwrap();
@@ -460,7 +463,7 @@ fn unreadable_files_are_opened() {
     let directory = fs::File::open(home.path("")).unwrap();
     let open = |directory: &fs::File, name: &str, flags| {
         let name = CString::new(name).unwrap();
-        overlay::open(holder, directory.as_fd(), &name, flags).map(fs::File::from)
+        rights.open(directory.as_fd(), &name, flags).map(fs::File::from)
     };
     let closed = open(&directory, "closed", OFlags::RDONLY | OFlags::DIRECTORY).unwrap();
     let file = open(&closed, "file", OFlags::RDONLY).unwrap();
@@ -470,15 +473,31 @@ fn unreadable_files_are_opened() {
     assert!(rustix::io::fcntl_getfd(&closed).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 }
 
+fn unreadable_directories_are_measured() {
+    let home = Home::new();
+    let closed = home.path("closed");
+    fs::create_dir_all(closed.join("inner")).unwrap();
+    fs::write(closed.join("inner/file"), vec![1; 1 << 20]).unwrap();
+    let open = measure(&home.holder, &home.path(""));
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    assert_eq!(measure(&home.holder, &home.path("")), open);
+    // It can be looked into and not entered.
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(measure(&home.holder, &home.path("")), open);
+    assert!(open.bytes >= 1 << 20, "{open:?}");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
 fn names_are_not_followed_and_nobody_waits() {
     let home = Home::new();
+    let rights = Rights::of(&home.holder);
     symlink("/etc/passwd", home.path("link")).unwrap();
     let pipe = Command::new("mkfifo").arg(home.path("pipe")).status().unwrap();
     assert!(pipe.success());
     let directory = fs::File::open(home.path("")).unwrap();
     let open = |name: &str, flags| {
         let name = CString::new(name).unwrap();
-        overlay::open(&home.holder, directory.as_fd(), &name, flags).map_err(|error| error.os_error())
+        rights.open(directory.as_fd(), &name, flags).map_err(|error| error.os_error())
     };
     let number = |errno: Errno| Some(Some(errno.raw_os_error()));
     assert_eq!(open("link", OFlags::RDONLY).err(), number(Errno::LOOP));

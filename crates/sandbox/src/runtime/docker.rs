@@ -355,6 +355,11 @@ impl Runtime for Docker {
         blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &place, end)).await
     }
 
+    async fn deleted(&self, id: &str, place: &Place) -> Result<u64, RuntimeError> {
+        let process = self.first(id, place, USERS).await?;
+        blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+    }
+
     async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
         let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
         blocking(SWAP, move || outside::swap_container(&process, &workspace)).await

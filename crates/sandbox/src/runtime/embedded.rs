@@ -219,6 +219,12 @@ impl Runtime for Embedded {
         users.map_err(|error| failed(USERS, &error))
     }
 
+    async fn deleted(&self, _id: &str, place: &Place) -> Result<u64, RuntimeError> {
+        let (holder, process) = (self.holder(), running(place, USERS)?);
+        let deleted = blocking(move || outside::deleted(&holder, &process)).await?;
+        deleted.map_err(|error| failed(USERS, &error))
+    }
+
     async fn swap(&self, _id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running(place, SWAP)?, workspace.to_owned());
         let swapped = blocking(move || workspace_host::swap(&holder, &process, &workspace)).await?;

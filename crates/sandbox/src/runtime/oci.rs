@@ -321,6 +321,11 @@ impl Runtime for Oci {
         self.blocking(USERS, users).await
     }
 
+    async fn deleted(&self, id: &str, place: &Place) -> Result<u64, RuntimeError> {
+        let process = self.first(id, place, USERS).await?;
+        self.blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+    }
+
     async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
         let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
         self.blocking(SWAP, move || outside::swap_container(&process, &workspace)).await

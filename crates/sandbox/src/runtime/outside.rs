@@ -37,6 +37,11 @@ pub(super) fn workspace_users(
     }
 }
 
+/// How many bytes of a sandbox's workspace are in files that have no name any more.
+pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
+    users::deleted(holder, process)
+}
+
 /// Whether this process may change what is mounted in containers that others run.
 pub(super) fn may_enter() -> bool {
     geteuid().is_root()

@@ -6,11 +6,13 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::Why;
 use workspace_sandbox::{
-    Fork, Kept, Kind as Provider, NewCommit, NewSandbox, SandboxError, Scope, Service, View, WorkspaceError,
+    Fork, Kept, Kind as Provider, NewCommit, NewSandbox, ResourceRequest, SandboxError, Scope, Service, View,
+    WorkspaceError,
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 
-use crate::home::{Home, alice, base as new, create, request, sh, soon, wanted};
+use crate::home::{Home, alice, base as new, create, read, request, sh, soon, wanted};
+use crate::kind::Kind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -29,6 +31,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         another_service_goes_on_with_it,
         a_restore_that_was_interrupted_is_finished,
         who_fills_the_disk_is_ended_before_others_notice,
+        files_without_a_name_count,
+        closed_directories_count,
+        what_was_restored_from_is_gone,
+        nobody_writes_to_what_was_restored_from,
+        restores_and_commits_come_one_after_another,
     ]
 }
 
@@ -325,6 +332,113 @@ async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
     for view in [&greedy, &neighbour] {
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
     }
+}
+
+async fn files_without_a_name_count(home: &Home) {
+    let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
+    let disk = Some(30 << 20);
+    let small = NewSandbox { resources: ResourceRequest { disk, ..ResourceRequest::default() }, ..new() };
+    let from_snapshot = NewSandbox { snapshot: Some(snapshot(&service).id), ..small.clone() };
+    let fill = "exec 3> late; rm late; while :; do head -c 1000000 /dev/zero >&3; sleep 0.01; done";
+    for wanted_one in [small, from_snapshot] {
+        let view = service.create(wanted(), wanted_one).await.unwrap();
+        service.run(&alice(), &view.sandbox.id, request(fill)).await.unwrap();
+        let state = async || service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
+        // Where a quota refuses it, it is never ended.
+        let full =
+            async || service.stats(&alice(), &view.sandbox.id).await.is_ok_and(|stats| stats.disk > 29 << 20);
+        soon("it is full", async || state().await.state == State::Stopped || full().await).await;
+        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    }
+}
+
+async fn closed_directories_count(home: &Home) {
+    let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let script = "mkdir d; exec 3> d/z; chmod 000 d; head -c 20000000 /dev/zero >&3; sync d || :";
+    sh(&service, &view, script).await;
+    let stats = service.stats(&alice(), &view.sandbox.id).await.unwrap();
+    assert!(stats.disk > 19_000_000, "{stats:?}");
+}
+
+async fn what_was_restored_from_is_gone(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let id = view.sandbox.id.as_str();
+    sh(&service, &view, "echo x > x").await;
+    let other = commit(&service, &view).await;
+    for to in [other.id, base.id] {
+        service.restore(&alice(), id, to, true).await.unwrap();
+        let directory = service.workspaces().directory_of(id);
+        let generations = || {
+            std::fs::read_dir(&directory)
+                .unwrap()
+                .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+                .count()
+        };
+        soon("one is left", async || generations() == 1).await;
+        let pinned = || {
+            service.workspaces().store().pins().unwrap().iter().map(|pin| pin.snapshot).collect::<Vec<_>>()
+        };
+        soon("nothing else is kept", async || pinned() == [to]).await;
+    }
+}
+
+/// A descriptor that is in no process's table is not seen; it must not be of use either.
+async fn nobody_writes_to_what_was_restored_from(home: &Home) {
+    if home.kind != Kind::Embedded {
+        return;
+    }
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let script = r#"cd /tmp; exec /usr/bin/python3 -c '
+import array, os, socket, time
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+fd = os.open("/workspace", os.O_RDONLY | os.O_DIRECTORY)
+a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+os.close(fd)
+open("/tmp/ready", "w").close()
+while not os.path.exists("/tmp/go"): time.sleep(0.01)
+_, anc, _, _ = b.recvmsg(10, socket.CMSG_SPACE(4))
+got = array.array("i"); got.frombytes(anc[0][2][:4])
+try:
+    os.open("late", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=got[0])
+    print("written")
+except OSError as error:
+    print(error.strerror)
+'"#;
+    let hidden = service.run(&alice(), &view.sandbox.id, request(script)).await.unwrap();
+    soon("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+    service.restore(&alice(), &view.sandbox.id, base.id, true).await.unwrap();
+    assert_eq!(
+        sh(&service, &view, "touch /tmp/go; echo well > well; cat well").await.stdout,
+        "well
+"
+    );
+    let ran = read(&hidden, 0).await;
+    assert_eq!(ran.stdout, "Read-only file system\n", "{ran:?}");
+}
+
+async fn restores_and_commits_come_one_after_another(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let tasks = (0..12).map(|number| {
+        let (service, id) = (service.clone(), view.sandbox.id.clone());
+        tokio::spawn(async move {
+            match number % 3 {
+                0 => service.commit(&alice(), &id, NewCommit::default()).await.map(drop),
+                1 => service.restore(&alice(), &id, base.id, true).await.map(drop),
+                _ => service.changes(&alice(), &id).await.map(drop),
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap().unwrap();
+    }
+    assert!(!home.place(&view).frozen().exists());
 }
 
 async fn commits_at_once_come_one_after_another(home: &Home) {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use workspace_host::overlay;
 
-use super::{Known, Slot, Workspaces, names};
+use super::{ASIDE, Known, Slot, Workspaces, names};
 use crate::error::Result;
 use crate::provider::{Provider as _, Under};
 use crate::record::{Generation, Phase, Record};
@@ -15,6 +15,10 @@ impl Workspaces {
             if let Err(error) = self.recover_one(&id) {
                 tracing::warn!(workspace = id, %error, "a workspace cannot be used; it is left as it is");
             }
+        }
+        let aside = self.directory.join(ASIDE);
+        if aside.exists() {
+            self.overlay.remove(&aside)?;
         }
         self.remove_unknown_pins()
     }

@@ -1,13 +1,14 @@
 //! Giving a workspace another snapshot.
 
+use std::fs;
 use std::path::PathBuf;
 
 use workspace_state::{PinId, SnapshotId};
 
-use super::{Known, Made, Workspaces};
+use super::{ASIDE, Known, Made, Workspaces};
 use crate::base::{Base, Materialize};
-use crate::error::{Result, WorkspaceError};
-use crate::provider::Kind;
+use crate::error::{Context as _, Result, WorkspaceError};
+use crate::provider::{Kind, Provider as _};
 use crate::record::{Generation, Phase, Record};
 
 /// Where the agent's directory is after a reset.
@@ -78,7 +79,7 @@ impl Workspaces {
     }
 
     fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
-        self.forget_former(id, known)?;
+        self.remove_former(id, known)?;
         let (directory, mut record) = (self.directory.join(id), known.record.clone());
         let mut next = Generation::new(record.current.number + 1, Kind::Overlay, base.id());
         // Until it is ready it is the former one that goes if this is interrupted.
@@ -95,7 +96,7 @@ impl Workspaces {
             Ok(under) => under,
             Err(error) => {
                 known.record.former = Some(next);
-                self.forget_former(id, known)?;
+                self.remove_former(id, known)?;
                 return Err(error);
             }
         };
@@ -136,12 +137,40 @@ impl Workspaces {
             known.record.phase = Phase::Ready;
             known.record.last = None;
             known.record.write(&self.directory.join(id))?;
-            self.forget_former(id, known)
+            self.remove_former(id, known)
         })
     }
 
-    /// Removes what a workspace was before it was reset.
-    pub(super) fn forget_former(&self, id: &str, known: &mut Known) -> Result<()> {
+    /// Removes what a workspace was before it was reset, which nobody uses any more. Others can work on it meanwhile.
+    pub fn forget_former(&self, id: &str) -> Result<()> {
+        let aside = match self.with(id, |known| self.set_former_aside(id, known)) {
+            Err(WorkspaceError::NotFound { .. }) => return Ok(()),
+            aside => aside?,
+        };
+        aside.map_or(Ok(()), |path| self.overlay.remove(&path))
+    }
+
+    /// Where it is then, if there was one.
+    fn set_former_aside(&self, id: &str, known: &mut Known) -> Result<Option<PathBuf>> {
+        let Some(former) = known.record.former.clone() else { return Ok(None) };
+        if known.record.phase == Phase::Switching {
+            return Ok(None);
+        }
+        let place = self.place(id, &known.record.uid, former.number);
+        self.provider(former.provider).clear(&place)?;
+        let aside = self.directory.join(ASIDE);
+        fs::create_dir_all(&aside).on("make", &aside)?;
+        let aside = aside.join(format!("{}-{}", known.record.uid, former.number));
+        fs::rename(&place.root, &aside).on("move", &place.root)?;
+        self.unpin(former.pin);
+        known.former = None;
+        known.record.former = None;
+        known.record.write(&self.directory.join(id))?;
+        Ok(Some(aside))
+    }
+
+    /// The same while whoever calls this works on it.
+    pub(super) fn remove_former(&self, id: &str, known: &mut Known) -> Result<()> {
         let Some(former) = known.record.former.clone() else { return Ok(()) };
         self.remove_generation(id, &known.record.uid, &former)?;
         known.former = None;
