@@ -21,7 +21,7 @@ test: ## Install what the tests need and run every test
 test-full: ## The same with the long crash and property campaigns, and on another kernel
 	@WORKSPACE_TEST_FULL=1 scripts/test.sh
 
-check: ## Format, lints, documentation, dependency directions, licences, generated files
+check: ## Format, lints, types on macOS, documentation, dependency directions, licences, generated files
 	@scripts/check.sh
 
 generate: ## Write the generated documents anew: completions, manual pages, settings, errors, OpenAPI

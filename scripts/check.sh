@@ -31,6 +31,7 @@ outside_crates() {
 step "format" cargo fmt --all --check
 step "shell syntax" shell_syntax
 step "lints" cargo clippy $locked --workspace --all-targets -- -D warnings
+step "macOS type check" scripts/macos.sh
 step "documentation" documentation
 # One set of features for everything: `--workspace` with a test's name builds no crate twice.
 step "dependency directions, licences" cargo test $locked --workspace --test repository

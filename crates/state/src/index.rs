@@ -10,7 +10,6 @@ use std::path::Path;
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::change::Change;
@@ -18,6 +17,7 @@ use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::EpisodeId;
 use crate::pack::Location;
+use crate::platform;
 use crate::recent::Memory;
 use crate::record::Kind;
 
@@ -269,7 +269,7 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
     if meta.blocks() * 512 >= LOCK_FILE {
         return Ok(());
     }
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, LOCK_FILE) {
+    match platform::reserve(&file, 0, LOCK_FILE) {
         // Nothing is in it yet, so nothing is overwritten.
         Err(Errno::OPNOTSUPP) if meta.len() == 0 => {
             file.write_all_at(&[0; LOCK_FILE as usize], 0).at("write", &path)
@@ -308,7 +308,7 @@ impl Data {
             return Ok(());
         }
         // Only ever makes it longer, whoever else does.
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), is, should - is) {
+        match platform::reserve(&self.file, is, should - is) {
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.env.write_txn()?;
                 let (is, should) = self.lengths().at("stat", path)?;

@@ -73,6 +73,7 @@ mod page;
 mod patch;
 mod pending;
 mod pin;
+pub mod platform;
 mod pool;
 mod progress;
 mod quote;

@@ -1,7 +1,6 @@
 //! The log: where small commits go, one behind the other, and what is synced for all of them.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,6 +13,7 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::index::{Index, LogState};
 use crate::pack::{PACK_HEADER, Packs, Role};
+use crate::platform::start_writeback;
 use crate::record::{self, Effort, HEADER, Kind};
 use crate::store::Inner;
 
@@ -246,15 +246,6 @@ impl Inner {
             self.log.believe(synced).at("sync", &self.packs.path(state.pack))?;
         }
         self.index.commit(txn)
-    }
-}
-
-/// Lets the disk begin to write a part of a file, without waiting for it.
-fn start_writeback(file: &File, offset: u64, len: u64) {
-    // SAFETY: the call takes an open file and numbers, and touches no memory of ours. It is a hint: whether
-    // it worked shows in nothing but the time the sync takes.
-    unsafe {
-        libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
     }
 }
 

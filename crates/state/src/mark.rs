@@ -11,6 +11,7 @@ use std::path::Path;
 
 use crate::error::{IoContext, Result};
 use crate::pack::sync_directory;
+use crate::platform;
 
 const NAME: &str = "boot";
 const CLEAN: &str = "clean";
@@ -43,8 +44,6 @@ pub(crate) fn set(store: &Path, text: &str) -> Result<()> {
 
 /// Changes with every start of the machine.
 pub(crate) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|id| id.trim().to_owned())
-        // Without /proc every open after a close looks like a reboot: slow, never wrong.
-        .unwrap_or_else(|_| format!("process {}", std::process::id()))
+    // Where that cannot be told, every open after a close looks like a reboot: slow, never wrong.
+    platform::boot_id().unwrap_or_else(|| format!("process {}", std::process::id()))
 }

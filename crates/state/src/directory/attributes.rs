@@ -7,6 +7,7 @@ use rustix::fs::{XattrFlags, fgetxattr, flistxattr, flistxattr_query, fremovexat
 use rustix::io::Errno;
 
 use crate::node::Xattrs;
+use crate::platform::NO_ATTRIBUTE;
 
 /// The `user.*` attributes. A filesystem without any has none.
 pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
@@ -27,7 +28,7 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
                 xattrs.insert(name.to_vec(), value);
             }
             // Gone in between.
-            Err(Errno::NODATA) => {}
+            Err(NO_ATTRIBUTE) => {}
             Err(error) => return Err(error),
         }
     }

@@ -3,10 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::RawDir;
-
 use crate::failpoint;
 use crate::id::{NodeId, TreeId};
+use crate::platform::{self, RawDir};
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -108,7 +107,7 @@ pub fn checkout(
         report.already = !report.resumed;
     }
     if options.sync {
-        rustix::fs::syncfs(&root).on("sync", &known.path)?;
+        platform::sync_filesystem(&root).on("sync", &known.path)?;
     }
     Ok(report)
 }
@@ -134,7 +133,7 @@ pub fn materialize(
     progress.end();
     done?;
     if options.sync {
-        rustix::fs::syncfs(&root).on("sync", &known.path)?;
+        platform::sync_filesystem(&root).on("sync", &known.path)?;
     }
     Ok(switch.report())
 }

@@ -5,10 +5,11 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, FileType, RawDir, fstat, futimens, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, fstat, futimens, statat, unlinkat};
 use rustix::io::Errno;
 use uuid::Uuid;
 
+use crate::platform::RawDir;
 use crate::snapshot::Timestamp;
 use crate::tree::join;
 

@@ -13,6 +13,7 @@ use crate::chunker::WHOLE_MAX;
 use crate::content::ContentWriter;
 use crate::error::StoreError;
 use crate::node::{Extent, FileNode, MODE_BITS, Xattrs};
+use crate::platform::{links_of, mode_bits};
 
 use super::attributes;
 use super::stat_index::Looks;
@@ -31,7 +32,7 @@ const BUFFER: usize = 1 << 20;
 
 pub(crate) fn looks(stat: &Stat) -> Looks {
     Looks {
-        mode: stat.st_mode,
+        mode: mode_bits(stat.st_mode),
         size: stat.st_size as u64,
         mtime: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),
         ctime: nanos(stat.st_ctime, stat.st_ctime_nsec as i64),
@@ -160,7 +161,7 @@ pub(crate) fn read_file(
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
         let settled = is_settled(&seen, started);
-        let done = Read::File { node: node.clone(), looks: seen, links: before.st_nlink, settled };
+        let done = Read::File { node: node.clone(), looks: seen, links: links_of(&before), settled };
         let age = started.saturating_sub(seen.ctime);
         // A clock far ahead will not settle soon: stored, but read again next time.
         if reading.is_still() || !(-TICK..=WRITING).contains(&age) || first == Some((seen, node.clone())) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, RawDir, fstat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, fstat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::batch::Batch;
@@ -15,6 +15,7 @@ use crate::id::NodeId;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
 use crate::pending::Pending;
+use crate::platform::RawDir;
 use crate::progress::Progress;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;

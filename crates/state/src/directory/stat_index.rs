@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::NodeId;
+use crate::platform::raw_mode;
 
 /// What `stat` says about an entry, as far as it tells a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +35,7 @@ pub(super) struct StatEntry {
 
 impl Looks {
     pub(super) fn is_directory(&self) -> bool {
-        FileType::from_raw_mode(self.mode) == FileType::Directory
+        FileType::from_raw_mode(raw_mode(self.mode)) == FileType::Directory
     }
 
     /// Directories are known by what they became, not by how they look.

@@ -13,14 +13,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{
-    Access, AtFlags, Gid, Mode, RawDir, Stat, Timespec, Timestamps, Uid, fchmod, fchown, statat,
-};
+use rustix::fs::{Access, AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, fchmod, fchown, statat};
 use rustix::io::Errno;
 
 use crate::error::StoreError;
 use crate::node::{NodeKind, NodeRef, Xattrs};
 use crate::page::EntryTime;
+use crate::platform::RawDir;
 use crate::progress::Progress;
 use crate::snapshot::Timestamp;
 use crate::store::Store;

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, futimens, mkdirat, openat, statat, unlinkat,
-    utimensat,
+    AtFlags, FileType, Mode, OFlags, RawMode, Stat, fchmod, fstat, futimens, mkdirat, openat, statat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,7 @@ use crate::directory::read::looks;
 use crate::directory::stat_index::{Looks, StatEntry, StatRecord};
 use crate::node::NodeRef;
 use crate::page::EntryTime;
+use crate::platform::mode_bits;
 use crate::snapshot::Timestamp;
 use crate::tree::{DirectoryNode, Entry, Node, join};
 
@@ -63,7 +64,7 @@ impl Switch<'_> {
         let record = self.record_of(path, from)?;
         let mode = fstat(&fd).on("stat", &self.shown(path))?.st_mode as u16 & 0o7777;
         if mode & 0o700 != 0o700 {
-            fchmod(&fd, Mode::from_raw_mode(u32::from(mode | 0o700))).on("change", &self.shown(path))?;
+            fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700))).on("change", &self.shown(path))?;
         }
         let place = Place { fd: &fd, path, record: record.as_ref() };
         let (mut entries, below) = self.apply_entries(&place, &pairs(&old, &new))?;
@@ -120,7 +121,7 @@ impl Switch<'_> {
         })?;
         for Below { at, name, to, .. } in below {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
-            let looks = Looks::of_directory(mode, to.id, to.times.unwrap_or(to.id));
+            let looks = Looks::of_directory(mode_bits(mode), to.id, to.times.unwrap_or(to.id));
             entries[*at] = Some(StatEntry { name: name.clone(), looks, trusted: true });
         }
         Ok(())
@@ -160,7 +161,7 @@ impl Switch<'_> {
         self.give(fd, path)?;
         let mode = self.mode(to.mode);
         let mut own = looks(&fstat(fd).on("stat", &shown())?);
-        let other_mode = own.mode & 0o7777 != mode.as_raw_mode();
+        let other_mode = own.mode & 0o7777 != mode_bits(mode.as_raw_mode());
         let other_time = modified.filter(|modified| modified.0 != own.mtime);
         if other_mode {
             fchmod(fd, mode).on("change", &shown())?;
@@ -176,7 +177,7 @@ impl Switch<'_> {
 
     pub(super) fn mode(&self, mode: u16) -> Mode {
         let mode = if self.options.keep_set_id { mode } else { mode & !SET_ID };
-        Mode::from_raw_mode(u32::from(mode))
+        Mode::from_raw_mode(RawMode::from(mode))
     }
 
     /// Brings one name to where it should be.
@@ -310,7 +311,7 @@ impl Switch<'_> {
 fn unknown_entry(name: &[u8], raw: Option<Raw<'_>>) -> StatEntry {
     let looks = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
-            Looks::of_directory(FileType::Directory.as_raw_mode(), node, times)
+            Looks::of_directory(mode_bits(FileType::Directory.as_raw_mode()), node, times)
         }
         _ => Looks::default(),
     };

@@ -1,13 +1,13 @@
 //! Putting files, links and symlinks where they belong, whole or not at all.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Uid, chownat, fchmod, fstat, ftruncate, futimens, ioctl_ficlone,
-    linkat, openat, renameat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, chownat, fchmod, fstat, ftruncate, futimens, renameat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -15,10 +15,13 @@ use crate::chunker::{BLOCK, is_zero};
 use crate::directory::attributes;
 use crate::directory::error::{Context, Result};
 use crate::directory::leftovers::temporary_name;
-use crate::directory::path::open_beneath;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
+use crate::platform::{
+    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, create_named, create_nameless, link_nameless, open_beneath,
+    rename_whole, share,
+};
 use crate::snapshot::Timestamp;
 
 use super::{Switch, times};
@@ -66,18 +69,18 @@ impl Switch<'_> {
     ) -> Result<()> {
         let temporary = self.temporary_name();
         let mode = Mode::RUSR | Mode::WUSR;
-        let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let (file, mut named) = match openat(fd, ".", nameless, mode) {
-            Ok(file) => (file, false),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let file = openat(fd, temporary.as_slice(), flags, mode).on("create", &self.shown(here))?;
-                (file, true)
+        let source = self.same_file(here, node.size());
+        let nameless = create_nameless(fd, mode).on("create a file beside", &self.shown(here))?;
+        let mut named = nameless.is_none();
+        let (file, shared) = match nameless {
+            Some(file) => {
+                let shared = source.is_some_and(|source| share(&file, &source));
+                (file, shared)
             }
-            Err(error) => return Err(error).on("create a file beside", &self.shown(here)),
+            None => create_named(fd, &temporary, mode, source.as_ref()).on("create", &self.shown(here))?,
         };
         let file = File::from(file);
-        let placed = self.fill(&file, here, node, modified).and_then(|()| {
+        let placed = self.fill(&file, shared, here, node, modified).and_then(|()| {
             failpoint::hit("checkout-file").on("write", &self.shown(here))?;
             if !named {
                 let to: &[u8] = if replace { &temporary } else { name };
@@ -89,7 +92,10 @@ impl Switch<'_> {
             }
             if named {
                 failpoint::hit("checkout-named").on("write", &self.shown(here))?;
-                renameat(fd, temporary.as_slice(), fd, name).on("replace", &self.shown(here))?;
+                match rename_whole(fd, &temporary, name, replace) {
+                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                    other => other.on("replace", &self.shown(here))?,
+                }
                 named = false;
             }
             Ok(())
@@ -101,14 +107,22 @@ impl Switch<'_> {
         placed
     }
 
-    fn fill(&self, file: &File, here: &[u8], node: &FileNode, modified: Option<Timestamp>) -> Result<()> {
+    /// Gives a file all that it should have; `shared` says that it has its content.
+    fn fill(
+        &self,
+        file: &File,
+        shared: bool,
+        here: &[u8],
+        node: &FileNode,
+        modified: Option<Timestamp>,
+    ) -> Result<()> {
         let at_path = || self.shown(here);
-        let size = node.size();
-        if !self.shares(file, here, size) {
+        if !shared {
             self.write_content(file, here, node)?;
         }
-        self.bytes.fetch_add(size, Ordering::Relaxed);
-        attributes::write(file, &self.attributes(&node.xattrs), true)
+        self.bytes.fetch_add(node.size(), Ordering::Relaxed);
+        let fresh = !(shared && CLONES_ATTRIBUTES);
+        attributes::write(file, &self.attributes(&node.xattrs), fresh)
             .on("set the attributes of", &at_path())?;
         // Before the mode: a new owner takes set-id bits away.
         self.give(file, here)?;
@@ -119,17 +133,16 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Makes a new file share its blocks with the same file elsewhere. What does not work is written.
-    fn shares(&self, file: &File, here: &[u8], size: u64) -> bool {
+    /// The same file elsewhere, for a new one to share its blocks. What does not work is written.
+    fn same_file(&self, here: &[u8], size: u64) -> Option<OwnedFd> {
         let source = self.options.share.iter().find_map(|directory| {
-            let root = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok()?;
+            let root = rustix::fs::open(directory, DIRECTORY_HANDLE, Mode::empty()).ok()?;
             open_beneath(&root, here, OFlags::RDONLY | OFlags::NONBLOCK).ok()
-        });
-        let Some(source) = source else { return false };
+        })?;
         let same_size = fstat(&source).is_ok_and(|stat| {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == size
         });
-        same_size && ioctl_ficlone(file, &source).is_ok()
+        same_size.then_some(source)
     }
 
     fn write_content(&self, file: &File, here: &[u8], node: &FileNode) -> Result<()> {
@@ -155,12 +168,6 @@ impl Switch<'_> {
     pub(super) fn temporary_name(&self) -> Vec<u8> {
         temporary_name(self.mark, self.temporary.fetch_add(1, Ordering::Relaxed))
     }
-}
-
-/// Gives a nameless file its name; fails if the name is taken.
-fn link_nameless(file: &File, directory: impl AsFd, name: &[u8]) -> Result<(), Errno> {
-    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
-    linkat(rustix::fs::CWD, itself, directory, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Writes content without its blocks of zeros.

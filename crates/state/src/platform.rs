@@ -1,0 +1,16 @@
+//! What systems do differently: the same functions for each of them, so that nothing else need tell them apart.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(not(target_os = "linux"))]
+mod macos;
+#[cfg(not(target_os = "linux"))]
+use macos as system;
+
+pub(crate) use system::{
+    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, Handle, NO_ATTRIBUTE, create_named, create_nameless, link_nameless,
+    links_of, mode_bits, raw_mode, rename_whole, reserve, share, start_writeback, sync_filesystem,
+};
+pub use system::{RawDir, boot_id, clone_file, open_beneath};

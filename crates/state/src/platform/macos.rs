@@ -1,0 +1,307 @@
+//! macOS.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CloneFlags, Dir, DirEntry, Mode, OFlags, RawMode, RenameFlags, Stat, chmodat, fchmod,
+    fclonefileat, openat, renameat, renameat_with, statat,
+};
+use rustix::io::Errno;
+
+/// How a directory is opened only to open others from it: it need not be readable.
+pub(crate) const DIRECTORY_HANDLE: OFlags = OFlags::from_bits_retain(libc::O_SEARCH as u32);
+/// What the system says when a file has no such attribute.
+pub(crate) const NO_ATTRIBUTE: Errno = Errno::NOATTR;
+/// Whether a file that shares the blocks of another was given its attributes as well.
+pub(crate) const CLONES_ATTRIBUTES: bool = true;
+
+const NO_LINKS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+unsafe extern "C" {
+    fn fsync_volume_np(fd: libc::c_int, flags: libc::c_int) -> libc::c_int;
+}
+/// To the medium, not only to the disk's own memory.
+const SYNC_VOLUME_FULLSYNC: libc::c_int = 1;
+const SYNC_VOLUME_WAIT: libc::c_int = 2;
+
+/// Changes with every start of the machine. None if that cannot be told.
+pub fn boot_id() -> Option<String> {
+    let mut text = [0_u8; 64];
+    let mut len = text.len();
+    // SAFETY: the name ends in a zero, and the call writes at most `len` bytes to `text`, which has that many.
+    let done = unsafe {
+        libc::sysctlbyname(
+            c"kern.bootsessionuuid".as_ptr(),
+            text.as_mut_ptr().cast(),
+            &raw mut len,
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    let id = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
+    (done == 0 && !id.is_empty()).then(|| id.to_owned())
+}
+
+/// Opens `path` beneath `root`, one name after another. No part of it may be a symlink.
+pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let (above, name) = split(path);
+    let mut at: Option<OwnedFd> = None;
+    for part in above.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        let directory = at.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+        at = Some(open_one(directory, part, DIRECTORY_HANDLE)?);
+    }
+    open_one(at.as_ref().map_or(root.as_fd(), AsFd::as_fd), name, flags)
+}
+
+fn open_one(directory: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    if name == b".." {
+        return Err(Errno::XDEV);
+    }
+    loop {
+        match openat(&directory, name, flags | NO_LINKS, Mode::empty()) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// The directory that something is in, and its name there.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(cut) => (&path[..cut], &path[cut + 1..]),
+        None if path.is_empty() => (b"", b"."),
+        None => (b"", path),
+    }
+}
+
+/// Reads the entries of a directory from its beginning.
+pub struct RawDir(Option<Result<Dir, Errno>>);
+
+impl RawDir {
+    /// Of an open directory; the room is for systems that need some.
+    pub fn new(directory: impl AsFd, _room: &mut [MaybeUninit<u8>]) -> Self {
+        Self(Some(Dir::read_from(directory)))
+    }
+}
+
+impl Iterator for RawDir {
+    type Item = Result<DirEntry, Errno>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Some(Ok(entries)) => entries.next(),
+            Some(Err(_)) => self.0.take().and_then(Result::err).map(Err),
+            None => None,
+        }
+    }
+}
+
+/// Makes a file that shares its blocks with another one until either is written to. Fails where the filesystem
+/// cannot do that.
+pub fn clone_file(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(fclonefileat(File::open(from)?, rustix::fs::CWD, to, CLONE)?)
+}
+
+/// A clone belongs to whoever makes it.
+const CLONE: CloneFlags = CloneFlags::NOFOLLOW.union(CloneFlags::NOOWNERCOPY);
+
+/// Something whose owner may change its mode, also when that keeps him out.
+pub(crate) struct Handle {
+    directory: OwnedFd,
+    name: Vec<u8>,
+}
+
+impl Handle {
+    pub(crate) fn of_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
+        let (above, name) = split(path);
+        // Not by its name, which nothing can be asked of in a directory that keeps everybody out.
+        let directory = match name {
+            b"." => root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
+            _ => open_beneath(root, above, DIRECTORY_HANDLE)?,
+        };
+        Ok(Self { directory, name: name.to_vec() })
+    }
+
+    pub(crate) fn of_entry(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
+        let directory = directory.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+        Ok(Self { directory, name: name.to_vec() })
+    }
+
+    pub(crate) fn stat(&self) -> Result<Stat, Errno> {
+        match self.name.as_slice() {
+            b"." => rustix::fs::fstat(&self.directory),
+            name => statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW),
+        }
+    }
+
+    pub(crate) fn chmod(&self, mode: Mode) -> Result<(), Errno> {
+        match self.name.as_slice() {
+            b"." => fchmod(&self.directory, mode),
+            name => chmodat(&self.directory, name, mode, AtFlags::SYMLINK_NOFOLLOW),
+        }
+    }
+}
+
+/// There are no nameless files.
+pub(crate) fn create_nameless(_directory: impl AsFd, _mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+    Ok(None)
+}
+
+/// There are no nameless files.
+pub(crate) fn link_nameless(_file: &File, _directory: impl AsFd, _name: &[u8]) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// Makes a file under a name that nobody else has. The second is whether it shares the blocks of `source`.
+pub(crate) fn create_named(
+    directory: impl AsFd,
+    name: &[u8],
+    mode: Mode,
+    source: Option<&OwnedFd>,
+) -> Result<(OwnedFd, bool), Errno> {
+    if source.is_some_and(|source| fclonefileat(source, &directory, name, CLONE).is_ok()) {
+        // It has the mode of the other one, which may not let anybody write.
+        chmodat(&directory, name, mode, AtFlags::SYMLINK_NOFOLLOW)?;
+        return Ok((openat(directory, name, OFlags::WRONLY | NO_LINKS, Mode::empty())?, true));
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    Ok((openat(directory, name, flags, mode)?, false))
+}
+
+/// Files come to share their blocks only when they are made.
+pub(crate) fn share(_file: impl AsFd, _source: &OwnedFd) -> bool {
+    false
+}
+
+/// Gives a file that is whole its name in place of the one it was written under. Names that differ only in case are
+/// one name to most filesystems here: what is not meant to be replaced is not.
+pub(crate) fn rename_whole(directory: impl AsFd, from: &[u8], to: &[u8], replace: bool) -> Result<(), Errno> {
+    if replace {
+        return renameat(&directory, from, &directory, to);
+    }
+    renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE)
+}
+
+/// What there is cuts off a file that somebody else has made longer meanwhile: there is nothing that could be used.
+pub(crate) fn reserve(_file: &File, _offset: u64, _len: u64) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// Returns when everything that was written to the filesystem is on disk.
+pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
+    let fd = directory.as_fd().as_raw_fd();
+    // SAFETY: the call takes an open directory and a number, and touches no memory of ours.
+    let done = unsafe { fsync_volume_np(fd, SYNC_VOLUME_FULLSYNC | SYNC_VOLUME_WAIT) };
+    let error = || Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO);
+    if done == 0 { Ok(()) } else { Err(error()) }
+}
+
+/// There is no such hint here; the sync does all of it.
+pub(crate) fn start_writeback(_file: &File, _offset: u64, _len: u64) {}
+
+/// Type and permission bits, of any system.
+pub(crate) fn mode_bits(mode: RawMode) -> u32 {
+    u32::from(mode)
+}
+
+/// How many names a file has.
+pub(crate) fn links_of(stat: &Stat) -> u64 {
+    u64::from(stat.st_nlink)
+}
+
+/// Type and permission bits, as this system has them.
+pub(crate) fn raw_mode(mode: u32) -> RawMode {
+    mode as RawMode
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use rustix::fs::{XattrFlags, fsetxattr, open};
+
+    use super::*;
+
+    fn opened(path: &Path) -> OwnedFd {
+        open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_clone_holds_the_same_and_goes_its_own_way() {
+        let home = tempfile::tempdir().unwrap();
+        let (one, two) = (home.path().join("one"), home.path().join("two"));
+        fs::write(&one, vec![7; 1 << 20]).unwrap();
+        clone_file(&one, &two).unwrap();
+        assert_eq!(fs::read(&two).unwrap(), fs::read(&one).unwrap());
+        fs::write(&two, "else").unwrap();
+        assert_eq!(fs::metadata(&one).unwrap().len(), 1 << 20);
+        let taken = clone_file(&one, &two).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_file_made_as_a_clone_can_be_written_whatever_the_mode_of_the_other() {
+        let home = tempfile::tempdir().unwrap();
+        let one = home.path().join("one");
+        fs::write(&one, "content").unwrap();
+        fsetxattr(opened(&one), "user.a", b"b", XattrFlags::empty()).unwrap();
+        fs::set_permissions(&one, fs::Permissions::from_mode(0o444)).unwrap();
+        let (directory, source) = (opened(home.path()), opened(&one));
+        let mode = Mode::RUSR | Mode::WUSR;
+        let (file, shared) = create_named(&directory, b"two", mode, Some(&source)).unwrap();
+        assert!(shared && CLONES_ATTRIBUTES);
+        assert_eq!(File::from(file).metadata().unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::read(home.path().join("two")).unwrap(), b"content");
+    }
+
+    #[test]
+    fn a_file_gets_no_name_that_is_taken_unless_it_is_to_replace() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["new", "old"] {
+            fs::write(home.path().join(name), name).unwrap();
+        }
+        let directory = opened(home.path());
+        assert_eq!(rename_whole(&directory, b"new", b"old", false), Err(Errno::EXIST));
+        rename_whole(&directory, b"new", b"old", true).unwrap();
+        assert_eq!(fs::read(home.path().join("old")).unwrap(), b"new");
+    }
+
+    #[test]
+    fn nothing_is_opened_through_a_symlink_or_above_the_root() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir_all(home.path().join("a/b")).unwrap();
+        symlink("a", home.path().join("link")).unwrap();
+        let root = opened(home.path());
+        let reading = OFlags::RDONLY | OFlags::DIRECTORY;
+        for path in [&b""[..], b"a", b"a/b"] {
+            open_beneath(&root, path, reading).unwrap();
+        }
+        for path in [&b"link"[..], b"link/b", b"..", b"a/../..", b"a/b/.."] {
+            assert!(open_beneath(&root, path, reading).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn the_mode_of_what_keeps_its_owner_out_can_be_changed() {
+        let home = tempfile::tempdir().unwrap();
+        let closed = home.path().join("a/closed");
+        fs::create_dir_all(&closed).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        let handle = Handle::of_directory(opened(home.path()), b"a/closed").unwrap();
+        assert_eq!(handle.stat().unwrap().st_mode & 0o7777, 0);
+        handle.chmod(Mode::RWXU).unwrap();
+        assert_eq!(fs::metadata(&closed).unwrap().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn this_run_of_the_machine_has_a_name_that_stays() {
+        assert!(boot_id().is_some());
+        assert_eq!(boot_id(), boot_id());
+    }
+}
