@@ -17,6 +17,12 @@ export CARGO_TARGET_AARCH64_APPLE_DARWIN_RUSTFLAGS='-D warnings'
 CARGO_TARGET_DIR=$(target_directory)/macos
 export CARGO_TARGET_DIR
 
-cargo check $locked --target "$target" -p workspace-state
+check() {
+    # What runs here to build them is not worth optimising.
+    cargo --config 'profile.dev.package."*".opt-level=0' check $locked --target "$target" "$@"
+}
+
+check -p workspace-state -p workspace-workspace -p workspace-mount -p workspace-catalog
 # Tests as well where some are for macOS alone.
-cargo check $locked --target "$target" --tests -p workspace-state
+check --tests -p workspace-state
+check --lib --profile test -p workspace-workspace

@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::str::FromStr;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, Mode};
+use rustix::io::Errno;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -178,12 +179,25 @@ fn pool(connections: u32) -> AnyPoolOptions {
 fn make_private(path: &Path) -> Result<()> {
     let failed = |action, source| CatalogError::File { action, path: path.to_owned(), source };
     let mode = Mode::RUSR | Mode::WUSR;
-    match mknodat(CWD, path, FileType::RegularFile, mode, 0) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+    match create(path, mode) {
+        Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(failed("create", io::Error::from(error))),
     }
-    let private = PermissionsExt::from_mode(mode.bits());
+    let private = PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, private).map_err(|source| failed("restrict", source))
+}
+
+#[cfg(target_os = "linux")]
+fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
+    rustix::fs::mknodat(CWD, path, rustix::fs::FileType::RegularFile, mode, 0)
+}
+
+/// Nobody but the superuser may make files without opening them. One that was not there has no locks to be ended.
+#[cfg(not(target_os = "linux"))]
+fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
+    use rustix::fs::OFlags;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, path, flags, mode).map(drop)
 }
 
 /// The text of these errors names the fault alone, never the address.

@@ -13,30 +13,43 @@
 
 mod allow;
 mod cidr;
+#[cfg(target_os = "linux")]
+mod connect;
+#[cfg(target_os = "linux")]
 mod crossing;
+#[cfg(target_os = "linux")]
 mod dns;
+#[cfg(target_os = "linux")]
 mod fence;
+#[cfg(target_os = "linux")]
 mod keeper;
+#[cfg(target_os = "linux")]
 mod link;
+#[cfg(target_os = "linux")]
 mod machine;
+#[cfg(target_os = "linux")]
 mod netlink;
+#[cfg(target_os = "linux")]
 mod resolver;
+#[cfg(target_os = "linux")]
 mod roads;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+#[cfg(not(target_os = "linux"))]
+pub use crate::elsewhere::egress::{connect, lacks};
 pub use allow::{Allow, AllowError, Names};
 pub use cidr::{Cidr, CidrError};
+#[cfg(target_os = "linux")]
+pub use connect::connect;
+#[cfg(target_os = "linux")]
+pub(crate) use connect::run;
+#[cfg(target_os = "linux")]
 pub(crate) use keeper::start;
+#[cfg(target_os = "linux")]
 pub use link::lacks;
-
-use crate::entry;
-use crate::error::{HostError, Result};
-use crate::holder::Holder;
-use crate::process::Process;
 
 /// What programs inside find in `/etc/resolv.conf`.
 pub const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
@@ -72,24 +85,4 @@ pub enum Way {
         /// That network: what the sandbox has for neighbours there is denied.
         network: Cidr,
     },
-}
-
-/// What the helper is to do.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    process: Process,
-    egress: Egress,
-}
-
-/// Gives a sandbox that exists and has run nothing yet its network. `pid` is its first process.
-pub fn connect(pid: i32, egress: &Egress) -> Result<()> {
-    let pid = Pid::from_raw(pid).ok_or_else(|| HostError::Helper("the sandbox has ended".to_owned()))?;
-    let order = Order { process: Process::of(pid)?, egress: egress.clone() };
-    entry::ask("connect", &order, &[])
-}
-
-/// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<()> {
-    let gone = || HostError::Helper("the sandbox has ended".to_owned());
-    start(&order.process.pidfd().ok_or_else(gone)?, &order.egress, &Holder::Machine)
 }

@@ -50,6 +50,12 @@ pub enum HostError {
         /// What is known of why; may be empty.
         reason: String,
     },
+    /// Only Linux has it.
+    #[error("{what} needs Linux; on this system sandboxes are for the docker runtime (RUNTIME=docker)")]
+    NeedsLinux {
+        /// What was wanted.
+        what: &'static str,
+    },
     /// Overlays cannot be had for what is in a directory.
     #[error("{} cannot be under overlays: {reason}", directory.display())]
     NoOverlay {

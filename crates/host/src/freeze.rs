@@ -16,48 +16,18 @@ mod group;
 mod note;
 mod signals;
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::cgroup;
 use crate::error::{HostError, Result};
+pub use crate::frozen::{Frozen, Way};
 use crate::process::Process;
 pub(crate) use group::Freezer;
 use note::{Note, Noted};
 
 /// How long it may take until everything has stopped.
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// How processes are stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// By the kernel's freezer, all at once.
-    Cgroup,
-    /// One after the other, until none runs.
-    Signals,
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Cgroup => "cgroup",
-            Self::Signals => "signals",
-        })
-    }
-}
-
-/// What was stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Frozen {
-    /// How.
-    pub way: Way,
-    /// How many processes, the guest agent not counted; none where nobody says.
-    pub processes: Option<usize>,
-}
 
 /// Stops everything in the sandbox of that id, whose first process this is. What was stopped already stays so when
 /// [`thaw`] lets the rest go on. When this fails, everything goes on.

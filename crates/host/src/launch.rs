@@ -25,15 +25,11 @@ use crate::fork::{self, Child};
 use crate::guest::{AGENT, Guest, LOG, OUTPUT, TOKEN};
 use crate::holder::{Holder, no_namespaces};
 use crate::identity::{self, Range};
+pub use crate::inside::{SOCKETS, WORKSPACE};
 use crate::limits::{self, Limits, Missing};
 use crate::mounts::{self, Access};
 use crate::process::Process;
 use crate::seccomp::Filters;
-
-/// Where the workspace is, inside.
-pub const WORKSPACE: &str = "/workspace";
-/// Where the directory with the server's socket is, inside.
-pub const SOCKETS: &str = "/run/workspace";
 
 /// The user of a sandbox, inside.
 pub(crate) const USER: u32 = 1000;

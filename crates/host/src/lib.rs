@@ -7,38 +7,81 @@
 //!
 //! Whoever links this crate has to call [`entry`] first thing in `main`: what must run in a process with one
 //! thread is the same program, started again.
+//!
+//! All of this is Linux. On other systems there is what the docker runtime needs there (`elsewhere.rs`), and the rest says
+//! that it cannot be had.
 
-mod attach;
-pub mod cgroup;
 pub mod egress;
-mod enter;
-mod entry;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
 mod error;
-mod fork;
-pub mod freeze;
-mod guest;
-mod hierarchy;
-pub mod holder;
-mod identity;
-pub mod launch;
+mod frozen;
+mod inside;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux sees to limits by itself"))]
 pub mod limits;
-mod mounts;
-pub mod overlay;
-mod probe;
-mod process;
-pub mod quota;
-pub mod rights;
-mod root;
 mod seccomp;
+mod user;
+
+#[cfg(target_os = "linux")]
+mod attach;
+#[cfg(target_os = "linux")]
+pub mod cgroup;
+#[cfg(target_os = "linux")]
+mod enter;
+#[cfg(target_os = "linux")]
+mod entry;
+#[cfg(target_os = "linux")]
+mod fork;
+#[cfg(target_os = "linux")]
+pub mod freeze;
+#[cfg(target_os = "linux")]
+mod guest;
+#[cfg(target_os = "linux")]
+mod hierarchy;
+#[cfg(target_os = "linux")]
+pub mod holder;
+#[cfg(target_os = "linux")]
+mod identity;
+#[cfg(target_os = "linux")]
+pub mod launch;
+#[cfg(target_os = "linux")]
+mod mounts;
+#[cfg(target_os = "linux")]
+pub mod overlay;
+#[cfg(target_os = "linux")]
+mod probe;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(target_os = "linux")]
+pub mod quota;
+#[cfg(target_os = "linux")]
+pub mod rights;
+#[cfg(target_os = "linux")]
+mod root;
+#[cfg(target_os = "linux")]
 mod swap;
+#[cfg(target_os = "linux")]
 pub mod usage;
+#[cfg(target_os = "linux")]
 pub mod users;
 
-pub use attach::attach;
-pub use entry::entry;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+
 pub use error::{HostError, Result};
-pub use probe::probe;
-pub use process::Process;
-pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
 pub use seccomp::profile as seccomp_profile;
+
+#[cfg(target_os = "linux")]
+pub use attach::attach;
+#[cfg(target_os = "linux")]
+pub use entry::entry;
+#[cfg(target_os = "linux")]
+pub use probe::probe;
+#[cfg(target_os = "linux")]
+pub use process::Process;
+#[cfg(target_os = "linux")]
+pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
+#[cfg(target_os = "linux")]
 pub use swap::{swap, swap_given};
+
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{Process, entry, freeze, holder, launch, overlay, quota, swap_given, usage, users};

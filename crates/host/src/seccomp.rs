@@ -3,34 +3,37 @@
 //! What is not listed fails with EPERM. Nothing that makes or enters namespaces, mounts, loads, traces the kernel
 //! or touches its keyrings is.
 
-use std::collections::BTreeMap;
-use std::io;
+#[cfg(target_os = "linux")]
+mod filter;
 
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    apply_filter,
-};
+#[cfg(target_os = "linux")]
+pub(crate) use filter::Filters;
 use serde_json::{Value, json};
 
-use crate::error::{Doing as _, HostError, Result};
-
-/// Flags of `clone` that make namespaces.
-const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
-    | libc::CLONE_NEWCGROUP
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUSER
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET) as u64;
+// Numbers of Linux, also where a daemon on another system is told them.
+/// Flags of `clone` that make namespaces: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID`, `NEWNET`.
+const NEW_NAMESPACES: u64 = 0x7e02_0000;
+const AF_VSOCK: u64 = 40;
+const EPERM: u32 = 1;
+const ENOSYS: u32 = 38;
 
 /// Ways of running programs of other systems that are harmless.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
 /// System calls by name and number.
+#[cfg(target_os = "linux")]
 type Calls = &'static [(&'static str, libc::c_long)];
-
+#[cfg(target_os = "linux")]
 macro_rules! calls {
     ($($name:ident)*) => { &[$((stringify!($name), libc::$name)),*] };
+}
+
+/// System calls by name; only Linux has numbers for them.
+#[cfg(not(target_os = "linux"))]
+type Calls = &'static [(&'static str, ())];
+#[cfg(not(target_os = "linux"))]
+macro_rules! calls {
+    ($($name:ident)*) => { &[$((stringify!($name), ())),*] };
 }
 
 const ALLOWED: Calls = calls! {
@@ -81,50 +84,6 @@ const ALLOWED_HERE: Calls = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: Calls = &[];
 
-/// What a sandbox gets: prepared before, because making it needs memory and time.
-pub(crate) struct Filters(Vec<BpfProgram>);
-
-impl Filters {
-    pub(crate) fn new() -> Result<Self> {
-        let programs =
-            [allow_list(), no_clone3()].into_iter().map(|filter| filter.and_then(TryInto::try_into));
-        let programs: std::result::Result<_, seccompiler::BackendError> = programs.collect();
-        Ok(Self(programs.map_err(|error| HostError::Helper(format!("the list of system calls: {error}")))?))
-    }
-
-    /// From now on, and for all that come of this process.
-    pub(crate) fn apply(&self) -> Result<()> {
-        for program in &self.0 {
-            apply_filter(program).map_err(io::Error::other).doing("restrict system calls")?;
-        }
-        Ok(())
-    }
-}
-
-type Filter = std::result::Result<SeccompFilter, seccompiler::BackendError>;
-
-fn allow_list() -> Filter {
-    let calls = ALLOWED.iter().chain(ALLOWED_HERE);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();
-    let rule = |operation, value| {
-        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operation, value)?;
-        SeccompRule::new(vec![condition])
-    };
-    rules.insert(libc::SYS_clone, vec![rule(SeccompCmpOp::MaskedEq(NEW_NAMESPACES), 0)?]);
-    rules.insert(libc::SYS_socket, vec![rule(SeccompCmpOp::Ne, libc::AF_VSOCK as u64)?]);
-    let personalities = PERSONALITIES.map(|value| rule(SeccompCmpOp::Eq, value));
-    rules.insert(libc::SYS_personality, personalities.into_iter().collect::<std::result::Result<_, _>>()?);
-    let refused = SeccompAction::Errno(libc::EPERM as u32);
-    SeccompFilter::new(rules, refused, SeccompAction::Allow, target())
-}
-
-/// Its flags lie in memory, where no filter sees them. Programs go back to `clone` where it does not exist.
-fn no_clone3() -> Filter {
-    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    let missing = SeccompAction::Errno(libc::ENOSYS as u32);
-    SeccompFilter::new(rules, SeccompAction::Allow, missing, target())
-}
-
 /// The same list as OCI runtimes take it (`linux.seccomp` of their configuration).
 pub fn profile() -> Value {
     let calls = ALLOWED.iter().chain(ALLOWED_HERE).map(|(name, _)| name.trim_start_matches("SYS_"));
@@ -135,24 +94,16 @@ pub fn profile() -> Value {
     };
     let mut rules = vec![
         json!({ "names": calls, "action": "SCMP_ACT_ALLOW" }),
-        json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS }),
+        json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
         when("clone", "SCMP_CMP_MASKED_EQ", NEW_NAMESPACES, 0),
-        when("socket", "SCMP_CMP_NE", libc::AF_VSOCK as u64, 0),
+        when("socket", "SCMP_CMP_NE", AF_VSOCK, 0),
     ];
     rules.extend(PERSONALITIES.map(|value| when("personality", "SCMP_CMP_EQ", value, 0)));
     let architecture = if cfg!(target_arch = "aarch64") { "SCMP_ARCH_AARCH64" } else { "SCMP_ARCH_X86_64" };
     json!({
         "defaultAction": "SCMP_ACT_ERRNO",
-        "defaultErrnoRet": libc::EPERM,
+        "defaultErrnoRet": EPERM,
         "architectures": [architecture],
         "syscalls": rules,
     })
-}
-
-fn target() -> seccompiler::TargetArch {
-    if cfg!(target_arch = "aarch64") {
-        seccompiler::TargetArch::aarch64
-    } else {
-        seccompiler::TargetArch::x86_64
-    }
 }

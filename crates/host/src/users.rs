@@ -7,7 +7,6 @@
 
 mod look;
 
-use std::fmt;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -20,51 +19,13 @@ use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
 use crate::process::Process;
+pub use crate::user::{User, Why};
 use look::Found;
 
 /// How long what was killed may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at those that are to end: the first, and no more than.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-
-/// A process that uses the workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// Its number, inside.
-    pub pid: i32,
-    /// What it calls itself.
-    pub command: String,
-    /// How it uses it.
-    pub why: Why,
-}
-
-/// How a process uses the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Why {
-    /// It is its working directory, or that is inside.
-    Cwd,
-    /// The same for its root.
-    Root,
-    /// Something inside is open.
-    Descriptor,
-    /// Something inside is mapped into its memory, such as the program that it runs.
-    Mapping,
-    /// It does not let itself be looked into.
-    Hidden,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Cwd => "cwd",
-            Self::Root => "root",
-            Self::Descriptor => "descriptor",
-            Self::Mapping => "mapping",
-            Self::Hidden => "hidden",
-        })
-    }
-}
 
 /// What the helper is to do.
 #[derive(Debug, Serialize, Deserialize)]

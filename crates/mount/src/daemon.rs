@@ -16,7 +16,8 @@ use workspace_state::Store;
 
 use crate::error::MountError;
 use crate::mountpoint;
-use crate::view::{View, ViewOptions};
+use crate::options::ViewOptions;
+use crate::view::View;
 
 /// Words that [`spawn_daemon`] adds to the command: stage, store, mountpoint, options.
 const WORDS: usize = 4;

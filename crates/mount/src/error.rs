@@ -77,6 +77,9 @@ pub enum MountError {
         /// Where.
         path: PathBuf,
     },
+    /// Only Linux has views.
+    #[error("lazy views need Linux")]
+    NeedsLinux,
     /// The process that should serve the view says why it cannot.
     #[error("{message}")]
     Daemon {
@@ -116,6 +119,7 @@ impl MountError {
             Self::Busy { .. } => {
                 "close what is open below it (`fuser -vm DIR` lists who), or detach it (`workspace umount --lazy`)"
             }
+            Self::NeedsLinux => "write the files instead: `workspace checkout SNAPSHOT DIR`",
             Self::Daemon { hint, .. } => return hint.clone(),
             _ => return None,
         };

@@ -19,28 +19,61 @@
 //! Start reading at [`View`] for serving, [`spawn_daemon`] for the process that outlives whoever started
 //! it, `device.rs` for how a mount is made with and without privilege, and `filesystem.rs` for what the
 //! kernel asks.
+//!
+//! On systems other than Linux there is no such view (`elsewhere.rs`).
 
-mod chunks;
-mod content;
-mod daemon;
-mod device;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
 mod error;
-mod filesystem;
-mod identity;
-mod inode;
-mod listing;
-mod mountpoint;
-mod report;
+mod options;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux asks"))]
 mod requests;
+
+#[cfg(target_os = "linux")]
+mod chunks;
+#[cfg(target_os = "linux")]
+mod content;
+#[cfg(target_os = "linux")]
+mod daemon;
+#[cfg(target_os = "linux")]
+mod device;
+#[cfg(target_os = "linux")]
+mod filesystem;
+#[cfg(target_os = "linux")]
+mod identity;
+#[cfg(target_os = "linux")]
+mod inode;
+#[cfg(target_os = "linux")]
+mod listing;
+#[cfg(target_os = "linux")]
+mod mountpoint;
+#[cfg(target_os = "linux")]
+mod report;
+#[cfg(target_os = "linux")]
 mod root;
+#[cfg(target_os = "linux")]
 mod serving;
+#[cfg(target_os = "linux")]
 mod table;
+#[cfg(target_os = "linux")]
 mod usage;
+#[cfg(target_os = "linux")]
 mod view;
+#[cfg(target_os = "linux")]
 mod xattrs;
 
-pub use daemon::{daemon_main, spawn_daemon};
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+
 pub use error::MountError;
-pub use mountpoint::{MountState, detach, mount_state, unmount};
+pub use options::ViewOptions;
 pub use requests::Requests;
-pub use view::{View, ViewOptions};
+
+#[cfg(target_os = "linux")]
+pub use daemon::{daemon_main, spawn_daemon};
+#[cfg(target_os = "linux")]
+pub use mountpoint::{MountState, detach, mount_state, unmount};
+#[cfg(target_os = "linux")]
+pub use view::View;
+
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{View, daemon_main, detach, spawn_daemon, unmount};

@@ -11,11 +11,11 @@ use crate::chunks::{Bytes, Reader};
 use crate::identity::Identity;
 use crate::inode::{Body, Directory, Inode, Owner, plain_attributes};
 use crate::listing::{Listing, Listings};
+use crate::options::ViewOptions;
 use crate::report::Reporter;
 use crate::requests::Requests;
 use crate::root::{Found, Root};
 use crate::table::Table;
-use crate::view::ViewOptions;
 use crate::xattrs::XattrNames;
 
 pub(crate) const ROOT: u64 = 1;

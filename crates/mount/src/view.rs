@@ -12,26 +12,12 @@ use workspace_state::Store;
 use crate::device::{self, Mounting};
 use crate::error::MountError;
 use crate::mountpoint::{self, MountState};
+use crate::options::ViewOptions;
 use crate::requests::Requests;
 use crate::serving::Serving;
 
 /// Threads unless the caller says how many. More than a few only wait for each other.
 const THREADS_MAX: usize = 8;
-
-/// How a view is mounted and served.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ViewOptions {
-    /// Let other users see it; an ordinary user needs `user_allow_other` in `/etc/fuse.conf` for this.
-    pub allow_other: bool,
-    /// Requests answered at once; by default as many as there are processors, from two to eight.
-    pub threads: Option<NonZero<usize>>,
-    /// The user and the group whom files belong to, as the serving process counts them; by default its own.
-    pub owner: Option<(u32, u32)>,
-    /// The view is to be a lower layer of an overlay that keeps its notes in user attributes (`userxattr`). So that
-    /// none of a snapshot is taken for a note, `user.overlay.X` is served as `user.overlay.overlay.X`, which the
-    /// overlay shows as what it was; other names that begin with `user.overlay.` are never served.
-    pub escape: bool,
-}
 
 /// A mounted view. The kernel's questions wait until it is served; dropped unserved, it is unmounted.
 pub struct View {

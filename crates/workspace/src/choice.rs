@@ -6,6 +6,7 @@ use std::path::Path;
 
 use workspace_host::holder::Holder;
 use workspace_host::overlay;
+use workspace_state::platform::clone_file;
 
 use crate::error::Result;
 use crate::provider::Kind;
@@ -65,9 +66,8 @@ fn share(directory: &Path) -> std::result::Result<(), String> {
         let copy = trial.with_extension("copy");
         let tried = File::create(&trial).and_then(|mut file| {
             file.write_all(&[7; 8192])?;
-            let (from, to) = (File::open(&trial)?, File::create(&copy)?);
-            Ok(rustix::fs::ioctl_ficlone(&to, &from)
-                .map_err(|errno| format!("the filesystem cannot share blocks between files: {errno}")))
+            Ok(clone_file(&trial, &copy)
+                .map_err(|error| format!("the filesystem cannot share blocks between files: {error}")))
         });
         for path in [&trial, &copy] {
             drop(fs::remove_file(path));
@@ -75,4 +75,21 @@ fn share(directory: &Path) -> std::result::Result<(), String> {
         tried
     };
     made().map_err(|error| format!("cannot write below {}: {error}", directory.display()))?
+}
+
+#[cfg(all(test, target_os = "macos"))]
+mod tests {
+    use super::*;
+    use workspace_host::holder::Holder;
+
+    #[test]
+    fn clone_is_chosen_where_files_can_share_their_blocks_and_never_an_overlay() {
+        let home = tempfile::tempdir().unwrap();
+        let chosen = choose(home.path(), Ok(&Holder::Machine), Choice::Prefer(Kind::Overlay)).unwrap();
+        assert!(chosen.lack(Kind::Overlay).unwrap().contains("only Linux"));
+        let clones = share(home.path());
+        assert_eq!(chosen.kind, if clones.is_ok() { Kind::Clone } else { Kind::Copy });
+        assert!(chosen.is_fallback);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    }
 }

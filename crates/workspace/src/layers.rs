@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use workspace_host::holder::Holder;
 use workspace_host::usage::measure;
 use workspace_state::{
-    CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, Tree, TreeId, materialize,
+    CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, Tree, TreeId, materialize, platform,
 };
 
 use crate::delta::Delta;
@@ -178,7 +178,8 @@ impl Layers {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        // With a line end, as it is noted in layers that workspaces lie over.
+        let boot = platform::boot_id().map(|id| id + "\n").unwrap_or_default();
         let inner = Inner {
             root: root.to_owned(),
             store,

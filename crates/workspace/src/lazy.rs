@@ -3,7 +3,6 @@
 //! One view serves all snapshots of the store, from a process that outlives this one. It is mounted where workspaces
 //! are mounted, and started when it is first needed.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,15 +12,7 @@ use workspace_mount::{ViewOptions, spawn_daemon};
 use workspace_state::SnapshotId;
 
 use crate::error::{Context as _, Result, WorkspaceError};
-
-/// The command that serves a view: a program, and the words that lead it to [`workspace_mount::daemon_main`].
-#[derive(Debug, Clone)]
-pub struct LazyCommand {
-    /// The program.
-    pub program: PathBuf,
-    /// Its first arguments.
-    pub words: Vec<OsString>,
-}
+use crate::lazy_command::LazyCommand;
 
 #[derive(Debug)]
 pub(crate) struct Lazy {

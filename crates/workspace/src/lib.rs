@@ -8,28 +8,43 @@
 //! - **copy**: every file is written; works everywhere.
 //!
 //! `layers.rs` has the layers and the stacks they form, `delta.rs` what a layer between two trees holds, `upper.rs` how
-//! changes are read from what the kernel writes, `lazy.rs` what stands in for layers that are not there yet.
+//! changes are read from what the kernel writes, `lazy.rs` what stands in for layers that are not there yet. Overlays, and
+//! with them these, are Linux's alone; on macOS there are clone and copy.
+
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 
 mod base;
 mod choice;
 mod copy;
-mod delta;
 mod error;
 mod here;
-mod index;
 mod layers;
-mod lazy;
-mod overlay;
+mod lazy_command;
 mod provider;
 mod record;
-mod upper;
 mod workspaces;
+
+#[cfg(target_os = "linux")]
+mod delta;
+#[cfg(target_os = "linux")]
+mod index;
+#[cfg(target_os = "linux")]
+mod lazy;
+#[cfg(target_os = "linux")]
+mod overlay;
+#[cfg(target_os = "linux")]
+mod upper;
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(not(target_os = "linux"))]
+use elsewhere::{delta, overlay};
 
 pub use base::{Base, Materialize};
 pub use choice::{Choice, Chosen};
 pub use error::{Result, WorkspaceError};
 pub use layers::Collected;
-pub use lazy::LazyCommand;
+pub use lazy_command::LazyCommand;
 pub use provider::{Kind, Place, Present, Provider, Under};
 pub use record::{Generation, Phase, Record};
 pub use workspaces::{Changes, Committed, Made, New, Options, State, Switched, Usage, Workspaces};

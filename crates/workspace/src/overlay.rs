@@ -12,6 +12,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
+use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
 use workspace_host::rights::Rights;
 use workspace_state::{NewSnapshot, Node, Skipped, Snapshot, Store, Tree, escape_attributes};
@@ -22,6 +23,7 @@ use crate::here::Here;
 use crate::index::Index;
 use crate::layers::{Held, Layers};
 use crate::lazy::Lazy;
+use crate::lazy_command::LazyCommand;
 use crate::provider::{Kind, Place, Present, Provider, Under};
 use crate::upper::{Scan, Upper};
 
@@ -31,12 +33,12 @@ const FEW: usize = 1_000;
 /// Makes workspaces by the kernel's overlay.
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    pub(crate) store: Store,
-    pub(crate) here: Here,
-    pub(crate) layers: Layers,
-    pub(crate) lazy: Option<Lazy>,
+    store: Store,
+    here: Here,
+    layers: Layers,
+    lazy: Option<Lazy>,
     /// Whom files of workspaces belong to, where that is not this process's user.
-    pub(crate) owner: Option<(u32, u32)>,
+    owner: Option<(u32, u32)>,
 }
 
 /// What is under a workspace: directories, uppermost first, and what keeps them.
@@ -52,6 +54,24 @@ impl Lower {
 }
 
 impl Overlay {
+    /// `lazy` serves files before they are written, at `view`.
+    pub(crate) fn new(
+        store: &Store,
+        here: &Here,
+        layers: &Layers,
+        owner: Option<(u32, u32)>,
+        lazy: Option<LazyCommand>,
+        view: PathBuf,
+    ) -> Self {
+        let lazy = lazy.map(|command| Lazy::new(command, store.path(), view, &here.get(), owner));
+        Self { store: store.clone(), here: here.clone(), layers: layers.clone(), lazy, owner }
+    }
+
+    /// Whether layers must not hold attributes that a holder's overlays would take for their own notes.
+    pub(crate) fn escapes(holder: &Holder) -> bool {
+        overlay::xattrs(holder) == Xattrs::User
+    }
+
     fn lower(&self, base: &Base) -> Result<Lower> {
         let Some(snapshot) = &base.snapshot else {
             return Ok(Lower { paths: vec![self.layers.empty()?], under: Under::default() });

@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use workspace_host::holder::Holder;
-use workspace_host::overlay::{self, Xattrs};
 use workspace_host::usage::measure;
 use workspace_state::{
     CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId, Store, Tree,
@@ -31,7 +30,7 @@ use crate::copy::Copy;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::here::Here;
 use crate::layers::{Collected, Layers};
-use crate::lazy::{Lazy, LazyCommand};
+use crate::lazy_command::LazyCommand;
 use crate::overlay::Overlay;
 use crate::provider::{Kind, Place, Provider, Under};
 use crate::record::{Generation, Phase, Record};
@@ -182,23 +181,15 @@ impl Workspaces {
         let chosen = choose(&options.directory, seen, options.provider)?;
         let Options { directory, store, owner, .. } = options;
         let holder = options.holder.unwrap_or(Holder::Machine);
-        let escape = overlay::xattrs(&holder) == Xattrs::User;
+        let escape = Overlay::escapes(&holder);
         let written = CheckoutOptions { owner, escape, ..CheckoutOptions::default() };
         let layers = Layers::open(&options.layers, store.clone(), written)?;
-        let view = options.layers.join("view");
-        let lazy = options.lazy.map(|command| Lazy::new(command, store.path(), view, &holder, owner));
         let here = Here::new(holder);
         let files = |layers| Copy { store: store.clone(), here: here.clone(), owner, layers };
         let this = Self {
             clone: files(Some(layers.clone())),
             copy: files(None),
-            overlay: Overlay {
-                store: store.clone(),
-                here: here.clone(),
-                layers: layers.clone(),
-                lazy,
-                owner,
-            },
+            overlay: Overlay::new(&store, &here, &layers, owner, options.lazy, options.layers.join("view")),
             here,
             layers,
             directory,

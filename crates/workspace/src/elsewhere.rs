@@ -1,0 +1,114 @@
+//! What stands in for overlays on systems other than Linux: they are refused, and layers are whole trees.
+
+/// Layers that hold only what changed, of which there are none: only an overlay can hide what is gone.
+pub(crate) mod delta {
+    use std::path::Path;
+
+    use workspace_state::{CheckoutOptions, Tree};
+
+    use crate::error::Result;
+
+    /// What differs between two trees, as a layer would hold it.
+    pub(crate) enum Delta {}
+
+    impl Delta {
+        /// None, as if there were too much of it.
+        pub(crate) fn between(_from: &Tree, _to: &Tree, _most: usize) -> Result<Option<Self>> {
+            Ok(None)
+        }
+
+        /// Writes it into an empty directory.
+        pub(crate) fn write(&self, _directory: &Path, _options: &CheckoutOptions) -> Result<()> {
+            match *self {}
+        }
+    }
+}
+
+/// The provider that cannot be used. Nothing chooses it, but a directory from another machine may have been made by it.
+pub(crate) mod overlay {
+    use std::path::{Path, PathBuf};
+
+    use workspace_host::holder::Holder;
+    use workspace_host::overlay;
+    use workspace_state::{NewSnapshot, Skipped, Snapshot, Store};
+
+    use crate::base::Base;
+    use crate::error::{Result, WorkspaceError};
+    use crate::here::Here;
+    use crate::layers::Layers;
+    use crate::lazy_command::LazyCommand;
+    use crate::provider::{Kind, Place, Present, Provider, Under};
+
+    /// Makes no workspaces.
+    #[derive(Debug)]
+    pub(crate) struct Overlay {
+        here: Here,
+    }
+
+    impl Overlay {
+        pub(crate) fn new(
+            _store: &Store,
+            here: &Here,
+            _layers: &Layers,
+            _owner: Option<(u32, u32)>,
+            _lazy: Option<LazyCommand>,
+            _view: PathBuf,
+        ) -> Self {
+            Self { here: here.clone() }
+        }
+
+        /// No layer is under an overlay.
+        pub(crate) fn escapes(_holder: &Holder) -> bool {
+            false
+        }
+    }
+
+    fn needs_linux() -> WorkspaceError {
+        let reason = "overlays need Linux; clone and copy work here".to_owned();
+        WorkspaceError::Provider { provider: Kind::Overlay, reason }
+    }
+
+    impl Provider for Overlay {
+        fn kind(&self) -> Kind {
+            Kind::Overlay
+        }
+
+        fn make(&self, _place: &Place, _base: &Base) -> Result<Under> {
+            Err(needs_linux())
+        }
+
+        fn path(&self, place: &Place) -> PathBuf {
+            place.join("mount")
+        }
+
+        fn revive(&self, _place: &Place, _base: &Base, _layers: &[String]) -> Result<Under> {
+            Err(needs_linux())
+        }
+
+        fn present(&self, _place: &Place, _base: &Base, _still: bool) -> Result<Present> {
+            Err(needs_linux())
+        }
+
+        fn commit(
+            &self,
+            _place: &Place,
+            _base: &Base,
+            _new: NewSnapshot,
+            _still: bool,
+        ) -> Result<(Snapshot, Vec<Skipped>)> {
+            Err(needs_linux())
+        }
+
+        fn own(&self, place: &Place) -> PathBuf {
+            place.join("upper")
+        }
+
+        fn clear(&self, _place: &Place) -> Result<()> {
+            Ok(())
+        }
+
+        fn remove(&self, path: &Path) -> Result<()> {
+            Ok(overlay::remove_tree(&self.here.get(), path)?)
+        }
+    }
+}
