@@ -12,7 +12,7 @@ fi
 
 stand_in=$PWD/scripts/macos-cc.sh
 export CC_aarch64_apple_darwin="$stand_in" CXX_aarch64_apple_darwin="$stand_in" AR_aarch64_apple_darwin="$stand_in"
-export CARGO_TARGET_AARCH64_APPLE_DARWIN_RUSTFLAGS='-D warnings'
+export RUSTFLAGS='-D warnings'
 # A directory of its own: other flags would have everything else built anew.
 CARGO_TARGET_DIR=$(target_directory)/macos
 export CARGO_TARGET_DIR
@@ -22,7 +22,7 @@ check() {
     cargo --config 'profile.dev.package."*".opt-level=0' check $locked --target "$target" "$@"
 }
 
-check -p workspace-state -p workspace-workspace -p workspace-mount -p workspace-catalog
+check -p workspace-cli -p workspace-server
 # Tests as well where some are for macOS alone.
 check --tests -p workspace-state
-check --lib --profile test -p workspace-workspace
+check --lib --profile test -p workspace-host -p workspace-workspace

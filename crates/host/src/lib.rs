@@ -18,6 +18,7 @@ mod frozen;
 mod inside;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux sees to limits by itself"))]
 pub mod limits;
+pub mod machine;
 mod seccomp;
 mod user;
 

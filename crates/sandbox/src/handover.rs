@@ -16,6 +16,12 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::place::{Place, START};
 
+/// A guest that is gone is an error, no signal. Where there is no such flag, programs in Rust ignore the signal.
+#[cfg(target_os = "linux")]
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(not(target_os = "linux"))]
+const NO_SIGNAL: SendFlags = SendFlags::empty();
+
 /// An open socket on which a guest is waited for. Dropped, it is closed and gone.
 #[derive(Debug)]
 pub(crate) struct Handover {
@@ -52,7 +58,7 @@ impl Handover {
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
                 return Err(io::Error::other("no room for a descriptor"));
             }
-            Ok(sendmsg(guest, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+            Ok(sendmsg(guest, &[IoSlice::new(bytes)], &mut control, NO_SIGNAL)?)
         };
         guest.async_io(Interest::WRITABLE, message).await
     }

@@ -1,6 +1,5 @@
 //! Names and secrets.
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::Uuid;
 
 /// A new name: the word, and what no other has. Names made later sort later.
@@ -15,10 +14,7 @@ pub(crate) struct Token([u8; 32]);
 impl Token {
     pub(crate) fn new() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-        }
+        fill(&mut bytes)?;
         Ok(Self(bytes))
     }
 
@@ -30,6 +26,22 @@ impl Token {
     pub(crate) fn hash(&self) -> String {
         hash(&self.0).to_hex().to_string()
     }
+}
+
+#[cfg(target_os = "linux")]
+fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
+    use std::io::Read as _;
+    std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }
 
 /// Never shown.

@@ -10,6 +10,8 @@
 //! - `command`, `terminal`, `output`: what runs inside, and what it prints.
 //! - [`runtime`]: what runs sandboxes.
 
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
+
 mod command;
 mod config;
 mod counted;

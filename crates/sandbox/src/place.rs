@@ -7,8 +7,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::error::{Doing as _, Result};
 
 /// The socket that the guest agent dials.
@@ -89,13 +87,44 @@ impl Place {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let directory = rustix::fs::open(&sockets, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        use std::os::fd::AsRawFd as _;
-        let short = PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()));
+        let directory = Short::of(&sockets)?;
+        let short = directory.path().join(name);
         let listener = tokio::net::UnixListener::bind(&short)?;
         // Who connects is known by a token, or by being the first, not by a user.
         fs::set_permissions(&short, fs::Permissions::from_mode(0o666))?;
         Ok(listener)
+    }
+}
+
+/// A directory by a path that is short, for as long as this lives.
+#[cfg(target_os = "linux")]
+struct Short(std::os::fd::OwnedFd);
+
+#[cfg(target_os = "linux")]
+impl Short {
+    fn of(directory: &Path) -> io::Result<Self> {
+        use rustix::fs::{Mode, OFlags};
+        Ok(Self(rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    fn path(&self) -> PathBuf {
+        use std::os::fd::AsRawFd as _;
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
+/// Nothing is open by a path here: a path that is too long for a socket is refused when it is bound.
+#[cfg(not(target_os = "linux"))]
+struct Short(PathBuf);
+
+#[cfg(not(target_os = "linux"))]
+impl Short {
+    fn of(directory: &Path) -> io::Result<Self> {
+        Ok(Self(directory.to_owned()))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
     }
 }
 

@@ -7,13 +7,20 @@
 mod built_in;
 mod docker;
 mod egress;
-mod embedded;
 mod guest;
-mod oci;
 mod outside;
 mod paused;
 mod unavailable;
+
+#[cfg(target_os = "linux")]
+mod embedded;
+#[cfg(target_os = "linux")]
+mod oci;
+#[cfg(target_os = "linux")]
 mod watched;
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +30,11 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 pub use docker::Docker;
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{Embedded, Oci};
+#[cfg(target_os = "linux")]
 pub use embedded::Embedded;
+#[cfg(target_os = "linux")]
 pub use oci::Oci;
 pub use unavailable::Unavailable;
 pub use workspace_host::egress::{Allow, AllowError, Cidr, Egress, Way};

@@ -3,8 +3,13 @@
 //! A template is imported from an archive: a root filesystem, what `docker save` writes, or an OCI layout. It is
 //! unpacked beside its place and moved there in one step, so it is there in full or not at all.
 
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
 mod image;
+#[cfg(target_os = "linux")]
 mod unpack;
+#[cfg(not(target_os = "linux"))]
+use elsewhere as unpack;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -228,10 +233,20 @@ fn read(path: &Path) -> io::Result<Option<Known>> {
 }
 
 /// A file without a name, gone when it is closed.
+#[cfg(target_os = "linux")]
 fn tempfile_in(directory: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?))
+}
+
+/// The same where a file has a name first: it loses it at once.
+#[cfg(not(target_os = "linux"))]
+fn tempfile_in(directory: &Path) -> io::Result<File> {
+    let path = directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// The archive without its compression.

@@ -102,20 +102,13 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStat
 fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     let percent =
         |part: f64, whole: f64| if whole > 0.0 { (part * 100.0 / whole).clamp(0.0, 100.0) } else { 0.0 };
-    let load = std::fs::read_to_string("/proc/loadavg")?;
-    let load: f64 = load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
+    let load = workspace_host::machine::load()?;
     let cores = std::thread::available_parallelism()?.get() as f64;
-    let memory = std::fs::read_to_string("/proc/meminfo")?;
-    let kib = |name: &str| {
-        let line = memory.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<f64>().ok()).unwrap_or_default()
-    };
-    let (total, free) = (kib("MemTotal:"), kib("MemAvailable:"));
     let disk = rustix::fs::statvfs(data)?;
     let (blocks, available) = (disk.f_blocks as f64, disk.f_bavail as f64);
     Ok(MachineUsage {
-        cpu_usage: percent(load, cores),
-        memory_usage: percent(total - free, total),
+        cpu_usage: percent(load.running, cores),
+        memory_usage: percent(load.memory - load.available, load.memory),
         disk_usage: percent(blocks - available, blocks),
     })
 }

@@ -36,7 +36,15 @@ use decision::Decision;
 /// A tree with fewer entries is written out for the sandbox at once.
 const FEW: u64 = 1_000;
 
+/// What to do on other systems.
+const ELSEWHERE: &str =
+    "a server can do it, also one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
+
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
+    if !cfg!(target_os = "linux") {
+        let failed = CommandError::failed("`workspace try` needs Linux");
+        return Err(failed.hint(ELSEWHERE).not_run());
+    }
     let directory = directory(&args.dir)?;
     let store = context.store_or_create()?;
     note_store(&store, &directory);

@@ -1,0 +1,70 @@
+//! How busy the machine is.
+
+use std::io;
+
+/// How busy the machine is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Processes that run or want to, over the last minute.
+    pub running: f64,
+    /// Memory that there is, in bytes.
+    pub memory: f64,
+    /// Memory that can be had, in bytes.
+    pub available: f64,
+}
+
+/// How busy the machine is now.
+#[cfg(target_os = "linux")]
+pub fn load() -> io::Result<Load> {
+    let load = std::fs::read_to_string("/proc/loadavg")?;
+    let running = load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let bytes = |name: &str| {
+        let line = memory.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<f64>().ok());
+        kib.unwrap_or_default() * 1024.0
+    };
+    Ok(Load { running, memory: bytes("MemTotal:"), available: bytes("MemAvailable:") })
+}
+
+/// How busy the machine is now. What is kept only in case it is read again does not count as in use.
+#[cfg(not(target_os = "linux"))]
+pub fn load() -> io::Result<Load> {
+    let mut running = [0.0];
+    // SAFETY: the call writes at most as many numbers as it is told, and there is room for one.
+    if unsafe { libc::getloadavg(running.as_mut_ptr(), 1) } != 1 {
+        return Err(io::Error::last_os_error());
+    }
+    let page = rustix::param::page_size() as f64;
+    let pages = |name| number::<u32>(name).map(|count| f64::from(count) * page);
+    let available = pages(c"vm.page_free_count")? + pages(c"vm.page_pageable_external_count")?;
+    Ok(Load { running: running[0], memory: number::<u64>(c"hw.memsize")? as f64, available })
+}
+
+/// A number that the kernel tells by name; `T` is as wide as it tells it.
+#[cfg(not(target_os = "linux"))]
+fn number<T: Copy + Default>(name: &std::ffi::CStr) -> io::Result<T> {
+    let mut value = T::default();
+    let mut len = size_of::<T>();
+    // SAFETY: the name ends in a zero, and the call writes at most `len` bytes to the number, which has that many.
+    let done = unsafe {
+        libc::sysctlbyname(name.as_ptr(), (&raw mut value).cast(), &raw mut len, std::ptr::null_mut(), 0)
+    };
+    match done {
+        0 if len == size_of::<T>() => Ok(value),
+        0 => Err(io::ErrorKind::InvalidData.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_memory_and_not_all_of_it_is_in_use() {
+        let load = load().unwrap();
+        assert!(load.running >= 0.0);
+        assert!(load.available > 0.0 && load.available < load.memory, "{load:?}");
+    }
+}
