@@ -53,6 +53,13 @@ impl Service {
         self.view(made??)
     }
 
+    /// Refuses what [`Service::create`] would refuse without having tried.
+    pub(crate) async fn must_be_possible(&self, new: &NewSandbox) -> Result<()> {
+        new.check(&self.0.settings)?;
+        self.0.runtime.variables(&new.template).await?;
+        Ok(())
+    }
+
     async fn create_now(
         &self,
         wanted: Wanted,

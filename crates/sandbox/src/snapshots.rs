@@ -238,10 +238,12 @@ impl Service {
         }
         check_labels(&fork.labels)?;
         let sandbox = self.find_here(scope, id).await?;
-        // Before anything stands still for it.
+        // Before anything stands still for it, and a snapshot is made that nobody wants then.
+        let like = like(&sandbox, &fork)?;
+        self.must_be_possible(&like).await?;
         self.must_have_room(&wanted, fork.count).await?;
         let taken = self.commit(scope, id, fork.commit.clone()).await?;
-        let new = like(&sandbox, &fork, taken.committed.snapshot.id)?;
+        let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
         // No more at once than are made at once: the others do not stand in the way of whoever waits.
         let turns = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
         let made = (0..fork.count).map(|_| {
@@ -328,8 +330,8 @@ fn lost(error: tokio::task::JoinError) -> SandboxError {
     SandboxError::Io { action: "finish".to_owned(), source: std::io::Error::other(error) }
 }
 
-/// What another sandbox like this one is made with.
-fn like(sandbox: &Sandbox, fork: &Fork, snapshot: SnapshotId) -> Result<NewSandbox> {
+/// What another sandbox like this one is made with, but for the snapshot.
+fn like(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
     let config = config_of(sandbox)?;
     let network = match sandbox.network.as_str() {
         "egress" => Network::Egress { allow: config.egress_allow },
@@ -350,7 +352,7 @@ fn like(sandbox: &Sandbox, fork: &Fork, snapshot: SnapshotId) -> Result<NewSandb
         },
         network,
         labels,
-        snapshot: Some(snapshot),
+        snapshot: None,
         provider: config.provider.filter(|_| config.snapshot.is_some()),
         materialize: Materialize::Auto,
     })

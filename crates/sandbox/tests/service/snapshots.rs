@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         who_uses_the_workspace_is_told_and_ended,
         forks_hold_the_present_state,
         forks_are_all_made_or_none,
+        a_fork_that_is_refused_leaves_no_snapshot,
         what_is_kept_of_one_over_layers_is_a_snapshot,
         a_snapshot_that_is_not_there_makes_nothing,
         another_service_goes_on_with_it,
@@ -224,6 +225,26 @@ async fn forks_are_all_made_or_none(home: &Home) {
         let refused = service.fork(&alice(), id, wanted(), fork(count)).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { field: "count", .. }), "{refused}");
     }
+}
+
+async fn a_fork_that_is_refused_leaves_no_snapshot(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let id = view.sandbox.id.as_str();
+    let snapshots = || service.workspaces().store().snapshots().unwrap().len();
+    let before = snapshots();
+    for timeout in [Duration::ZERO, Duration::from_secs(i64::MAX as u64)] {
+        let fork = Fork { count: 1, timeout: Some(timeout), ..Fork::default() };
+        let refused = service.fork(&alice(), id, wanted(), fork).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { field: "timeout_seconds", .. }), "{refused}");
+    }
+    // Together with those of the sandbox they are too many.
+    let labels = |from| (from..from + 40).map(|number| (format!("l{number}"), String::new())).collect();
+    service.relabel(&alice(), id, labels(0)).await.unwrap();
+    let fork = Fork { count: 1, labels: labels(40), ..Fork::default() };
+    let refused = service.fork(&alice(), id, wanted(), fork).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Invalid { field: "labels", .. }), "{refused}");
+    assert_eq!(snapshots(), before);
 }
 
 async fn what_is_kept_of_one_over_layers_is_a_snapshot(home: &Home) {
