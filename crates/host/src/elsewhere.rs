@@ -140,6 +140,11 @@ pub mod users {
         match *process {}
     }
 
+    /// How many bytes files without a name take.
+    pub fn deleted(_holder: &Holder, process: &Process) -> Result<u64> {
+        match *process {}
+    }
+
     /// Ends them.
     pub fn end_users(_holder: &Holder, process: &Process, _grace: Duration) -> Result<Vec<User>> {
         match *process {}

@@ -22,7 +22,7 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
     if !args.detach {
         refuse_json(context, "the output of a program")?;
     }
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(Place::new(&args.server).map_err(CommandError::not_run)?);
     block_on(exec(context, &client, args)).map_err(CommandError::not_run)
 }
 

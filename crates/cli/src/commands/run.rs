@@ -20,7 +20,7 @@ const USUAL: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
     super::exec::refuse_json(context, "the output of a program")?;
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(Place::new(&args.server).map_err(CommandError::not_run)?);
     block_on(run_in_sandbox(context, &client, args)).map_err(CommandError::not_run)
 }
 

@@ -7,7 +7,7 @@ use crate::remote::{Client, Place, block_on, find, terminal};
 
 pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
     super::exec::refuse_json(context, "a terminal")?;
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(Place::new(&args.server).map_err(CommandError::not_run)?);
     let envs = super::exec::pairs(&args.envs);
     let wanted = terminal::Wanted { shell: args.shell.clone(), line: None, cwd: args.cwd.clone(), envs };
     let connected = async {

@@ -41,9 +41,13 @@ const ELSEWHERE: &str =
     "a server can do it, also one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
+    attempt(context, args).map_err(CommandError::not_run)
+}
+
+fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         let failed = CommandError::failed("`workspace try` needs Linux");
-        return Err(failed.hint(ELSEWHERE).not_run());
+        return Err(failed.hint(ELSEWHERE));
     }
     let directory = directory(&args.dir)?;
     let store = context.store_or_create()?;
@@ -52,8 +56,8 @@ pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     let done = local::block_on(trial.run());
     // Whatever happened: nobody but a person who kept something asked for snapshots.
     let removed = trial.store.remove_snapshots(&trial.made);
-    let outcome = done.map_err(CommandError::not_run)?;
-    removed.map_err(|error| CommandError::from(error).not_run())?;
+    let outcome = done?;
+    removed?;
     Ok(outcome)
 }
 
@@ -253,7 +257,8 @@ impl Trial<'_> {
         let Ran { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
         let directory = self.directory.to_string_lossy().into_owned();
         let report = Report { directory, exit_code, timed_out, kept, ignored, skipped, changes };
-        self.context.output.record(&report)
+        self.context.output.record(&report)?;
+        self.context.output.finish()
     }
 }
 

@@ -334,8 +334,12 @@ fn what_cannot_be_tried_is_said() {
         assert_eq!(ran.status, 2, "{}", ran.stderr);
         assert!(ran.stderr.contains(why) && ran.stderr.contains("hint: "), "{}", ran.stderr);
     }
-    let ran = place.run(&["try", "--dir", "nowhere", "--", "true"]);
-    assert!(ran.status == 1 && ran.stderr.contains("cannot find nowhere"), "{}: {}", ran.status, ran.stderr);
+    for (directory, why) in [("nowhere", "cannot find nowhere"), ("project/README.md", "give a directory")] {
+        let ran = place.run(&["try", "--dir", directory, "--", "true"]);
+        assert!(ran.status == 125 && ran.stderr.contains(why), "{}: {}", ran.status, ran.stderr);
+    }
+    let ran = place.run(&["--store", "project/README.md", "try", "--dir", "project", "--", "true"]);
+    assert!(ran.status == 125 && ran.stderr.contains("README.md"), "{}: {}", ran.status, ran.stderr);
     let mut command = place.workspace(&["try", "--dir", "project", "--", "true"]);
     let ran = Ran::of(&command.env("AGENT_PROGRAM", place.path("nowhere")).output().unwrap());
     assert!(ran.status == 125 && ran.stderr.contains("AGENT_PROGRAM names another"), "{}", ran.stderr);
