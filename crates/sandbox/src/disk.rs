@@ -45,8 +45,7 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
 fn tell(workspaces: &Workspaces) {
     let chosen = workspaces.chosen();
     tracing::info!(provider = %chosen.kind, "workspaces are made by this provider");
-    let better = Kind::ALL.into_iter().take_while(|kind| *kind != chosen.kind);
-    for (kind, reason) in better.filter_map(|kind| Some((kind, chosen.lack(kind)?))) {
+    for (kind, reason) in chosen.better() {
         tracing::warn!(provider = %kind, reason, "a better provider cannot be used");
     }
 }

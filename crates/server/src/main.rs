@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_server::first_key::Origin;
-use workspace_server::settings::{Given, Settings};
+use workspace_server::settings::{Given, ProviderChoice, Settings};
 use workspace_server::{Shutdown, Started, VIEW, init_log, parts, start};
 
 const USAGE: &str = "\
@@ -145,6 +145,23 @@ async fn runtime(started: &Started) -> String {
     }
 }
 
+/// What makes workspaces, and why nothing better does.
+fn workspaces(started: &Started) -> String {
+    let chosen = started.app.sandboxes.workspaces().chosen();
+    let cannot = |kind, reason: &str| format!("; {kind} cannot be used: {reason}");
+    // What was wanted may not have been better.
+    if chosen.is_fallback {
+        let lacks: String = chosen.lacks.iter().map(|(kind, reason)| cannot(*kind, reason)).collect();
+        return format!("{}, not as WORKSPACE_PROVIDER says{lacks}", chosen.kind);
+    }
+    let why = match started.app.settings.workspace_provider {
+        ProviderChoice::Auto => "",
+        _ => ", as WORKSPACE_PROVIDER says",
+    };
+    let lacks: String = chosen.better().map(|(kind, reason)| cannot(kind, reason)).collect();
+    format!("{}{why}{lacks}", chosen.kind)
+}
+
 fn announcement(started: &Started, runtime: &str) -> String {
     let settings = &started.app.settings;
     let key = match &started.key {
@@ -156,7 +173,7 @@ fn announcement(started: &Started, runtime: &str) -> String {
     let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));
     format!(
         "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\nstore      {store}\n\
-         {metrics}{guests}workspace  directory, the one provider of this version\nruntime    {runtime}\n\n\
+         {metrics}{guests}workspace  {workspaces}\nruntime    {runtime}\n\n\
          Try it:    {invitation}workspace run -- echo hello\n",
         address = started.address,
         catalog = settings.database_url.kind(),
@@ -164,6 +181,7 @@ fn announcement(started: &Started, runtime: &str) -> String {
         store = settings.store_dir.display(),
         metrics = metrics.unwrap_or_default(),
         guests = guests.unwrap_or_default(),
+        workspaces = workspaces(started),
         invitation = invitation(started),
     )
 }

@@ -37,6 +37,12 @@ impl Chosen {
     pub fn lack(&self, kind: Kind) -> Option<&str> {
         self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, reason)| reason.as_str())
     }
+
+    /// What would be better than what is used and cannot be, the best first, and why.
+    pub fn better(&self) -> impl Iterator<Item = (Kind, &str)> {
+        let better = Kind::ALL.into_iter().take_while(|kind| *kind != self.kind);
+        better.filter_map(|kind| Some((kind, self.lack(kind)?)))
+    }
 }
 
 /// Tries what works below `directory`. Without a holder whose mounts whoever runs sandboxes can see, no overlay does;

@@ -72,6 +72,31 @@ fn it_says_where_it_is_and_ends_on_a_signal() {
 }
 
 #[test]
+fn it_says_what_makes_workspaces_and_why_nothing_better_does() {
+    let said = |provider: &str| {
+        let data = tempfile::tempdir().unwrap();
+        let running = Running::start(program(&data).env("WORKSPACE_PROVIDER", provider));
+        let line = running.announced.lines().find_map(|line| line.strip_prefix("workspace  "));
+        let line = line.unwrap_or_else(|| panic!("{}", running.announced)).to_owned();
+        running.signal(Signal::TERM);
+        assert!(running.end().0);
+        line
+    };
+    let best = said("auto");
+    let kind = best.split(';').next().unwrap();
+    assert!(["overlay", "clone", "copy"].contains(&kind), "{best}");
+    assert_eq!(best.contains("overlay cannot be used: "), kind != "overlay", "{best}");
+    let copy = said("copy");
+    assert!(copy.starts_with("copy, as WORKSPACE_PROVIDER says"), "{copy}");
+    // What is better than a copy and could be had was not wanted; nothing is wrong with it.
+    assert_eq!(copy.contains("overlay cannot be used: "), kind != "overlay", "{copy}");
+    let clone = said("clone");
+    let wanted = clone.starts_with("clone, as WORKSPACE_PROVIDER says");
+    let fallen_back = clone.contains(", not as WORKSPACE_PROVIDER says; ");
+    assert!(wanted || fallen_back && clone.contains("clone cannot be used: "), "{clone}");
+}
+
+#[test]
 fn a_request_under_way_is_answered_after_the_signal() {
     let data = tempfile::tempdir().unwrap();
     let running = Running::start(program(&data).env("API_KEY", "a-key-of-the-test-0"));
