@@ -180,13 +180,13 @@ impl Service {
         }
         if !force {
             let users = runtime.workspace_users(id, &live.place, None).await;
-            let users = users.map_err(|error| unmoved(id, error))?;
+            let users = users.map_err(|error| unmoved(id, &error))?;
             if !users.is_empty() {
                 return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
             }
         }
         let ended = runtime.workspace_users(id, &live.place, Some(Duration::ZERO)).await;
-        let ended = ended.map_err(|error| unmoved(id, error))?;
+        let ended = ended.map_err(|error| unmoved(id, &error))?;
         let ((), pause) = self.freeze_for(sandbox, self.replace(id, &live.place, snapshot)).await?;
         self.forget_former(id);
         let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
@@ -214,7 +214,7 @@ impl Service {
             if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
         })
         .await?;
-        swapped.map_err(|error| unmoved(id, error))
+        swapped.map_err(|error| unmoved(id, &error))
     }
 
     /// Removes what was in a workspace before it was restored. Nobody waits for it.
@@ -222,10 +222,10 @@ impl Service {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
-            match service.on_workspaces(move |workspaces| workspaces.forget_former(&name)).await {
+            let gone = service.on_workspaces(move |workspaces| workspaces.forget_former(&name)).await;
+            if let Err(error) = gone {
                 // The next restore, or the end of the sandbox, tries again.
-                Err(error) => tracing::warn!(sandbox = id, %error, "what was restored from is still there"),
-                Ok(()) => {}
+                tracing::warn!(sandbox = id, %error, "what was restored from is still there");
             }
         });
     }
@@ -359,7 +359,7 @@ fn like(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
 }
 
 /// Why a sandbox does not get another workspace. Those who hold its mounts may have died, for instance.
-fn unmoved(id: &str, error: RuntimeError) -> SandboxError {
+fn unmoved(id: &str, error: &RuntimeError) -> SandboxError {
     let reason = format!(
         "it cannot be replaced where it is ({error}); fork the sandbox, or commit it, and go on there"
     );
