@@ -23,13 +23,17 @@
 
 mod conflict;
 mod file;
+mod json;
 mod kinds;
+mod layout;
 mod merge;
 mod policy;
 mod simple;
 mod strategy;
+mod structured;
 mod text;
 mod text_strategy;
+mod value;
 
 pub use conflict::{Conflict, Place, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};

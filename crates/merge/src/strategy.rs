@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::file::{Input, Outcome, Side};
+use crate::json::Json;
 use crate::policy::FileRule;
+use crate::structured::Structured;
 use crate::{kinds, simple, text_strategy};
 
 /// A way to merge files of one kind.
@@ -43,6 +45,7 @@ impl Default for Strategies {
         all.add(Arc::new(simple::Binary));
         all.add(Arc::new(simple::Critical));
         all.add(Arc::new(simple::Log));
+        all.add(Arc::new(Structured(Json)));
         all
     }
 }

@@ -127,6 +127,11 @@ impl<'a> TextMerge<'a> {
         next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), Change::offset)
     }
 
+    /// What is not the same in all three.
+    pub(crate) fn chunks(&self) -> &[Chunk] {
+        &self.chunks
+    }
+
     /// Whether nothing is in conflict.
     pub fn is_clean(&self) -> bool {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)

@@ -1,3 +1,5 @@
 //! What merges are held to.
 
+mod documents;
 mod git;
+mod json;

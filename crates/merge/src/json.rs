@@ -1,0 +1,304 @@
+//! JSON, with comments and commas before a closing bracket where somebody wrote them.
+//!
+//! The parser is our own: what is needed is where each value stands in the text, and four documents are read per merge.
+//! Building the tree of a parser that keeps every space would take most of the time that a merge may take.
+
+use std::borrow::Cow;
+
+use crate::layout::{self, Syntax};
+use crate::structured::Format;
+use crate::value::merge::{Documents, Merged};
+use crate::value::{DEPTH, Document, Node, Value, has_twice};
+
+/// Reads and writes JSON.
+pub(crate) struct Json;
+
+impl Format for Json {
+    const NAME: &'static str = "json";
+
+    fn parse(text: &str) -> Option<Document<'_>> {
+        parse(text)
+    }
+
+    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
+        Some(layout::write(documents, merged, Syntax::Json))
+    }
+}
+
+/// None if it is no JSON, has a key twice, or is nested too deep.
+pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
+    let at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    let mut parser = Parser { text, bytes: text.as_bytes(), at, comments: Vec::new() };
+    parser.skip()?;
+    let root = parser.value(Cow::Borrowed(""), parser.at, 0)?;
+    parser.skip()?;
+    (parser.at == text.len()).then_some(Document { text, root, comments: parser.comments })
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    bytes: &'a [u8],
+    at: usize,
+    comments: Vec<&'a str>,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn take(&mut self, byte: u8) -> Option<()> {
+        (self.peek() == Some(byte)).then(|| self.at += 1)
+    }
+
+    /// Skips space and comments.
+    fn skip(&mut self) -> Option<()> {
+        loop {
+            match self.peek() {
+                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
+                Some(b'/') => {
+                    let end = comment_end(self.bytes, self.at)?;
+                    self.comments.push(&self.text[self.at..end]);
+                    self.at = end;
+                }
+                _ => return Some(()),
+            }
+        }
+    }
+
+    fn value(&mut self, key: Cow<'a, str>, start: usize, depth: usize) -> Option<Node<'a>> {
+        let from = self.at;
+        let value = match self.peek()? {
+            _ if depth > DEPTH => return None,
+            b'{' => Value::Object(self.members(depth + 1)?),
+            b'[' => Value::Array(self.elements(depth + 1)?),
+            b'"' => Value::String(self.string()?),
+            b'-' | b'0'..=b'9' => Value::Literal(self.number()?),
+            _ => Value::Literal(self.word()?),
+        };
+        Some(Node { key, start, span: from..self.at, value })
+    }
+
+    fn members(&mut self, depth: usize) -> Option<Vec<Node<'a>>> {
+        let mut members = Vec::new();
+        self.at += 1;
+        while self.goes_on(b'}', members.is_empty())? {
+            let start = self.at;
+            let key = self.string()?;
+            self.skip()?;
+            self.take(b':')?;
+            self.skip()?;
+            members.push(self.value(key, start, depth)?);
+        }
+        (!has_twice(&members)).then_some(members)
+    }
+
+    fn elements(&mut self, depth: usize) -> Option<Vec<Node<'a>>> {
+        let mut elements = Vec::new();
+        self.at += 1;
+        while self.goes_on(b']', elements.is_empty())? {
+            elements.push(self.value(Cow::Borrowed(""), self.at, depth)?);
+        }
+        Some(elements)
+    }
+
+    /// Goes to the next child of a container, or behind what closes it.
+    fn goes_on(&mut self, close: u8, is_first: bool) -> Option<bool> {
+        self.skip()?;
+        if self.take(close).is_some() {
+            return Some(false);
+        }
+        if !is_first {
+            self.take(b',')?;
+            self.skip()?;
+        }
+        Some(self.take(close).is_none())
+    }
+
+    fn string(&mut self) -> Option<Cow<'a, str>> {
+        self.take(b'"')?;
+        let from = self.at;
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    self.at += 1;
+                    return Some(Cow::Borrowed(&self.text[from..self.at - 1]));
+                }
+                b'\\' => return self.escaped(from).map(Cow::Owned),
+                0..0x20 => return None,
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    /// The rest of a string that has an escape.
+    fn escaped(&mut self, mut from: usize) -> Option<String> {
+        let mut string = String::new();
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    string.push_str(&self.text[from..self.at]);
+                    self.at += 1;
+                    return Some(string);
+                }
+                b'\\' => {
+                    string.push_str(&self.text[from..self.at]);
+                    self.at += 1;
+                    string.push(self.escape()?);
+                    from = self.at;
+                }
+                0..0x20 => return None,
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Option<char> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(match byte {
+            b'"' | b'\\' | b'/' => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.unicode(),
+            _ => return None,
+        })
+    }
+
+    fn unicode(&mut self) -> Option<char> {
+        let high = self.unit()?;
+        if !(0xd800..0xdc00).contains(&high) {
+            return char::from_u32(high);
+        }
+        self.take(b'\\')?;
+        self.take(b'u')?;
+        let low = self.unit()?.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
+        char::from_u32(0x10000 + ((high - 0xd800) << 10) + low)
+    }
+
+    fn unit(&mut self) -> Option<u32> {
+        let digits = self.bytes.get(self.at..self.at + 4)?;
+        self.at += 4;
+        digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
+    }
+
+    fn number(&mut self) -> Option<&'a str> {
+        let from = self.at;
+        let _ = self.take(b'-');
+        if self.take(b'0').is_none() {
+            self.digits()?;
+        }
+        if self.take(b'.').is_some() {
+            self.digits()?;
+        }
+        if self.take(b'e').or_else(|| self.take(b'E')).is_some() {
+            let _ = self.take(b'+').or_else(|| self.take(b'-'));
+            self.digits()?;
+        }
+        Some(&self.text[from..self.at])
+    }
+
+    fn digits(&mut self) -> Option<()> {
+        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        (count > 0).then_some(())
+    }
+
+    fn word(&mut self) -> Option<&'a str> {
+        let rest = &self.bytes[self.at..];
+        let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word.as_bytes()))?;
+        self.at += word.len();
+        Some(word)
+    }
+}
+
+/// Where a comment ends; none if it is none, or does not end.
+pub(crate) fn comment_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = &bytes[at..];
+    if rest.starts_with(b"//") {
+        let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+        return Some(at + end);
+    }
+    let inner = rest.strip_prefix(b"/*")?;
+    memchr::memmem::find(inner, b"*/").map(|end| at + 2 + end + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Option<String> {
+        parse(text).map(|document| show(&document.root))
+    }
+
+    fn show(node: &Node<'_>) -> String {
+        let children = || node.children().iter().map(show).collect::<Vec<_>>().join(",");
+        let key = if node.key.is_empty() { String::new() } else { format!("{}:", node.key) };
+        match &node.value {
+            Value::Literal(text) => format!("{key}{text}"),
+            Value::String(text) => format!("{key}{text:?}"),
+            Value::Array(_) => format!("{key}[{}]", children()),
+            Value::Object(_) => format!("{key}{{{}}}", children()),
+        }
+    }
+
+    #[test]
+    fn json_is_read_with_comments_and_last_commas() {
+        let text = "\u{feff}// one\r\n{ /* two */ \"a\": [1, -2.50e+7, true,], // three\n \"b\\u0041\": \"\\ud83d\\ude00\\n\" }\n";
+        assert_eq!(shown(text).unwrap(), "{a:[1,-2.50e+7,true],bA:\"😀\\n\"}");
+        assert_eq!(parse(text).unwrap().comments, ["// one", "/* two */", "// three"]);
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused() {
+        for text in [
+            "",
+            " ",
+            "{",
+            "[1",
+            "[1 2]",
+            "[,]",
+            "{,}",
+            "[1,,]",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{a:1}",
+            "01",
+            "1.",
+            ".1",
+            "-",
+            "1e",
+            "+1",
+            "nul",
+            "NaN",
+            "'a'",
+            "\"a",
+            "\"\n\"",
+            "\"\\x\"",
+            "\"\\ud800\"",
+            "\"\\udc00\"",
+            "\"\\u12g4\"",
+            "1 1",
+            "/* a",
+            "/",
+            "1 /",
+            "{\"a\":1,\"a\":2}",
+            "{\"a\":1,\"\\u0061\":2}",
+            "\0",
+            "[1]\0",
+        ] {
+            assert!(parse(text).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn nesting_has_an_end() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(parse(&nested(DEPTH)).is_some());
+        assert!(parse(&nested(10_000)).is_none());
+        assert!(parse(&"{\"a\":".repeat(100_000)).is_none());
+    }
+}

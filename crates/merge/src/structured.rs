@@ -1,0 +1,174 @@
+//! Documents whose values are merged.
+//!
+//! 1. All versions are read; where one cannot be, the file is text.
+//! 2. Their values are merged. Conflicts of values are the verdict.
+//! 3. Lines are merged. If that says what the merge of values does, it is taken: it keeps everything as it was written.
+//! 4. Else the merged value is written into the text of ours, or else of theirs, and read again. It counts only if it says
+//!    what it should and has all comments that either side wrote.
+
+use std::collections::HashMap;
+
+use crate::conflict::{Conflict, Place};
+use crate::file::{Input, Merged as Content, Outcome, Side};
+use crate::kinds;
+use crate::policy::FileRule;
+use crate::simple::Binary;
+use crate::strategy::Strategy;
+use crate::text::{Effort, Favor, TextMerge};
+use crate::text_strategy::Text;
+use crate::value::Document;
+use crate::value::merge::{Documents, Merged, merge};
+
+/// How documents of a kind are read and written.
+pub(crate) trait Format: Send + Sync {
+    /// Of the strategy.
+    const NAME: &'static str;
+
+    /// None if it cannot be read, or not surely.
+    fn parse(text: &str) -> Option<Document<'_>>;
+
+    /// The text of the side that leads, with the parts that were merged; none if it cannot be told how. It need not be right: it
+    /// is read again.
+    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String>;
+}
+
+/// Merges documents of a kind.
+pub(crate) struct Structured<F>(pub(crate) F);
+
+impl<F: Format> Strategy for Structured<F> {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
+        let Some(read) = Read::new::<F>(input) else { return unread(input).merge(input, rule) };
+        let documents = read.documents();
+        let values = merge(documents, &rule.keys, Side::Ours);
+        if !values.conflicts.is_empty() {
+            return Outcome::Conflict(Conflict {
+                strategy: F::NAME,
+                reason: "both sides changed the same values".to_owned(),
+                places: values.conflicts.into_iter().map(Place::Value).collect(),
+            });
+        }
+        let text = TextMerge::new(
+            documents.base_text(),
+            read.ours.text.as_bytes(),
+            read.theirs.text.as_bytes(),
+            Effort::default(),
+        );
+        let lines = text.ok().filter(TextMerge::is_clean).map(|text| text.favor(Favor::Ours));
+        let merged = values.merged.as_ref();
+        if let Some(lines) = lines.filter(|lines| says::<F>(lines, merged)) {
+            return Outcome::Merged(Content::new(lines));
+        }
+        let written =
+            written::<F>(documents, merged, |mirrored| merge(mirrored, &rule.keys, Side::Ours).merged);
+        match written {
+            Some(content) => Outcome::Merged(Content::new(content)),
+            None => not_written(F::NAME, input, rule),
+        }
+    }
+
+    fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
+        let Some(read) = Read::new::<F>(input) else { return unread(input).settle(input, rule, side) };
+        let values = merge(read.documents(), &rule.keys, side);
+        let merged = values.merged.as_ref();
+        let lines = Text.settle(input, rule, side);
+        if says::<F>(&lines, merged) {
+            return lines;
+        }
+        let written = merged.and_then(|merged| F::write(read.documents(), merged));
+        match written.filter(|text| says::<F>(text.as_bytes(), merged)) {
+            Some(text) => text.into_bytes(),
+            None => read.documents().of(side).text.as_bytes().to_vec(),
+        }
+    }
+}
+
+/// What merges a file that cannot be read.
+fn unread(input: &Input<'_>) -> &'static dyn Strategy {
+    let versions = &input.versions;
+    let all = [versions.base.unwrap_or_default(), versions.ours, versions.theirs];
+    if all.into_iter().all(kinds::is_text) { &Text } else { &Binary }
+}
+
+/// Values could be merged, but nobody can write that without losing something. Lines that merge to something else than the
+/// values are no way out: they would be wrong without anybody being told.
+fn not_written(strategy: &'static str, input: &Input<'_>, rule: &FileRule) -> Outcome {
+    match Text.merge(input, rule) {
+        Outcome::Conflict(conflict) => Outcome::Conflict(conflict),
+        Outcome::Merged(_) => Outcome::Conflict(Conflict::whole(
+            strategy,
+            "the values of both sides can be merged, but not written without losing something",
+        )),
+    }
+}
+
+/// All versions of a document, read.
+struct Read<'a> {
+    base: Option<Document<'a>>,
+    ours: Document<'a>,
+    theirs: Document<'a>,
+}
+
+impl<'a> Read<'a> {
+    fn new<F: Format>(input: &Input<'a>) -> Option<Self> {
+        let read = |text: &'a [u8]| F::parse(std::str::from_utf8(text).ok()?);
+        let base = match input.versions.base {
+            None => None,
+            Some(base) => Some(read(base)?),
+        };
+        Some(Self { base, ours: read(input.versions.ours)?, theirs: read(input.versions.theirs)? })
+    }
+
+    fn documents(&self) -> Documents<'_> {
+        Documents { base: self.base.as_ref(), ours: &self.ours, theirs: &self.theirs }
+    }
+}
+
+/// Whether a text says what was merged.
+fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>) -> bool {
+    let document = std::str::from_utf8(text).ok().and_then(F::parse);
+    document.is_some_and(|document| merged.is_some_and(|merged| merged.is(&document.root)))
+}
+
+/// What was merged, written into the text of ours, or of theirs if something of theirs would be lost.
+fn written<'d, F: Format>(
+    documents: Documents<'d>,
+    merged: Option<&Merged<'d>>,
+    again: impl FnOnce(Documents<'d>) -> Option<Merged<'d>>,
+) -> Option<String> {
+    let into = |documents: Documents<'d>, merged: &Merged<'d>| {
+        F::write(documents, merged).filter(|text| {
+            let document = F::parse(text);
+            document.is_some_and(|document| merged.is(&document.root) && has_comments(&document, documents))
+        })
+    };
+    into(documents, merged?).or_else(|| {
+        let mirrored = documents.mirrored();
+        into(mirrored, &again(mirrored)?)
+    })
+}
+
+/// Whether all comments are there that a side has and the base has not.
+fn has_comments(document: &Document<'_>, documents: Documents<'_>) -> bool {
+    let base = documents.base.map_or(&[][..], |base| &base.comments);
+    let found = counts(&document.comments);
+    let before = counts(base);
+    [documents.ours, documents.theirs].into_iter().all(|side| {
+        let is_there = |(comment, count): (&&str, &usize)| {
+            let of = |counts: &HashMap<&str, usize>| counts.get(comment).copied().unwrap_or(0);
+            *count <= of(&before) || *count <= of(&found)
+        };
+        counts(&side.comments).iter().all(is_there)
+    })
+}
+
+fn counts<'a>(comments: &[&'a str]) -> HashMap<&'a str, usize> {
+    let mut counts = HashMap::new();
+    for comment in comments {
+        *counts.entry(*comment).or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,171 @@
+//! Arrays: by a field that tells elements from each other where there is one, else by sequence.
+
+use std::borrow::Cow;
+
+use super::keyed::Keyed;
+use super::merge::{Merged, Merger, Part, Step, Three};
+use super::{Node, Value};
+use crate::file::Side;
+use crate::text::{ChunkKind, Effort, TextMerge};
+
+pub(super) fn merge<'d>(
+    merger: &mut Merger<'d, '_>,
+    base: Option<&'d Node<'d>>,
+    ours: &'d Node<'d>,
+    theirs: &'d Node<'d>,
+) -> Merged<'d> {
+    let elements = match base.map(|base| &base.value) {
+        Some(Value::Array(elements)) => elements.as_slice(),
+        _ => &[],
+    };
+    match by_field(merger.keys, elements, ours, theirs) {
+        Some((field, three)) => by_names(merger, base, ours, theirs, field, &three),
+        None => by_sequence(merger, base, elements, ours, theirs),
+    }
+}
+
+/// The elements by the first field that tells all of them from each other, in all three versions.
+fn by_field<'d>(
+    keys: &[String],
+    base: &'d [Node<'d>],
+    ours: &'d Node<'d>,
+    theirs: &'d Node<'d>,
+) -> Option<(&'d str, Three<'d>)> {
+    keys.iter().find_map(|key| {
+        let three = Three {
+            base: Keyed::elements(base, key)?,
+            ours: Keyed::elements(ours.children(), key)?,
+            theirs: Keyed::elements(theirs.children(), key)?,
+        };
+        let first = ours.children().first().or(theirs.children().first())?;
+        let field = first.children().iter().find(|member| member.key == *key)?;
+        Some((field.key.as_ref(), three))
+    })
+}
+
+fn by_names<'d>(
+    merger: &mut Merger<'d, '_>,
+    base: Option<&'d Node<'d>>,
+    ours: &'d Node<'d>,
+    theirs: &'d Node<'d>,
+    field: &'d str,
+    three: &Three<'d>,
+) -> Merged<'d> {
+    let order = |side: &Keyed<'d, 'd>| -> Vec<&'d str> {
+        let names = (0..side.nodes.len()).map(|at| side.name(at));
+        let everywhere = |name: &&'d str| {
+            [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, 0).is_some())
+        };
+        names.filter(everywhere).collect()
+    };
+    let [in_base, in_ours, in_theirs] = [&three.base, &three.ours, &three.theirs].map(order);
+    let lead = if ours.children().is_empty() {
+        Side::Theirs
+    } else if in_ours == in_theirs || in_theirs == in_base {
+        Side::Ours
+    } else if in_ours == in_base {
+        Side::Theirs
+    } else {
+        // Both put them in another order.
+        merger.conflict(base, Some(ours), Some(theirs));
+        merger.settle
+    };
+    let parts = merger.named(three, lead, |name| Step::Element { field, name });
+    Merged::Parts(lead, if lead == Side::Ours { ours } else { theirs }, parts)
+}
+
+/// As lines are merged: an element is a line.
+fn by_sequence<'d>(
+    merger: &mut Merger<'d, '_>,
+    base: Option<&'d Node<'d>>,
+    elements: &'d [Node<'d>],
+    ours: &'d Node<'d>,
+    theirs: &'d Node<'d>,
+) -> Merged<'d> {
+    let [in_base, in_ours, in_theirs] = [elements, ours.children(), theirs.children()].map(lines);
+    let merged = TextMerge::new(&in_base, &in_ours, &in_theirs, Effort::default());
+    let Ok(text) = merged else {
+        merger.conflict(base, Some(ours), Some(theirs));
+        return Merged::Whole(merger.settle, if merger.settle == Side::Ours { ours } else { theirs });
+    };
+    if !text.is_clean() {
+        merger.conflict(base, Some(ours), Some(theirs));
+    }
+    let picks = picks(&text, ours.children().len(), merger.settle);
+    // Theirs leads where nothing of ours is left: it knows how its elements are written.
+    let lead = if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
+    let node = |side: Side| if side == Side::Ours { ours } else { theirs };
+    let parts = picks.into_iter().map(|(side, at)| Part {
+        slot: (side == lead).then_some(at),
+        value: Merged::Whole(side, &node(side).children()[at]),
+    });
+    Merged::Parts(lead, node(lead), parts.collect())
+}
+
+/// Which element of which side is where.
+fn picks(text: &TextMerge<'_>, ours: usize, settle: Side) -> Vec<(Side, usize)> {
+    let (mut picks, mut done) = (Vec::with_capacity(ours), 0);
+    for chunk in text.chunks() {
+        picks.extend((done..chunk.ours.start).map(|at| (Side::Ours, at)));
+        done = chunk.ours.end;
+        match (chunk.kind, settle) {
+            (ChunkKind::Ours, _) | (ChunkKind::Conflict, Side::Ours) => {
+                picks.extend(chunk.ours.clone().map(|at| (Side::Ours, at)));
+            }
+            (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Side::Theirs) => {
+                picks.extend(chunk.theirs.clone().map(|at| (Side::Theirs, at)));
+            }
+        }
+    }
+    picks.extend((done..ours).map(|at| (Side::Ours, at)));
+    picks
+}
+
+/// Elements, each on a line: the same line if they say the same.
+fn lines(elements: &[Node<'_>]) -> Vec<u8> {
+    let mut lines = String::new();
+    for element in elements {
+        push(&mut lines, element);
+        lines.push('\n');
+    }
+    lines.into_bytes()
+}
+
+fn push(line: &mut String, node: &Node<'_>) {
+    match &node.value {
+        Value::Literal(text) => line.push_str(text),
+        Value::String(text) => push_string(line, text),
+        Value::Array(elements) => {
+            line.push('[');
+            for element in elements {
+                push(line, element);
+                line.push(',');
+            }
+            line.push(']');
+        }
+        Value::Object(members) => {
+            let mut members: Vec<&Node<'_>> = members.iter().collect();
+            members.sort_by(|one, other| one.key.cmp(&other.key));
+            line.push('{');
+            for member in members {
+                push_string(line, &member.key);
+                line.push(':');
+                push(line, member);
+                line.push(',');
+            }
+            line.push('}');
+        }
+    }
+}
+
+/// Quoted, so that neither its end nor the end of a line is in it.
+fn push_string(line: &mut String, text: &str) {
+    let escaped = if text.contains(['"', '\\', '\n']) {
+        Cow::Owned(text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+    } else {
+        Cow::Borrowed(text)
+    };
+    line.push('"');
+    line.push_str(&escaped);
+    line.push('"');
+}

@@ -1,0 +1,47 @@
+//! What tests of documents share.
+
+use workspace_merge::{FileMerge, FileRule, Input, Place, Strategies, Versions, merge_file};
+
+/// Merges bytes by a rule.
+pub(crate) fn merged_bytes(
+    rule: &FileRule,
+    path: &str,
+    base: Option<&[u8]>,
+    ours: &[u8],
+    theirs: &[u8],
+) -> FileMerge {
+    merge_file(&Strategies::default(), rule, &Input::new(path, Versions { base, ours, theirs })).unwrap()
+}
+
+/// Merges texts by a rule.
+pub(crate) fn merged_by(
+    rule: &FileRule,
+    path: &str,
+    base: Option<&str>,
+    ours: &str,
+    theirs: &str,
+) -> FileMerge {
+    merged_bytes(rule, path, base.map(str::as_bytes), ours.as_bytes(), theirs.as_bytes())
+}
+
+/// Merges texts.
+pub(crate) fn merged(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> FileMerge {
+    merged_by(&FileRule::default(), path, base, ours, theirs)
+}
+
+/// What texts merge to without a conflict.
+pub(crate) fn clean(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> String {
+    let merged = merged(path, base, ours, theirs);
+    assert_eq!(merged.conflict, None);
+    String::from_utf8(merged.merged.content).unwrap()
+}
+
+/// Where values are in conflict.
+pub(crate) fn conflicts(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> Vec<String> {
+    let conflict = merged(path, base, ours, theirs).conflict.expect("a conflict");
+    let path = |place: Place| match place {
+        Place::Value(value) => value.path,
+        Place::Lines(_) => panic!("a conflict of lines"),
+    };
+    conflict.places.into_iter().map(path).collect()
+}

@@ -1,0 +1,219 @@
+//! JSON is merged value by value.
+
+use workspace_merge::{FileMerge, FileRule, OnConflict, Place};
+
+use crate::documents::{clean, conflicts, merged, merged_by};
+
+fn json(base: &str, ours: &str, theirs: &str) -> String {
+    clean("a.json", Some(base), ours, theirs)
+}
+
+fn paths(base: &str, ours: &str, theirs: &str) -> Vec<String> {
+    conflicts("a.json", Some(base), ours, theirs)
+}
+
+#[test]
+fn two_fields_of_one_line_are_merged() {
+    let base = r#"{"count":1,"name":"old"}"#;
+    let (ours, theirs) = (r#"{"count":2,"name":"old"}"#, r#"{"count":1,"name":"new"}"#);
+    assert_eq!(json(base, ours, theirs), r#"{"count":2,"name":"new"}"#);
+    let theirs = r#"{"count":3,"name":"new"}"#;
+    let merged = merged("a.json", Some(base), ours, theirs);
+    assert_eq!(merged.strategy, Some("json"));
+    let conflict = merged.conflict.unwrap();
+    let Place::Value(value) = &conflict.places[0] else { panic!("{conflict:?}") };
+    assert_eq!(value.path, "count");
+    assert_eq!(
+        [&value.base, &value.ours, &value.theirs].map(|text| text.as_deref().unwrap()),
+        ["1", "2", "3"]
+    );
+    assert_eq!((conflict.strategy, conflict.places.len()), ("json", 1));
+    assert_eq!(merged.merged.content, ours.as_bytes(), "ours stays until somebody decides");
+}
+
+#[test]
+fn what_is_not_in_conflict_is_merged_when_a_rule_decides() {
+    let base = "{\n  \"a\": 1, \"b\": 1, \"c\": 1 // c\n}\n";
+    let ours = "{\n  \"a\": 2, \"b\": 2, \"c\": 1 // c\n}\n";
+    let theirs = "{\n  \"a\": 3, \"b\": 1, \"c\": 3 // c\n}\n";
+    let by = |on_conflict| {
+        let rule = FileRule { on_conflict, ..FileRule::default() };
+        let FileMerge { merged, conflict, .. } = merged_by(&rule, "a.json", Some(base), ours, theirs);
+        assert_eq!(conflict.unwrap().places.len(), 1);
+        String::from_utf8(merged.content).unwrap()
+    };
+    assert_eq!(by(OnConflict::Ours), "{\n  \"a\": 2, \"b\": 2, \"c\": 3 // c\n}\n");
+    assert_eq!(by(OnConflict::Theirs), "{\n  \"a\": 3, \"b\": 2, \"c\": 3 // c\n}\n");
+    assert_eq!(by(OnConflict::Review), ours);
+}
+
+#[test]
+fn lines_are_taken_where_they_say_the_same() {
+    // Merged by value, the space before the 2 would be lost.
+    let base = "{\n\"a\": 1,\n\n\n\"b\":  1\n}\n";
+    let (ours, theirs) = ("{\n\"a\": 2,\n\n\n\"b\":  1\n}\n", "{\n\"a\": 1,\n\n\n\"b\":      2\n}\n");
+    assert_eq!(json(base, ours, theirs), "{\n\"a\": 2,\n\n\n\"b\":      2\n}\n");
+}
+
+#[test]
+fn lines_that_merge_to_no_json_are_not_taken() {
+    // Both sides add a member: in lines that is twice the same key, or a comma too few.
+    let base = "{\n  \"a\": 1,\n  \"m\": [\n    1\n  ],\n  \"z\": 1\n}\n";
+    let ours = "{\n  \"new\": 1,\n  \"a\": 1,\n  \"m\": [\n    1\n  ],\n  \"z\": 1\n}\n";
+    let theirs = "{\n  \"a\": 1,\n  \"m\": [\n    1\n  ],\n  \"z\": 1,\n  \"new\": 1\n}\n";
+    assert_eq!(json(base, ours, theirs), ours);
+}
+
+#[test]
+fn both_sides_append_members() {
+    let base = "{\n  \"a\": 1\n}\n";
+    let ours = "{\n  \"a\": 1,\n  \"b\": 2\n}\n";
+    let theirs = "{\n  \"a\": 1,\n  \"c\": {\n    \"d\": 3\n  }\n}\n";
+    assert_eq!(json(base, ours, theirs), "{\n  \"a\": 1,\n  \"c\": {\n    \"d\": 3\n  },\n  \"b\": 2\n}\n");
+    assert_eq!(json("{}", "{\"a\":1}", "{\"b\":1}"), "{\"b\":1,\"a\":1}");
+    assert_eq!(json("{\"z\": 1}", "{}", "{\"z\": 1, \"b\": 1}"), "{\"b\": 1}");
+}
+
+#[test]
+fn members_are_removed_and_changed() {
+    let base = r#"{"a": 1, "b": 2, "c": 3}"#;
+    assert_eq!(json(base, r#"{"b": 2, "c": 3}"#, r#"{"a": 1, "b": 2}"#), r#"{"b": 2}"#);
+    assert_eq!(json(base, r#"{"b": 2, "c": 3}"#, r#"{"a": 1, "c": 3}"#), r#"{"c": 3}"#);
+    assert_eq!(json(base, r#"{"c": 3, "b": 2}"#, r#"{"a": 1, "b": 2, "c": 4}"#), r#"{"c": 4, "b": 2}"#);
+    assert_eq!(json("[{\"a\": 1}, 2, 3]", "[{}, 2, 3]", "[{\"a\": 1}, 2, 4]"), "[{}, 2, 4]");
+    assert_eq!(paths(base, r#"{"a": 1, "b": 2}"#, r#"{"a": 1, "b": 2, "c": 4}"#), ["c"]);
+    assert_eq!(paths(base, r#"{"a": 1, "b": 2, "c": {}}"#, r#"{"a": 1, "b": 2, "c": []}"#), ["c"]);
+}
+
+#[test]
+fn what_both_add_is_merged_or_in_conflict() {
+    assert_eq!(json("{}", r#"{"a": {"b": 1}}"#, r#"{"a": {"c": 1}}"#), r#"{"a": {"c": 1, "b": 1}}"#);
+    assert_eq!(paths("{}", r#"{"a": {"b": 1}}"#, r#"{"a": {"b": 2}}"#), ["a.b"]);
+    assert_eq!(paths("{}", r#"{"a.b": [1]}"#, r#"{"a.b": [2]}"#), [r#""a.b""#]);
+    assert_eq!(clean("a.json", None, r#"{"a": 1}"#, r#"{"b": 2}"#), r#"{"b": 2, "a": 1}"#);
+    assert_eq!(conflicts("a.json", None, "1", "2"), [""]);
+}
+
+#[test]
+fn numbers_are_compared_as_written() {
+    assert_eq!(paths("[1]", "[1.0]", "[1.00]"), [""]);
+    assert_eq!(paths(r#"{"a": 1}"#, r#"{"a": 1.0}"#, r#"{"a": 1e0}"#), ["a"]);
+    let long = "9".repeat(400);
+    let ours = format!("{{\"a\": {long}, \"b\": 0}}");
+    assert_eq!(
+        json(r#"{"a": 1, "b": 0}"#, &ours, r#"{"a": 1, "b": 1e999}"#),
+        format!("{{\"a\": {long}, \"b\": 1e999}}")
+    );
+}
+
+#[test]
+fn elements_with_a_name_are_merged_by_it() {
+    let base = r#"[{"id": 1, "a": 1}, {"id": 2, "a": 1}]"#;
+    let ours = r#"[{"id": 1, "a": 1}, {"id": 2, "a": 2}, {"id": 3}]"#;
+    let theirs = r#"[{"id": 0}, {"id": 2, "a": 1, "b": 1}]"#;
+    assert_eq!(json(base, ours, theirs), r#"[{"id": 0}, {"id": 2, "a": 2, "b": 1}, {"id": 3}]"#);
+    assert_eq!(
+        paths(base, r#"[{"id": 1, "a": 2}, {"id": 2, "a": 2}]"#, r#"[{"id": 2, "a": 3}]"#),
+        ["[id=1]", "[id=2].a"]
+    );
+    let base = r#"{"x": {"y": [{"name": "a b", "v": 1}]}}"#;
+    let with = |value: &str| base.replace("1", value);
+    assert_eq!(paths(base, &with("2"), &with("3")), [r#"x.y[name="a b"].v"#]);
+}
+
+#[test]
+fn a_rule_says_what_names_elements() {
+    let base = r#"[{"slug": "a", "id": 1, "n": 1, "m": 1}]"#;
+    let ours = r#"[{"slug": "a", "id": 2, "n": 2, "m": 1}]"#;
+    let theirs = r#"[{"slug": "a", "id": 1, "n": 1, "m": 2}]"#;
+    let rule = FileRule { keys: vec!["slug".to_owned()], ..FileRule::default() };
+    let merged = merged_by(&rule, "a.json", Some(base), ours, theirs);
+    assert_eq!(merged.merged.content, br#"[{"slug": "a", "id": 2, "n": 2, "m": 2}]"#);
+    assert_eq!(paths(base, ours, theirs), ["[id=1]"], "by their ids one was removed and changed");
+}
+
+#[test]
+fn another_order_of_named_elements_is_kept() {
+    let of = |names: &[(&str, u8)]| {
+        let elements: Vec<String> =
+            names.iter().map(|(name, value)| format!("{{\"name\": \"{name}\", \"v\": {value}}}")).collect();
+        format!("[{}]", elements.join(", "))
+    };
+    let base = of(&[("a", 1), ("b", 1), ("c", 1)]);
+    let changed = of(&[("a", 1), ("b", 2), ("c", 1)]);
+    let moved = of(&[("c", 1), ("b", 1), ("a", 1)]);
+    let both = of(&[("c", 1), ("b", 2), ("a", 1)]);
+    assert_eq!(json(&base, &changed, &moved), both);
+    assert_eq!(json(&base, &moved, &changed), both);
+    assert_eq!(paths(&base, &moved, &of(&[("b", 1), ("a", 1), ("c", 1)])), [""]);
+}
+
+#[test]
+fn other_elements_are_merged_as_a_sequence() {
+    assert_eq!(json("[1, 2, 3, 4]", "[0, 1, 2, 3, 4]", "[1, 2, 3]"), "[0, 1, 2, 3]");
+    assert_eq!(json("[1, 2, 3]", "[1, 3]", "[1, 2, 3, 4]"), "[1, 3, 4]");
+    assert_eq!(json("[1, 2, 3]", "[1, 2, 3, 4]", "[0, 1, 2, 3, 4]"), "[0, 1, 2, 3, 4]");
+    assert_eq!(paths(r#"{"a": [1]}"#, r#"{"a": [1, 2]}"#, r#"{"a": [1, 3]}"#), ["a"]);
+    // The same name twice is no name.
+    let twice = r#"[{"id": 1}, {"id": 1}, {"id": 2}]"#;
+    assert_eq!(
+        json(twice, r#"[{"id": 1}, {"id": 1}, {"id": 2}, {"id": 3}]"#, r#"[{"id": 1}, {"id": 2}]"#),
+        r#"[{"id": 1}, {"id": 2}, {"id": 3}]"#
+    );
+}
+
+#[test]
+fn comments_indentation_and_line_ends_survive() {
+    let base = "\u{feff}// head\r\n{\r\n\t/* a */ \"a\": 1, // one\r\n\t// about b\r\n\t\"b\": [ 1,2 ],\r\n}";
+    let ours = base.replace("\"a\": 1", "\"a\": 10").replace("\"b\": [ 1,2 ]", "\"b\": [ 1,2 ], \"o\": true");
+    let theirs = "{\n  \"a\": 1,\n  \"b\": [1, 2, 3],\n  // new\n  \"t\": [\n    1\n  ] // t\n}\n";
+    let merged = clean("a.jsonc", Some(base), &ours, theirs);
+    let expected = "\u{feff}// head
+{
+	/* a */ \"a\": 10, // one
+	// about b
+	\"b\": [ 1,2,3 ],
+	// new
+	\"t\": [
+	  1
+	], // t
+	\"o\": true,
+}";
+    assert_eq!(merged, expected.replace('\n', "\r\n"));
+}
+
+#[test]
+fn a_comment_that_would_be_lost_is_a_conflict() {
+    // Ours removes what theirs has written a comment about.
+    let base = "{\n  \"a\": 1,\n  \"b\": 2\n}\n";
+    let ours = "{\n  \"a\": 1\n}\n";
+    let theirs = "{\n  \"a\": 1,\n  // do not remove\n  \"b\": 2\n}\n";
+    let merged = merged("a.jsonc", Some(base), ours, theirs);
+    assert_eq!(merged.conflict.unwrap().strategy, "text");
+}
+
+#[test]
+fn a_comment_of_either_side_is_kept() {
+    let base = "{\n  \"a\": 1\n}\n";
+    let commented = "{\n  // one\n  \"a\": 1 // two\n}\n";
+    let changed = "{\n  \"a\": 2\n}\n";
+    for (ours, theirs) in [(commented, changed), (changed, commented)] {
+        assert_eq!(clean("a.jsonc", Some(base), ours, theirs), "{\n  // one\n  \"a\": 2 // two\n}\n");
+    }
+}
+
+#[test]
+fn notebooks_are_merged_by_their_cells() {
+    let cell = |id: &str, source: &str| {
+        format!(
+            "  {{\n   \"cell_type\": \"code\",\n   \"id\": \"{id}\",\n   \"source\": [\n    \"{source}\"\n   ]\n  }}"
+        )
+    };
+    let notebook =
+        |cells: &[String]| format!("{{\n \"cells\": [\n{}\n ],\n \"nbformat\": 4\n}}\n", cells.join(",\n"));
+    let base = notebook(&[cell("a", "1"), cell("b", "2")]);
+    let ours = notebook(&[cell("a", "1"), cell("b", "2"), cell("ours", "3")]);
+    let theirs = notebook(&[cell("a", "1"), cell("b", "20"), cell("theirs", "4")]);
+    let merged = clean("a.ipynb", Some(&base), &ours, &theirs);
+    assert_eq!(merged, notebook(&[cell("a", "1"), cell("b", "20"), cell("theirs", "4"), cell("ours", "3")]));
+}
