@@ -34,6 +34,7 @@ mod structured;
 mod text;
 mod text_strategy;
 mod value;
+mod yaml;
 
 pub use conflict::{Conflict, Place, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};

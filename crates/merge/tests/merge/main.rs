@@ -3,3 +3,4 @@
 mod documents;
 mod git;
 mod json;
+mod yaml;

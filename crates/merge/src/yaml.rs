@@ -1,0 +1,315 @@
+//! YAML: what most files are made of, mappings and sequences with strings and numbers in them.
+//!
+//! `saphyr-parser` tells the values and where they are; between them there must be nothing but what we know how to write:
+//! keys, colons, dashes, commas, space and comments. Anchors, aliases, tags, merge keys, directives, several documents, keys
+//! that are no plain strings and whatever else is found are left to the merge of lines. No crate that edits YAML is used:
+//! those there are are young, and what is written is read again in any case.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
+
+use crate::layout::{self, Syntax};
+use crate::structured::Format;
+use crate::value::merge::{Documents, Merged};
+use crate::value::{DEPTH, Document, Node, Value, has_twice};
+
+/// Reads and writes YAML.
+pub(crate) struct Yaml;
+
+impl Format for Yaml {
+    const NAME: &'static str = "yaml";
+
+    fn parse(text: &str) -> Option<Document<'_>> {
+        parse(text)
+    }
+
+    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
+        Some(layout::write(documents, merged, Syntax::Yaml))
+    }
+}
+
+/// None if it is no YAML, or has anything in it that we do not know.
+pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
+    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if body.starts_with('%') || body.contains("\n%") || body.contains(is_odd) {
+        return None;
+    }
+    let places = Places::new(text, text.len() - body.len());
+    let mut reader = Reader {
+        text,
+        events: Parser::new_from_str(body),
+        places,
+        at: text.len() - body.len(),
+        comments: Vec::new(),
+    };
+    let root = reader.document()?;
+    Some(Document { text, root, comments: reader.comments })
+}
+
+/// Where characters are in bytes.
+struct Places {
+    before: usize,
+    /// Empty where each character is a byte.
+    starts: Vec<usize>,
+}
+
+impl Places {
+    fn new(text: &str, before: usize) -> Self {
+        let starts = match text[before..].is_ascii() {
+            true => Vec::new(),
+            false => text[before..].char_indices().map(|(at, _)| at).chain([text.len() - before]).collect(),
+        };
+        Self { before, starts }
+    }
+
+    fn byte(&self, character: usize) -> Option<usize> {
+        let byte = if self.starts.is_empty() { character } else { *self.starts.get(character)? };
+        Some(self.before + byte)
+    }
+
+    fn bytes(&self, span: Span) -> Option<Range<usize>> {
+        Some(self.byte(span.start.index())?..self.byte(span.end.index())?)
+    }
+}
+
+/// Reads values one after the other. `at` is behind all that was read: what the parser tells of next must be found there.
+struct Reader<'a> {
+    text: &'a str,
+    events: Parser<'a, StrInput<'a>>,
+    places: Places,
+    at: usize,
+    comments: Vec<&'a str>,
+}
+
+/// What a container looks like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Block,
+    /// In brackets, as all must be that are in it.
+    Flow,
+}
+
+impl<'a> Reader<'a> {
+    fn event(&mut self) -> Option<(Event<'a>, Range<usize>)> {
+        let (event, span) = self.events.next_event()?.ok()?;
+        Some((event, self.places.bytes(span)?))
+    }
+
+    /// The only document of a stream.
+    fn document(&mut self) -> Option<Node<'a>> {
+        matches!(self.event()?.0, Event::StreamStart).then_some(())?;
+        let Event::DocumentStart(is_marked) = self.event()?.0 else { return None };
+        self.skip();
+        if is_marked {
+            self.take("---")?;
+            self.skip();
+        }
+        let (event, span) = self.event()?;
+        let root = self.value(Cow::Borrowed(""), self.at, event, span, Style::Block, 0)?;
+        matches!(self.event()?.0, Event::DocumentEnd).then_some(())?;
+        matches!(self.event()?.0, Event::StreamEnd).then_some(())?;
+        self.skip();
+        let _ = self.take("...");
+        self.skip();
+        (self.at == self.text.len()).then_some(root)
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn take(&mut self, sign: &str) -> Option<()> {
+        self.rest().starts_with(sign).then(|| self.at += sign.len())
+    }
+
+    /// Skips space and comments.
+    fn skip(&mut self) {
+        loop {
+            let rest = self.rest();
+            let space = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
+            self.at += space;
+            if !self.rest().starts_with('#') {
+                return;
+            }
+            self.comment();
+        }
+    }
+
+    fn comment(&mut self) {
+        let rest = self.rest();
+        let comment = rest[..rest.find('\n').unwrap_or(rest.len())].trim_end_matches('\r');
+        self.comments.push(comment);
+        self.at += comment.len();
+    }
+
+    /// Reads a comment on the line that a block ends with: it belongs to the block.
+    fn comment_behind(&mut self) {
+        let rest = self.rest();
+        let space = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+        if space > 0 && rest[space..].starts_with('#') {
+            self.at += space;
+            self.comment();
+        }
+    }
+
+    fn value(
+        &mut self,
+        key: Cow<'a, str>,
+        start: usize,
+        event: Event<'a>,
+        span: Range<usize>,
+        style: Style,
+        depth: usize,
+    ) -> Option<Node<'a>> {
+        if depth > DEPTH {
+            return None;
+        }
+        let (span, value) = match event {
+            Event::Scalar(text, scalar, 0, None) => self.scalar(text, scalar, span)?,
+            Event::MappingStart(0, None) => self.container(span, style, |reader, style| {
+                let members = reader.members(style, depth + 1)?;
+                (!has_twice(&members)).then_some(Value::Object(members))
+            })?,
+            Event::SequenceStart(0, None) => self.container(span, style, |reader, style| {
+                Some(Value::Array(reader.elements(style, depth + 1)?))
+            })?,
+            _ => return None,
+        };
+        Some(Node { key, start, span, value })
+    }
+
+    fn scalar(
+        &mut self,
+        text: Cow<'a, str>,
+        style: ScalarStyle,
+        span: Range<usize>,
+    ) -> Option<(Range<usize>, Value<'a>)> {
+        let written = self.text.get(span.clone())?;
+        if style == ScalarStyle::Plain && written.is_empty() {
+            // The parser may tell of it wherever it noticed.
+            return Some((self.at..self.at, Value::Literal("")));
+        }
+        self.skip();
+        let start = self.at;
+        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        // Of a block, the parser tells where its first line is.
+        (if is_block { self.rest().starts_with(['|', '>']) } else { start == span.start }).then_some(())?;
+        let end = if is_block { span.start + written.trim_end().len() } else { span.end };
+        self.at = end.max(start);
+        let value = match style {
+            ScalarStyle::Plain if is_literal(written) => Value::Literal(written),
+            _ => Value::String(text),
+        };
+        Some((start..self.at, value))
+    }
+
+    fn container(
+        &mut self,
+        span: Range<usize>,
+        outer: Style,
+        read: impl FnOnce(&mut Self, Style) -> Option<Value<'a>>,
+    ) -> Option<(Range<usize>, Value<'a>)> {
+        self.skip();
+        let start = self.at;
+        let style = if span.is_empty() { Style::Block } else { Style::Flow };
+        // Of a sequence that is not indented, the parser tells where its first element is.
+        let is_here = start == span.start || style == Style::Block && self.rest().starts_with('-');
+        if !is_here || outer == Style::Flow && style == Style::Block {
+            return None;
+        }
+        if style == Style::Flow {
+            self.at += 1;
+        }
+        let value = read(self, style)?;
+        if style == Style::Block {
+            self.comment_behind();
+        }
+        Some((start..self.at, value))
+    }
+
+    fn members(&mut self, style: Style, depth: usize) -> Option<Vec<Node<'a>>> {
+        let mut members: Vec<Node<'a>> = Vec::new();
+        loop {
+            let (event, span) = self.event()?;
+            if event == Event::MappingEnd {
+                self.close(style, "}", !members.is_empty())?;
+                return Some(members);
+            }
+            self.separate(style, members.is_empty())?;
+            let start = self.at;
+            let key = self.key(event, span)?;
+            let (event, span) = self.event()?;
+            members.push(self.value(key, start, event, span, style, depth)?);
+        }
+    }
+
+    fn key(&mut self, event: Event<'a>, span: Range<usize>) -> Option<Cow<'a, str>> {
+        let Event::Scalar(key, style, 0, None) = event else { return None };
+        let is_known = match style {
+            ScalarStyle::Plain => key != "<<" && !span.is_empty(),
+            // Another key than the one without quotes, to some.
+            ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => !is_literal(&key),
+            ScalarStyle::Literal | ScalarStyle::Folded => false,
+        };
+        (is_known && self.at == span.start).then_some(())?;
+        self.at = span.end;
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches(' ').len();
+        self.take(":")?;
+        Some(key)
+    }
+
+    fn elements(&mut self, style: Style, depth: usize) -> Option<Vec<Node<'a>>> {
+        let mut elements = Vec::new();
+        loop {
+            let (event, span) = self.event()?;
+            if event == Event::SequenceEnd {
+                self.close(style, "]", !elements.is_empty())?;
+                return Some(elements);
+            }
+            self.separate(style, elements.is_empty())?;
+            let start = self.at;
+            if style == Style::Block {
+                self.take("-")?;
+            }
+            elements.push(self.value(Cow::Borrowed(""), start, event, span, style, depth)?);
+        }
+    }
+
+    /// Goes to the next child.
+    fn separate(&mut self, style: Style, is_first: bool) -> Option<()> {
+        self.skip();
+        if style == Style::Flow && !is_first {
+            self.take(",")?;
+            self.skip();
+        }
+        Some(())
+    }
+
+    fn close(&mut self, style: Style, sign: &str, may_have_comma: bool) -> Option<()> {
+        if style == Style::Block {
+            return Some(());
+        }
+        self.skip();
+        if may_have_comma && self.take(",").is_some() {
+            self.skip();
+        }
+        self.take(sign)
+    }
+}
+
+/// Whether something without quotes may be anything but a string, by any version of YAML.
+fn is_literal(text: &str) -> bool {
+    const WORDS: [&str; 11] = ["~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "="];
+    text.is_empty()
+        || text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first))
+        || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+/// What is no part of a text, or ends lines by some versions of YAML only.
+fn is_odd(letter: char) -> bool {
+    matches!(letter, '\u{feff}' | '\u{2028}' | '\u{2029}')
+        || letter.is_control() && !matches!(letter, '\t' | '\n' | '\r')
+}
