@@ -26,12 +26,13 @@ pub(crate) enum Syntax {
     Json,
     /// Blocks by indentation, and in brackets as JSON.
     Yaml,
+    /// Arrays and inline tables alone.
+    Toml,
 }
 
 /// The document with what was merged in it.
 pub(crate) fn write(documents: Documents<'_>, merged: &Merged<'_>, syntax: Syntax) -> String {
-    let [ours, theirs] = [documents.ours, documents.theirs].map(|document| Sheet::new(document.text, syntax));
-    let layout = Layout { ours, theirs, syntax };
+    let layout = Layout::new(documents, syntax);
     let (lead, span) = (documents.of(merged.side()).text, &merged.node().span);
     let mut text = lead[..span.start].to_owned();
     text.push_str(&layout.value(merged));
@@ -39,7 +40,8 @@ pub(crate) fn write(documents: Documents<'_>, merged: &Merged<'_>, syntax: Synta
     text
 }
 
-struct Layout<'d> {
+/// Puts parts of both sides together.
+pub(crate) struct Layout<'d> {
     ours: Sheet<'d>,
     theirs: Sheet<'d>,
     syntax: Syntax,
@@ -67,6 +69,11 @@ struct Slots {
 }
 
 impl<'d> Layout<'d> {
+    pub(crate) fn new(documents: Documents<'d>, syntax: Syntax) -> Self {
+        let sheet = |side: Side| Sheet::new(documents.of(side).text, syntax);
+        Self { ours: sheet(Side::Ours), theirs: sheet(Side::Theirs), syntax }
+    }
+
     fn of(&self, side: Side) -> &Sheet<'d> {
         match side {
             Side::Ours => &self.ours,
@@ -75,7 +82,7 @@ impl<'d> Layout<'d> {
     }
 
     /// A value, indented as in the text of the side that leads.
-    fn value(&self, merged: &Merged<'d>) -> Cow<'d, str> {
+    pub(crate) fn value(&self, merged: &Merged<'d>) -> Cow<'d, str> {
         match merged {
             Merged::Whole(side, node) => Cow::Borrowed(&self.of(*side).text[node.span.clone()]),
             Merged::Parts(side, node, parts) => Cow::Owned(self.container(*side, node, parts)),
@@ -214,7 +221,7 @@ impl<'d> Layout<'d> {
             Value::Array(_) | Value::Object(_) => self.is_block(text, node),
             Value::String(_) | Value::Literal(_) => written.is_empty() || written.starts_with(['|', '>']),
         };
-        self.syntax == Syntax::Json || !is_block()
+        self.syntax != Syntax::Yaml || !is_block()
     }
 }
 

@@ -33,6 +33,7 @@ mod strategy;
 mod structured;
 mod text;
 mod text_strategy;
+mod toml;
 mod value;
 mod yaml;
 

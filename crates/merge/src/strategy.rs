@@ -8,6 +8,7 @@ use crate::file::{Input, Outcome, Side};
 use crate::json::Json;
 use crate::policy::FileRule;
 use crate::structured::Structured;
+use crate::toml::Toml;
 use crate::yaml::Yaml;
 use crate::{kinds, simple, text_strategy};
 
@@ -47,6 +48,7 @@ impl Default for Strategies {
         all.add(Arc::new(simple::Critical));
         all.add(Arc::new(simple::Log));
         all.add(Arc::new(Structured(Json)));
+        all.add(Arc::new(Structured(Toml)));
         all.add(Arc::new(Structured(Yaml)));
         all
     }

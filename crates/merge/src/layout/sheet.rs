@@ -32,7 +32,7 @@ impl<'d> Sheet<'d> {
     pub(super) fn indent(&self, at: usize) -> String {
         let line = &self.text.as_bytes()[self.starts[self.line(at)]..at];
         let is_part = |byte: &u8| match self.syntax {
-            Syntax::Json => matches!(byte, b' ' | b'\t'),
+            Syntax::Json | Syntax::Toml => matches!(byte, b' ' | b'\t'),
             Syntax::Yaml => true,
         };
         let indent = line.iter().take(DEEPEST).take_while(|byte| is_part(byte));
@@ -49,7 +49,7 @@ impl<'d> Sheet<'d> {
                 b',' => return Some(at),
                 b' ' | b'\t' | b'\n' | b'\r' => at += 1,
                 b'/' if self.syntax == Syntax::Json => at = json::comment_end(bytes, at)?,
-                b'#' if self.syntax == Syntax::Yaml => at += line_of(&self.text[at..]).len(),
+                b'#' if self.syntax != Syntax::Json => at += line_of(&self.text[at..]).len(),
                 _ => return None,
             }
         }
@@ -86,7 +86,7 @@ impl<'d> Sheet<'d> {
             Syntax::Json => {
                 line.starts_with("//") || line.starts_with("/*") && line.trim_end().ends_with("*/")
             }
-            Syntax::Yaml => line.starts_with('#'),
+            Syntax::Yaml | Syntax::Toml => line.starts_with('#'),
         }
     }
 }

@@ -3,4 +3,5 @@
 mod documents;
 mod git;
 mod json;
+mod toml;
 mod yaml;

@@ -1,0 +1,331 @@
+//! TOML.
+//!
+//! `toml_edit` reads documents and writes tables, which may be scattered over the text. Arrays and inline tables are put
+//! together as JSON is, since they look alike.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Key, Table, Value as Inline};
+
+use crate::file::Side;
+use crate::layout::{Layout, Syntax};
+use crate::structured::Format;
+use crate::value::merge::{Documents, Merged, Part};
+use crate::value::{DEPTH, Document, Node, Value};
+
+/// Reads and writes TOML.
+pub(crate) struct Toml;
+
+impl Format for Toml {
+    const NAME: &'static str = "toml";
+
+    fn parse(text: &str) -> Option<Document<'_>> {
+        parse(text)
+    }
+
+    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
+        let Merged::Parts(side, node, parts) = merged else { return None };
+        let [ours, theirs] = [documents.ours, documents.theirs].map(|document| document.text.parse().ok());
+        let (ours, theirs): (DocumentMut, DocumentMut) = (ours?, theirs?);
+        let mut found = HashMap::new();
+        find_table(&mut found, &documents.ours.root, ours.as_table());
+        find_table(&mut found, &documents.theirs.root, theirs.as_table());
+        let writer = Writer { found, layout: Layout::new(documents, Syntax::Toml) };
+        let mut written = match side {
+            Side::Ours => ours.clone(),
+            Side::Theirs => theirs.clone(),
+        };
+        writer.table(written.as_table_mut(), *side, node, parts)?;
+        Some(as_in(documents.of(*side).text, &written.to_string()))
+    }
+}
+
+/// None if it is no TOML, or has dotted keys in inline tables.
+pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
+    let dots = |line: &str| line.bytes().filter(|byte| *byte == b'.').count();
+    // The parser limits how deep values are nested, but not tables, which are dropped level by level.
+    if text.lines().any(|line| dots(line) > DEPTH && is_deep(line)) {
+        return None;
+    }
+    let document = toml_edit::Document::parse(text).ok()?;
+    let reader = Reader { text };
+    let nodes = reader.members(document.as_table(), 0)?;
+    let start = text.len() - text.trim_start_matches('\u{feff}').len();
+    let root = node(Cow::Borrowed(""), start, start..text.len(), Value::Object(nodes));
+    Some(Document { text, root, comments: comments(text) })
+}
+
+/// Whether a line may have a key of many parts: the dots are not all within a string or number.
+fn is_deep(line: &str) -> bool {
+    let line = line.trim_start();
+    let key = line.split(['=', '#', '"', '\'']).next().unwrap_or_default();
+    key.matches('.').count() > DEPTH || line.matches("\".").count() + line.matches("'.").count() > DEPTH
+}
+
+fn node<'a>(key: Cow<'a, str>, start: usize, span: Range<usize>, value: Value<'a>) -> Node<'a> {
+    Node { key, start, span, value }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn members(&self, table: &Table, depth: usize) -> Option<Vec<Node<'a>>> {
+        table.iter().map(|(key, item)| self.item(key, table.key(key)?, item, depth)).collect()
+    }
+
+    fn item(&self, name: &str, key: &Key, item: &Item, depth: usize) -> Option<Node<'a>> {
+        let name = Cow::Owned(name.to_owned());
+        let start = key.span().map_or(0, |span| span.start);
+        match item {
+            _ if depth > DEPTH => None,
+            Item::None => None,
+            Item::Value(value) => self.value(name, start, value, depth),
+            Item::Table(table) => Some(self.table(name, start, table, depth)?),
+            Item::ArrayOfTables(tables) => {
+                let elements: Option<Vec<_>> = tables
+                    .iter()
+                    .map(|table| self.table(Cow::Borrowed(""), start, table, depth + 1))
+                    .collect();
+                let elements = elements?;
+                let span = hull(&elements).unwrap_or(start..start);
+                Some(node(name, start, span, Value::Array(elements)))
+            }
+        }
+    }
+
+    fn table(&self, name: Cow<'a, str>, start: usize, table: &Table, depth: usize) -> Option<Node<'a>> {
+        let members = self.members(table, depth + 1)?;
+        let span = table.span().into_iter().chain(hull(&members));
+        let span = span.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end));
+        Some(node(name, start, span.unwrap_or(start..start), Value::Object(members)))
+    }
+
+    fn value(&self, name: Cow<'a, str>, start: usize, value: &Inline, depth: usize) -> Option<Node<'a>> {
+        if depth > DEPTH {
+            return None;
+        }
+        let found = match value {
+            Inline::String(text) => Value::String(Cow::Owned(text.value().clone())),
+            Inline::Integer(_) | Inline::Float(_) | Inline::Boolean(_) | Inline::Datetime(_) => {
+                Value::Literal(self.text.get(value.span()?)?)
+            }
+            Inline::Array(array) => {
+                let elements = array
+                    .iter()
+                    .map(|value| self.value(Cow::Borrowed(""), value.span()?.start, value, depth + 1));
+                Value::Array(elements.collect::<Option<_>>()?)
+            }
+            Inline::InlineTable(table) if table.is_dotted() => return None,
+            Inline::InlineTable(table) => {
+                let members = table.iter().map(|(key, value)| {
+                    let start = table.key(key)?.span()?.start;
+                    self.value(Cow::Owned(key.to_owned()), start, value, depth + 1)
+                });
+                Value::Object(members.collect::<Option<_>>()?)
+            }
+        };
+        Some(node(name, start, value.span()?, found))
+    }
+}
+
+/// Where all of them are.
+fn hull(nodes: &[Node<'_>]) -> Option<Range<usize>> {
+    Some(nodes.iter().map(|node| node.start).min()?..nodes.iter().map(|node| node.span.end).max()?)
+}
+
+/// All comments of a text that is known to be TOML.
+fn comments(text: &str) -> Vec<&str> {
+    let (mut comments, mut at) = (Vec::new(), 0);
+    while let Some(next) = text[at..].find(['#', '"', '\'']) {
+        let rest = &text[at + next..];
+        let length = if rest.starts_with('#') {
+            let comment = rest.lines().next().unwrap_or_default();
+            comments.push(comment);
+            comment.len()
+        } else {
+            string_length(rest)
+        };
+        at += next + length;
+    }
+    comments
+}
+
+/// How long the string is that a text begins with.
+fn string_length(text: &str) -> usize {
+    let quote = &text[..1];
+    let long = quote.repeat(3);
+    let end = if text.starts_with(&long) { long.as_str() } else { quote };
+    let mut at = end.len();
+    while at < text.len() && !text[at..].starts_with(end) {
+        let is_escape = quote == "\"" && text[at..].starts_with('\\');
+        at += if is_escape { 1 } else { 0 };
+        at += text[at..].chars().next().map_or(0, char::len_utf8);
+    }
+    at = (at + end.len()).min(text.len());
+    // A long string may end in up to two quotes of its own.
+    let more = text[at..].bytes().take(2).take_while(|byte| end.len() == 3 && [*byte] == *quote.as_bytes());
+    at + more.count()
+}
+
+/// A part of a document of `toml_edit`.
+#[derive(Clone, Copy)]
+enum Found<'t> {
+    Value(&'t Inline),
+    Table(&'t Table),
+    Tables(&'t ArrayOfTables),
+}
+
+/// What parts nodes were made of, with the keys.
+type Finds<'t> = HashMap<*const (), (Option<&'t Key>, Found<'t>)>;
+
+fn id(node: &Node<'_>) -> *const () {
+    std::ptr::from_ref(node).cast()
+}
+
+fn find_table<'t>(found: &mut Finds<'t>, node: &Node<'_>, table: &'t Table) {
+    for (child, (name, item)) in node.children().iter().zip(table.iter()) {
+        let part = match item {
+            Item::Value(value) => Found::Value(value),
+            Item::Table(table) => {
+                find_table(found, child, table);
+                Found::Table(table)
+            }
+            Item::ArrayOfTables(tables) => {
+                for (element, table) in child.children().iter().zip(tables.iter()) {
+                    find_table(found, element, table);
+                    found.insert(id(element), (None, Found::Table(table)));
+                }
+                Found::Tables(tables)
+            }
+            Item::None => continue,
+        };
+        found.insert(id(child), (table.key(name), part));
+    }
+}
+
+struct Writer<'d, 't> {
+    found: Finds<'t>,
+    layout: Layout<'d>,
+}
+
+impl<'d> Writer<'d, '_> {
+    /// What was merged, as an item that can be put in anywhere. None if it cannot be told how to write it.
+    fn item(&self, merged: &Merged<'d>) -> Option<Item> {
+        let (_, found) = self.found.get(&id(merged.node()))?;
+        let mut item = match found {
+            Found::Value(value) => Item::Value((*value).clone()),
+            Found::Table(table) => Item::Table((*table).clone()),
+            Found::Tables(tables) => Item::ArrayOfTables((*tables).clone()),
+        };
+        self.change(&mut item, merged)?;
+        Some(item)
+    }
+
+    /// Makes an item of the side that leads what was merged.
+    fn change(&self, item: &mut Item, merged: &Merged<'d>) -> Option<()> {
+        let Merged::Parts(side, node, parts) = merged else { return Some(()) };
+        match item {
+            Item::None => None,
+            Item::Table(table) => self.table(table, *side, node, parts),
+            Item::ArrayOfTables(tables) => self.tables(tables, *side, parts),
+            Item::Value(value) => {
+                replace(value, self.layout.value(merged).parse().ok()?);
+                Some(())
+            }
+        }
+    }
+
+    fn table(&self, table: &mut Table, side: Side, node: &Node<'d>, parts: &[Part<'d>]) -> Option<()> {
+        let staying = parts.iter().filter(|part| self.stays(side, node, part));
+        let staying: HashSet<&str> = staying.map(|part| part.value.node().key.as_ref()).collect();
+        table.retain(|key, _| staying.contains(key));
+        for part in parts {
+            let (merged, key) = (&part.value, part.value.node().key.as_ref());
+            if !staying.contains(key) {
+                let (key, _) = self.found.get(&id(merged.node()))?;
+                table.insert_formatted((*key)?, anywhere(self.item(merged)?));
+            } else if merged.side() == side {
+                self.change(table.get_mut(key)?, merged)?;
+            } else if let (Item::Value(old), Item::Value(new)) = (table.get_mut(key)?, self.item(merged)?) {
+                replace(old, new);
+            }
+        }
+        if parts.is_empty() {
+            // Else nothing would be left that says it is there.
+            table.set_implicit(false);
+        }
+        Some(())
+    }
+
+    /// Whether a member is where the side that leads has it. A value that becomes a table, or was one, is put in anew.
+    fn stays(&self, side: Side, node: &Node<'d>, part: &Part<'d>) -> bool {
+        let is_value = |node: &Node<'_>| matches!(self.found.get(&id(node)), Some((_, Found::Value(_))));
+        let old = part.slot.and_then(|at| node.children().get(at));
+        old.is_some_and(|old| part.value.side() == side || is_value(old) && is_value(part.value.node()))
+    }
+
+    fn tables(&self, tables: &mut ArrayOfTables, side: Side, parts: &[Part<'d>]) -> Option<()> {
+        let old = std::mem::replace(tables, ArrayOfTables::new());
+        let mut old: Vec<Option<Table>> = old.into_iter().map(Some).collect();
+        for part in parts {
+            let from_lead = part.slot.filter(|_| part.value.side() == side);
+            let item = match from_lead {
+                Some(at) => {
+                    let mut item = Item::Table(old.get_mut(at)?.take()?);
+                    self.change(&mut item, &part.value)?;
+                    item
+                }
+                None => anywhere(self.item(&part.value)?),
+            };
+            tables.push(item.into_table().ok()?);
+        }
+        Some(())
+    }
+}
+
+/// Puts another value where one is, with the space and comments around it.
+fn replace(old: &mut Inline, mut new: Inline) {
+    *new.decor_mut() = old.decor().clone();
+    *old = new;
+}
+
+/// Without the place that tables had in the document they are from.
+fn anywhere(mut item: Item) -> Item {
+    match &mut item {
+        Item::Table(table) => free(table),
+        Item::ArrayOfTables(tables) => tables.iter_mut().for_each(free),
+        Item::None | Item::Value(_) => {}
+    }
+    item
+}
+
+fn free(table: &mut Table) {
+    table.set_position(None);
+    for (_, item) in table.iter_mut() {
+        match item {
+            Item::Table(table) => free(table),
+            Item::ArrayOfTables(tables) => tables.iter_mut().for_each(free),
+            Item::None | Item::Value(_) => {}
+        }
+    }
+}
+
+/// With the marks and ends of lines of another text, which `toml_edit` does not keep.
+fn as_in(text: &str, written: &str) -> String {
+    let is_crlf = text.contains('\n') && text.matches('\n').count() == text.matches("\r\n").count();
+    let mut written = written.to_owned();
+    if is_crlf {
+        written = written.replace("\r\n", "\n").replace('\n', "\r\n");
+    }
+    if !text.ends_with('\n') {
+        written.truncate(written.trim_end_matches(['\r', '\n']).len());
+    }
+    if text.starts_with('\u{feff}') && !written.starts_with('\u{feff}') {
+        written.insert(0, '\u{feff}');
+    }
+    written
+}
