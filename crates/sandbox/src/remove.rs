@@ -66,12 +66,34 @@ impl Service {
         let place = self.place(id);
         self.0.runtime.end(id, &place).await?;
         self.lose_commands(id, live.as_ref(), "the sandbox was removed").await;
-        let kept = self.clear_workspace(id, &sandbox.owner, keep_workspace).await?;
+        let kept = match self.clear_workspace(id, &sandbox.owner, keep_workspace).await {
+            // Nothing of it is lost: it can be removed again, or committed when what is in the way is gone.
+            Err(error) if keep_workspace => {
+                self.stay(id, &error).await;
+                return Err(error);
+            }
+            cleared => cleared?,
+        };
         let remove = move || place.remove();
         tokio::task::spawn_blocking(remove).await.map_err(std::io::Error::other).doing(removing)??;
         let deleted = event(EventKind::SandboxDeleted, &sandbox, &Change::default());
         self.0.catalog.sandboxes().delete(id, &[deleted]).await?;
         Ok(kept)
+    }
+
+    /// Leaves a sandbox of which nothing runs any more, because what it holds could not be kept.
+    async fn stay(&self, id: &str, error: &SandboxError) {
+        let reason = format!("what it holds could not be kept: {error}");
+        let stopped = |sandbox: &Sandbox| {
+            sandbox.state.may_become(State::Stopped).then(|| Change {
+                state: Some(State::Stopped),
+                state_reason: Some(reason.clone()),
+                ..Change::default()
+            })
+        };
+        if let Err(error) = self.change(id, stopped, &[EventKind::SandboxError]).await {
+            tracing::error!(sandbox = id, %error, "that a sandbox has stopped could not be written down");
+        }
     }
 
     /// What is kept of a workspace is a directory, or a snapshot if it is spread over layers.

@@ -73,6 +73,7 @@ codes! {
     WORKSPACE_IN_USE = 3201, CONFLICT, "Processes of the sandbox use its workspace; `force` ends them.";
     PROVIDER_UNAVAILABLE = 3202, UNPROCESSABLE_ENTITY, "This machine cannot make workspaces that way.";
     WORKSPACE_UNUSABLE = 3203, CONFLICT, "The sandbox's workspace is not there, or cannot be used.";
+    WORKSPACE_TOO_DEEP = 3204, UNPROCESSABLE_ENTITY, "The sandbox's workspace is nested more deeply than a snapshot may be.";
 
     PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";

@@ -3,7 +3,7 @@
 use serde_json::json;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
-use workspace_sandbox::{SandboxError, WorkspaceError};
+use workspace_sandbox::{Kind, SandboxError, WorkspaceError};
 
 use crate::code;
 use crate::error::ApiError;
@@ -133,6 +133,13 @@ fn of_workspace(error: WorkspaceError, message: String) -> ApiError {
         }
         WorkspaceError::NotFound { .. } | WorkspaceError::Unusable { .. } => {
             ApiError::new(code::WORKSPACE_UNUSABLE, message)
+        }
+        // Where files are loaded as they are read is the overlay's; it falls back to others unless that was asked for.
+        WorkspaceError::Lazy(_) => ApiError::new(code::PROVIDER_UNAVAILABLE, message)
+            .detail("provider", Kind::Overlay.to_string())
+            .detail("materialize", "lazy"),
+        error if error.is_too_deep() => {
+            ApiError::new(code::WORKSPACE_TOO_DEEP, message).detail("limit", workspace_state::DEPTH_MAX)
         }
         other => ApiError::internal(other),
     }

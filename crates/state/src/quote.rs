@@ -23,6 +23,18 @@ pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
+/// A path as an error names it: whole unless it is longer than anybody reads, else its beginning and its end.
+pub fn shorten_path(path: &[u8]) -> Cow<'_, str> {
+    const SHOWN: usize = 512;
+    const EACH: usize = 120;
+    if path.len() <= SHOWN {
+        return String::from_utf8_lossy(path);
+    }
+    let (start, end) = (String::from_utf8_lossy(&path[..EACH]), &path[path.len() - EACH..]);
+    let (start, end) = (start.trim_end_matches('\u{fffd}'), String::from_utf8_lossy(end));
+    Cow::Owned(format!("{start}…{}", end.trim_start_matches('\u{fffd}')))
+}
+
 /// Control characters beyond ASCII are some as well: to a terminal, U+009B begins what ESC [ begins.
 fn needs_escape(character: char) -> bool {
     character.is_control() || matches!(character, '"' | '\\')
@@ -114,6 +126,18 @@ mod tests {
         for path in ["src/main.rs", "with space", "über/文.txt", ""] {
             assert_eq!(quote_path(path.as_bytes()), path);
         }
+    }
+
+    #[test]
+    fn a_path_that_nobody_reads_is_shortened_between_its_ends() {
+        assert_eq!(shorten_path(b"src/main.rs"), "src/main.rs");
+        let long = format!("start/{}end", "文/".repeat(1_000));
+        let shown = shorten_path(long.as_bytes());
+        assert!(
+            shown.starts_with("start/文/") && shown.ends_with("文/end") && shown.contains('…'),
+            "{shown}"
+        );
+        assert!(shown.len() < 300 && !shown.contains('\u{fffd}'), "{shown}");
     }
 
     #[test]

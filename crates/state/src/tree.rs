@@ -7,27 +7,37 @@ use crate::error::{Result, StoreError};
 use crate::id::{ChunkId, NodeId, TreeId};
 use crate::node::{Extent, FileNode, NodeKind, NodeRef, SymlinkNode, Xattrs, is_valid_name};
 use crate::page::{EntryTime, Head, Page, PageRef};
+use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 
 /// Why a path is not one.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("`{}` is not a path inside a tree", String::from_utf8_lossy(.0))]
-pub struct BadPath(pub Vec<u8>);
+pub enum BadPath {
+    /// It leaves the tree, or has names that cannot exist.
+    #[error("`{}` is not a path inside a tree", shorten_path(.0))]
+    Invalid(Vec<u8>),
+    /// It has more names than any may have.
+    #[error("`{}` is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.0))]
+    TooDeep(Vec<u8>),
+}
 
 /// Deepest tree anything here makes. Linux takes deeper ones only piece by piece.
-pub(crate) const DEPTH_MAX: usize = 1024;
+pub const DEPTH_MAX: usize = 1024;
 
 /// The names of a path inside a tree, outermost first. Leading and repeated slashes say nothing; names
 /// that leave the tree or cannot exist are refused.
 pub(crate) fn path_names(path: &[u8]) -> std::result::Result<Vec<&[u8]>, BadPath> {
     let names: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
-    if names.len() <= DEPTH_MAX && names.iter().all(|name| is_valid_name(name)) {
+    if names.len() > DEPTH_MAX {
+        return Err(BadPath::TooDeep(path.to_vec()));
+    }
+    if names.iter().all(|name| is_valid_name(name)) {
         Ok(names)
     } else {
-        Err(BadPath(path.to_vec()))
+        Err(BadPath::Invalid(path.to_vec()))
     }
 }
 

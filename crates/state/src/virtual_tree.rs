@@ -19,10 +19,11 @@ use crate::error::{Result as StoreResult, StoreError};
 use crate::id::{NodeId, SnapshotId};
 use crate::node::{Extent, NodeKind, NodeRef, Xattrs};
 use crate::page::EntryTime;
+use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
-use crate::tree::{Entry, path_names};
+use crate::tree::{BadPath, DEPTH_MAX, Entry, path_names};
 
 pub use files::{FileAt, Taken};
 
@@ -71,6 +72,12 @@ pub enum TreeError {
         /// What was given.
         path: String,
     },
+    /// More names than a path may have.
+    #[error("`{path}` is nested too deeply: {DEPTH_MAX} levels are allowed")]
+    TooDeep {
+        /// The path, shortened.
+        path: String,
+    },
     /// Content could not be read from where it comes.
     #[error("cannot read the content of `{path}`: {source}")]
     Content {
@@ -86,8 +93,17 @@ pub enum TreeError {
 
 type Result<T, E = TreeError> = std::result::Result<T, E>;
 
+impl From<BadPath> for TreeError {
+    fn from(bad: BadPath) -> Self {
+        match bad {
+            BadPath::Invalid(path) => Self::BadPath { path: shown(&path) },
+            BadPath::TooDeep(path) => Self::TooDeep { path: shown(&path) },
+        }
+    }
+}
+
 fn shown(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
+    shorten_path(path).into_owned()
 }
 
 /// What an importer says about an entry.
@@ -328,7 +344,7 @@ type ParentAndName<'p> = (Vec<&'p [u8]>, &'p [u8]);
 
 /// A path's parent names and its own; nothing for the root.
 fn split(path: &[u8]) -> Result<Option<ParentAndName<'_>>> {
-    let mut names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+    let mut names = path_names(path)?;
     Ok(names.pop().map(|name| (names, name)))
 }
 

@@ -1,10 +1,11 @@
 //! Why something about a workspace was not done.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use workspace_host::HostError;
-use workspace_state::{DirectoryError, SnapshotId, StoreError, TreeError};
+use workspace_state::{DEPTH_MAX, DirectoryError, SnapshotId, StoreError, TreeError, shorten_path};
 
 use crate::provider::Kind;
 
@@ -49,6 +50,12 @@ pub enum WorkspaceError {
         /// Why.
         reason: String,
     },
+    /// It is deeper than a snapshot may be.
+    #[error("`{}` in the workspace is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.path))]
+    TooDeep {
+        /// What is too deep, in the workspace.
+        path: Vec<u8>,
+    },
     /// Another process has them.
     #[error("{} is used by another process", .path.display())]
     Busy {
@@ -56,7 +63,7 @@ pub enum WorkspaceError {
         path: PathBuf,
     },
     /// A system call failed.
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {source}", shorten_path(.path.as_os_str().as_bytes()))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -97,6 +104,16 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
 }
 
 impl WorkspaceError {
+    /// Whether a workspace is deeper than a snapshot may be.
+    pub fn is_too_deep(&self) -> bool {
+        matches!(
+            self,
+            Self::TooDeep { .. }
+                | Self::Directory(DirectoryError::TooDeep { .. })
+                | Self::Tree(TreeError::TooDeep { .. })
+        )
+    }
+
     /// Whether there is no room on the disk, or a quota is used up.
     pub fn is_full(&self) -> bool {
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);

@@ -19,16 +19,13 @@ use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
 use workspace_host::rights::Rights;
 use workspace_state::{
-    Attributes, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped, Store, Taken,
-    Timestamp, Tree, TreeError, VirtualTree, open_plain, unescape_attributes, user_attributes,
+    Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped, Store,
+    Taken, Timestamp, Tree, TreeError, VirtualTree, open_plain, unescape_attributes, user_attributes,
 };
 
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::index::Index;
-
-/// Deeper than anything a tree can hold.
-const DEPTH_MAX: usize = 1024;
 
 /// The state of a workspace that was read from its upper directory.
 pub(crate) struct Upper {
@@ -199,10 +196,6 @@ impl Walk<'_> {
 
     fn directory(&mut self, at: &Below) -> Result<()> {
         let scan = self.scan;
-        if at.depth > DEPTH_MAX {
-            let reason = format!("{} is nested too deeply", scan.shown(&at.path).display());
-            return Err(WorkspaceError::Unusable { id: scan.name.to_owned(), reason });
-        }
         let stat = fstat(&at.fd).on("look at", &scan.shown(&at.path))?;
         let xattrs = scan.attributes(at.fd.as_fd()).on("read the attributes of", &scan.shown(&at.path))?;
         let mut files = Vec::new();
@@ -259,6 +252,9 @@ impl Walk<'_> {
 
     fn below(&mut self, next: Waiting) -> Result<()> {
         let (scan, path) = (self.scan, next.path.as_slice());
+        if next.depth > DEPTH_MAX {
+            return Err(WorkspaceError::TooDeep { path: next.path });
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match scan.open(next.within.as_fd(), &next.name, flags) {
             Ok(fd) => fd,

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sqlx::Connection as _;
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::holder::Holder;
@@ -63,6 +64,13 @@ impl Home {
 
     pub(crate) async fn catalog(&self) -> Catalog {
         Catalog::open(&sqlite_url(&self.path().join("catalog.db"))).await.unwrap()
+    }
+
+    /// Does something to the catalog that it has no words for.
+    pub(crate) async fn sql(&self, statement: &str) {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.path().join("catalog.db"));
+        let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+        sqlx::query(statement).execute(&mut connection).await.unwrap();
     }
 
     pub(crate) async fn start(&self) -> Service {

@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         forks_are_all_made_or_none,
         a_fork_that_is_refused_leaves_no_snapshot,
         what_is_kept_of_one_over_layers_is_a_snapshot,
+        what_cannot_be_kept_leaves_the_sandbox_stopped,
         a_snapshot_that_is_not_there_makes_nothing,
         another_service_goes_on_with_it,
         a_restore_that_was_interrupted_is_finished,
@@ -245,6 +246,39 @@ async fn a_fork_that_is_refused_leaves_no_snapshot(home: &Home) {
     let refused = service.fork(&alice(), id, wanted(), fork).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "labels", .. }), "{refused}");
     assert_eq!(snapshots(), before);
+}
+
+/// Lets nothing be written into a table until [`admit`].
+async fn refuse(home: &Home, table: &str) {
+    let trigger =
+        format!("CREATE TRIGGER refuse BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END");
+    home.sql(&trigger).await;
+}
+
+async fn admit(home: &Home) {
+    home.sql("DROP TRIGGER refuse").await;
+}
+
+async fn what_cannot_be_kept_leaves_the_sandbox_stopped(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let id = view.sandbox.id.as_str();
+    if view.config.provider != Some(Provider::Overlay) {
+        return;
+    }
+    sh(&service, &view, "echo x > x").await;
+    refuse(home, "snapshots").await;
+    for _ in 0..2 {
+        service.remove(&alice(), id, true).await.unwrap_err();
+        let left = service.get(&alice(), id).await.unwrap().sandbox;
+        assert_eq!(left.state, State::Stopped);
+        assert!(left.state_reason.unwrap().contains("could not be kept"));
+    }
+    admit(home).await;
+    let Kept::Snapshot(kept) = service.remove(&alice(), id, true).await.unwrap() else { panic!() };
+    let tree = service.workspaces().store().restore(&kept).unwrap();
+    assert_eq!(tree.read("x").unwrap(), b"x\n");
+    assert!(service.get(&alice(), id).await.is_err());
 }
 
 async fn what_is_kept_of_one_over_layers_is_a_snapshot(home: &Home) {

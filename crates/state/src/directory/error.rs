@@ -1,7 +1,10 @@
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
+use crate::quote::shorten_path;
+use crate::tree::DEPTH_MAX;
 
 /// Why a directory could not be snapshotted or checked out into.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +49,7 @@ pub enum DirectoryError {
         path: PathBuf,
     },
     /// A tree deeper than anything should be.
-    #[error("{path} is nested too deeply")]
+    #[error("{} is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.path.as_os_str().as_bytes()))]
     TooDeep {
         /// The path.
         path: PathBuf,

@@ -86,8 +86,8 @@ impl VirtualTree {
     /// moves in constant time.
     pub fn rename(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let source = path_names(from).map_err(|_| TreeError::BadPath { path: shown(from) })?;
-        let target = path_names(to).map_err(|_| TreeError::BadPath { path: shown(to) })?;
+        let source = path_names(from)?;
+        let target = path_names(to)?;
         let is_directory = self.stat(from)?.kind == NodeKind::Directory;
         if source == target {
             return Ok(());
@@ -131,7 +131,7 @@ impl VirtualTree {
     /// Makes a directory and its missing parents. One that is there already is left as it is.
     pub fn mkdir(&mut self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
-        let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+        let names = path_names(path)?;
         self.directory_mut(&names).map(drop)
     }
 
@@ -149,7 +149,7 @@ impl VirtualTree {
         match stat.kind {
             NodeKind::Symlink => Err(TreeError::BadPath { path: shown(path) }),
             NodeKind::Directory => {
-                let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+                let names = path_names(path)?;
                 self.directory_mut(&names)?.head = Some((mode, stat.xattrs));
                 Ok(())
             }

@@ -52,7 +52,7 @@ impl VirtualTree {
     /// Makes a directory, or changes the attributes of one that is there.
     pub fn put_directory(&mut self, path: impl AsRef<[u8]>, attributes: Attributes) -> Result<()> {
         let path = path.as_ref();
-        let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+        let names = path_names(path)?;
         let directory = self.directory_mut(&names)?;
         directory.head = Some((attributes.mode & MODE_BITS, attributes.xattrs));
         if attributes.modified.is_some() {

@@ -116,7 +116,7 @@ impl VirtualTree {
     }
 
     pub(super) fn find(&self, path: &[u8]) -> Result<Option<Found<'_>>> {
-        let names = path_names(path).map_err(|_| TreeError::BadPath { path: shown(path) })?;
+        let names = path_names(path)?;
         let mut directory = &*self.root;
         let mut names = names.into_iter();
         let Some(mut name) = names.next() else { return Ok(Some(Found::Root(directory))) };

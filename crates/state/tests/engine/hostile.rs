@@ -417,7 +417,11 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     assert!(Command::new("rm").arg("-rf").arg(&work).status().unwrap().success());
     let mut tree = store.empty_tree().unwrap();
     let deep = "d/".repeat(1024) + "file";
-    assert!(matches!(tree.write(&deep, "x").unwrap_err(), TreeError::BadPath { .. }));
+    let error = tree.write(&deep, "x").unwrap_err();
+    assert!(matches!(error, TreeError::TooDeep { .. }), "{error}");
+    // What it says is for people to read.
+    let said = error.to_string();
+    assert!(said.len() < 500 && said.contains("d/file") && said.contains("1024"), "{said}");
     // One that was put together from two is found out when it is used.
     let half = "d/".repeat(600) + "file";
     tree.write(&half, "x").unwrap();

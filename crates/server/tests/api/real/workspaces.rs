@@ -97,6 +97,54 @@ fn a_sandbox_goes_from_snapshot_to_snapshot() {
 }
 
 #[test]
+fn a_workspace_too_deep_for_a_snapshot_is_named_and_stays() {
+    let house = House::new();
+    let over = from(&house, &upload(&house, KEY, &some_files()));
+    for id in [&over, &house.create()] {
+        // Longer than a path may be that is given at once.
+        let dig = "deep=$(printf 'dir/%.0s' $(seq 1000)); mkdir -p $deep && cd $deep && mkdir -p $deep";
+        assert_eq!(house.run(id, dig)["exitCode"], 0);
+        for (method, path) in [("POST", "commit"), ("GET", "changes"), ("POST", "fork")] {
+            let call = house.call(method, &format!("/api/v1/sandboxes/{id}/{path}"));
+            let refused = if method == "POST" { call.json("{}") } else { call }.send();
+            let error = &refused.json()["error"];
+            assert_eq!((refused.status, &error["name"]), (422, &json!("WORKSPACE_TOO_DEEP")), "{error}");
+            assert_eq!(error["details"]["limit"], 1024);
+            let message = text(error, "message");
+            assert!(message.len() < 500 && message.contains("dir/dir/dir"), "{message}");
+        }
+        assert_eq!(house.out(id, "echo fine"), "fine\n");
+    }
+    // Only what lies over shared files is kept as a snapshot.
+    let path = format!("/api/v1/sandboxes/{over}");
+    let refused = house.call("DELETE", &format!("{path}?keep_workspace=true")).send();
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    let left = house.sandbox(&over);
+    assert_eq!(left["state"], "stopped");
+    assert!(text(&left, "stateReason").contains("1024 levels are allowed"), "{left}");
+    house.delete(&over);
+    let longest = house.log().lines().map(str::len).max();
+    assert!(longest.is_some_and(|longest| longest < 4_000), "{longest:?}");
+}
+
+#[test]
+fn who_asks_for_files_as_they_are_read_is_told_why_there_are_none() {
+    let house = House::new();
+    let snapshot = upload(&house, KEY, &some_files());
+    let order = json!({ "template": "base", "snapshot": snapshot, "materialize": "lazy" });
+    let made = house.post("/api/v1/sandboxes", &order);
+    if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok() {
+        let id = text(&done(&made, 201), "id");
+        assert_eq!(house.out(&id, "cat link"), "first\n");
+        return;
+    }
+    let error = &made.json()["error"];
+    assert_eq!((made.status, &error["name"]), (422, &json!("PROVIDER_UNAVAILABLE")), "{error}");
+    assert!(text(error, "message").contains("/dev/fuse"), "{error}");
+    assert_eq!(error["details"]["materialize"], "lazy");
+}
+
+#[test]
 fn what_is_another_owners_cannot_be_used() {
     let house = House::new();
     let (alice, bob) = (house.key("alice", "user"), house.key("bob", "user"));
