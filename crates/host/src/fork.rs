@@ -82,7 +82,7 @@ pub(crate) fn child(
     let (from_parent, to) = pipe()?;
     // SAFETY: helpers have one thread.
     match unsafe { clone(namespaces, group) } {
-        -1 => Err(io::Error::last_os_error()).doing("make namespaces"),
+        -1 => Err(refused(io::Error::last_os_error())),
         0 => {
             drop((from, to));
             let mut parent = Parent { to: to_parent, from: from_parent };
@@ -97,6 +97,15 @@ pub(crate) fn child(
             Ok(Child { pid, to, from })
         }
     }
+}
+
+/// Of namespaces the kernel says "no space" too, and means no disk.
+fn refused(error: io::Error) -> HostError {
+    if error.kind() == io::ErrorKind::StorageFull {
+        let text = "cannot make namespaces: there are as many as there may be (sysctl user.max_*_namespaces)";
+        return HostError::Helper(text.to_owned());
+    }
+    HostError::System { action: "make namespaces".to_owned(), source: error }
 }
 
 impl Parent {

@@ -3,7 +3,7 @@
 use std::io;
 
 use workspace_catalog::{CatalogError, State};
-use workspace_workspace::WorkspaceError;
+use workspace_workspace::{WorkspaceError, says_full};
 
 use crate::runtime::{RuntimeError, WorkspaceUser};
 use crate::template::TemplateError;
@@ -201,6 +201,24 @@ pub enum SandboxError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl SandboxError {
+    /// Whether there was no room on a disk of the server's, whoever noticed.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Workspace(error) => error.is_full(),
+            Self::Catalog(error) => error.is_full(),
+            Self::Template(error) => matches!(error, TemplateError::Full),
+            // Runtimes and guest agents are other processes: what they say is text.
+            Self::Runtime(RuntimeError::Failed { reason, .. }) => says_full(reason),
+            Self::Refused { message } => says_full(message),
+            Self::Io { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<CatalogError> for SandboxError {

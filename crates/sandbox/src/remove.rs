@@ -118,7 +118,7 @@ impl Service {
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
             committed => committed?,
         };
-        self.0.catalog.snapshots().add(owner, &committed.snapshot.id.to_string(), Some(id)).await?;
+        self.note_snapshot(owner, committed.snapshot.id, id).await?;
         self.remove_workspace(id).await?;
         Ok(Kept::Snapshot(committed.snapshot.id))
     }

@@ -123,9 +123,36 @@ impl Service {
             // Nobody has to stand still for this.
             self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await?;
         }
-        let snapshot = committed.snapshot.id.to_string();
-        self.0.catalog.snapshots().add(&sandbox.owner, &snapshot, Some(id)).await?;
+        self.note_snapshot(&sandbox.owner, committed.snapshot.id, id).await?;
         Ok(Taken { committed, pause })
+    }
+
+    /// Notes whose a snapshot is that was made in a sandbox. One that cannot be noted goes: nobody could see it or remove it.
+    pub(crate) async fn note_snapshot(&self, owner: &str, snapshot: SnapshotId, sandbox: &str) -> Result<()> {
+        let noted = self.0.catalog.snapshots().add(owner, &snapshot.to_string(), Some(sandbox)).await;
+        if noted.is_err() {
+            self.forget_snapshot(snapshot).await;
+        }
+        Ok(noted?)
+    }
+
+    /// Removes a snapshot from the store, if that can be done.
+    async fn forget_snapshot(&self, snapshot: SnapshotId) {
+        let removed =
+            self.on_workspaces(move |workspaces| Ok(workspaces.store().remove_snapshots(&[snapshot])?)).await;
+        if let Err(error) = removed {
+            tracing::warn!(%snapshot, %error, "a snapshot that nobody has is left");
+        }
+    }
+
+    /// Takes back a snapshot that was made for something which was not done.
+    async fn take_back_snapshot(&self, owner: &str, snapshot: SnapshotId) {
+        match self.0.catalog.snapshots().remove(Some(owner), &snapshot.to_string()).await {
+            // Somebody else has it by now.
+            Ok(true) => {}
+            Ok(false) => self.forget_snapshot(snapshot).await,
+            Err(error) => tracing::warn!(%snapshot, %error, "a snapshot that nobody wanted is left"),
+        }
     }
 
     /// Makes what a workspace holds a snapshot, while nobody writes to it.
@@ -268,6 +295,7 @@ impl Service {
                 tracing::error!(sandbox = view.sandbox.id, %error, "a fork that is not wanted stays");
             }
         }
+        self.take_back_snapshot(&sandbox.owner, taken.committed.snapshot.id).await;
         Err(error)
     }
 

@@ -12,6 +12,9 @@ impl From<SandboxError> for ApiError {
     fn from(error: SandboxError) -> Self {
         let message = error.to_string();
         match error {
+            SandboxError::Catalog(error) => error.into(),
+            SandboxError::Template(TemplateError::Full) => Self::new(code::STORAGE_FULL, message),
+            error if error.is_full() => no_room().because(message),
             SandboxError::NotFound { id } => {
                 Self::new(code::SANDBOX_NOT_FOUND, message).detail("sandboxId", id)
             }
@@ -53,8 +56,7 @@ impl From<SandboxError> for ApiError {
                 TemplateError::Exists { name } => {
                     Self::new(code::TEMPLATE_EXISTS, message).detail("template", name)
                 }
-                TemplateError::Full => Self::new(code::STORAGE_FULL, message),
-                TemplateError::Io(_) => Self::internal(message),
+                TemplateError::Full | TemplateError::Io(_) => Self::internal(message),
             },
             SandboxError::Lifetime { limit, left } => Self::new(code::LIFETIME_EXCEEDED, message)
                 .detail("limitSeconds", limit)
@@ -86,12 +88,10 @@ impl From<SandboxError> for ApiError {
             }
             SandboxError::Refused { .. } => Self::new(code::SANDBOX_CREATION_FAILED, message),
             SandboxError::Runtime(error) => of_runtime(error, message),
-            SandboxError::Catalog(error) => error.into(),
             SandboxError::WorkspaceUsed { id, users } => Self::new(code::WORKSPACE_IN_USE, message)
                 .detail("sandboxId", id)
                 .detail("processes", json!(users)),
             SandboxError::Workspace(error) => of_workspace(error, message),
-            SandboxError::Io { source, .. } if is_full(&source) => no_room().because(message),
             other => Self::internal(other),
         }
     }
@@ -124,7 +124,6 @@ fn of_runtime(error: RuntimeError, message: String) -> ApiError {
 
 fn of_workspace(error: WorkspaceError, message: String) -> ApiError {
     match error {
-        error if error.is_full() => no_room().because(message),
         WorkspaceError::UnknownSnapshot(id) => {
             ApiError::new(code::SNAPSHOT_NOT_FOUND, message).detail("snapshot", id.to_string())
         }

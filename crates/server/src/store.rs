@@ -36,7 +36,7 @@ impl From<StoreError> for ApiError {
                 let message = "what is stored of the snapshot is damaged; `workspace verify` says more";
                 Self::new(code::SNAPSHOT_DAMAGED, message).because(error)
             }
-            error if has_no_room(&error) => no_room().because(error),
+            error if error.is_full() => no_room().because(error),
             other => Self::internal(other),
         }
     }

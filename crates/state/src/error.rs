@@ -111,6 +111,17 @@ impl StoreError {
         )
     }
 
+    /// Whether there is no room on the disk, or a quota is used up.
+    pub fn is_full(&self) -> bool {
+        match self {
+            // The index does not tell of its errors as sources.
+            Self::Io { source, .. } | Self::Index { source: heed::Error::Io(source) } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the same call may succeed later without anything being repaired.
     pub fn may_retry(&self) -> bool {
         match self {

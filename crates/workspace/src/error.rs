@@ -116,6 +116,14 @@ impl WorkspaceError {
 
     /// Whether there is no room on the disk, or a quota is used up.
     pub fn is_full(&self) -> bool {
+        match self {
+            Self::Store(error)
+            | Self::Directory(DirectoryError::Store(error))
+            | Self::Tree(TreeError::Store(error)) => return error.is_full(),
+            // What another process says is text.
+            Self::Host(HostError::Helper(said)) | Self::Lazy(said) => return says_full(said),
+            _ => {}
+        }
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(one) = error {
             if let Some(io) = one.downcast_ref::<io::Error>() {
@@ -128,4 +136,10 @@ impl WorkspaceError {
         }
         false
     }
+}
+
+/// Whether what somebody else says, another process or a daemon, tells of a disk without room.
+pub fn says_full(said: &str) -> bool {
+    let said = said.to_lowercase();
+    ["no space left on device", "disk quota exceeded"].iter().any(|words| said.contains(words))
 }

@@ -42,7 +42,7 @@ use elsewhere::{delta, overlay};
 
 pub use base::{Base, Materialize};
 pub use choice::{Choice, Chosen};
-pub use error::{Result, WorkspaceError};
+pub use error::{Result, WorkspaceError, says_full};
 pub use layers::Collected;
 pub use lazy_command::LazyCommand;
 pub use provider::{Kind, Place, Present, Provider, Under};

@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         forks_hold_the_present_state,
         forks_are_all_made_or_none,
         a_fork_that_is_refused_leaves_no_snapshot,
+        a_snapshot_that_cannot_be_noted_is_taken_back,
         what_is_kept_of_one_over_layers_is_a_snapshot,
         what_cannot_be_kept_leaves_the_sandbox_stopped,
         a_snapshot_that_is_not_there_makes_nothing,
@@ -259,6 +260,28 @@ async fn admit(home: &Home) {
     home.sql("DROP TRIGGER refuse").await;
 }
 
+async fn a_snapshot_that_cannot_be_noted_is_taken_back(home: &Home) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let id = view.sandbox.id.as_str();
+    let scope = alice();
+    let fork = || service.fork(&scope, id, wanted(), Fork { count: 2, ..Fork::default() });
+    let snapshots = || service.workspaces().store().snapshots().unwrap().len();
+    let before = snapshots();
+    sh(&service, &view, "echo x > x").await;
+    refuse(home, "snapshots").await;
+    service.commit(&alice(), id, NewCommit::default()).await.unwrap_err();
+    fork().await.unwrap_err();
+    assert_eq!(snapshots(), before);
+    admit(home).await;
+    // What forks were to be made from, and were not.
+    refuse(home, "sandboxes").await;
+    fork().await.unwrap_err();
+    admit(home).await;
+    assert_eq!(snapshots(), before);
+    assert_eq!(content(&service, &commit(&service, &view).await, "x"), "x\n");
+}
+
 async fn what_cannot_be_kept_leaves_the_sandbox_stopped(home: &Home) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
@@ -267,12 +290,15 @@ async fn what_cannot_be_kept_leaves_the_sandbox_stopped(home: &Home) {
         return;
     }
     sh(&service, &view, "echo x > x").await;
+    let snapshots = || service.workspaces().store().snapshots().unwrap().len();
+    let before = snapshots();
     refuse(home, "snapshots").await;
     for _ in 0..2 {
         service.remove(&alice(), id, true).await.unwrap_err();
         let left = service.get(&alice(), id).await.unwrap().sandbox;
         assert_eq!(left.state, State::Stopped);
         assert!(left.state_reason.unwrap().contains("could not be kept"));
+        assert_eq!(snapshots(), before);
     }
     admit(home).await;
     let Kept::Snapshot(kept) = service.remove(&alice(), id, true).await.unwrap() else { panic!() };

@@ -45,6 +45,55 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn what_is_done_with_a_workspace_on_a_full_disk_says_so_and_leaves_nothing() {
+    let Some(disk) = Disk::mount("48m") else { return };
+    let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    let (alice, plain) = (house.key("alice", "user"), json!({"template": "base"}));
+    let as_alice = |method: &str, path: &str, body: &serde_json::Value| {
+        house.call_as(&alice, method, path).json(&body.to_string()).send()
+    };
+    let id_of = |value: &serde_json::Value| value["id"].as_str().unwrap().to_owned();
+    let empty = id_of(&as_alice("POST", "/api/v1/sandboxes", &plain).json());
+    let committed = as_alice("POST", &format!("/api/v1/sandboxes/{empty}/commit"), &json!({})).json();
+    let order = json!({"template": "base", "snapshot": committed["snapshot"]["id"]});
+    let (running, ended) = (
+        id_of(&as_alice("POST", "/api/v1/sandboxes", &order).json()),
+        id_of(&as_alice("POST", "/api/v1/sandboxes", &order).json()),
+    );
+    let process = disk.path().join("sandboxes").join(&ended).join("process");
+    workspace_host::Process::read(&process).unwrap().unwrap().kill();
+    soon("it is known to have ended", || house.sandbox(&ended)["state"] == "error");
+    disk.fill();
+    let refused = |answer: &crate::support::Answer| {
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status, &error["name"]), (507, &json!("STORAGE_FULL")), "{error}");
+    };
+    // Nothing can be noted of what would stand still.
+    for order in ["commit", "fork"] {
+        refused(&as_alice("POST", &format!("/api/v1/sandboxes/{running}/{order}"), &json!({})));
+    }
+    // Of one that does not run a little may fit; as often as not.
+    for _ in 0..20 {
+        let answer = as_alice("POST", &format!("/api/v1/sandboxes/{ended}/commit"), &json!({}));
+        if answer.status != 201 {
+            refused(&answer);
+        }
+    }
+    // Whatever is there belongs to somebody.
+    let listed = |key: &str| {
+        let answer = house.call_as(key, "GET", "/api/v1/snapshots?limit=100").send();
+        answer.json()["items"].as_array().unwrap().iter().map(id_of).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&alice), listed(crate::support::KEY));
+    disk.empty();
+    let again = as_alice("POST", &format!("/api/v1/sandboxes/{running}/commit"), &json!({}));
+    assert_eq!(again.status, 201, "{}", again.body);
+    for id in [&empty, &running, &ended] {
+        house.delete(id);
+    }
+}
+
+#[test]
 fn a_sandbox_that_fills_the_disk_can_be_deleted() {
     let Some(disk) = Disk::mount("24m") else { return };
     let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
