@@ -124,4 +124,4 @@ pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
 pub use store::{FORMAT, Store};
 pub use tree::{BadPath, DEPTH_MAX, DirectoryNode, Entry, Node, Tree};
 pub use verify::{Damage, VerifyReport};
-pub use virtual_tree::{Attributes, FileAt, Stat, Taken, TreeError, VirtualEntry, VirtualTree};
+pub use virtual_tree::{Attributes, FileAt, SameFile, Stat, Taken, TreeError, VirtualEntry, VirtualTree};

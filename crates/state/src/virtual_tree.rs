@@ -25,7 +25,7 @@ use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::{BadPath, DEPTH_MAX, Entry, path_names};
 
-pub use files::{FileAt, Taken};
+pub use files::{FileAt, SameFile, Taken};
 
 pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
 

@@ -5,6 +5,7 @@
 //! Names are opened one by one from open directories, never through a symlink, and what a thing is, is asked of the
 //! open thing.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -19,8 +20,8 @@ use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
 use workspace_host::rights::Rights;
 use workspace_state::{
-    Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped, Store,
-    Taken, Timestamp, Tree, TreeError, VirtualTree, open_plain, unescape_attributes, user_attributes,
+    Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SameFile, SkipReason, Skipped,
+    Store, Taken, Timestamp, Tree, TreeError, VirtualTree, open_plain, unescape_attributes, user_attributes,
 };
 
 use crate::base::Base;
@@ -97,6 +98,7 @@ impl Scan<'_> {
             known,
             skipped: Vec::new(),
             files: Vec::new(),
+            linked: HashMap::new(),
             waiting: Vec::new(),
             directories: Vec::new(),
         };
@@ -167,6 +169,18 @@ impl Reading for Scan<'_> {
     }
 }
 
+/// A file that is to be read.
+struct Unread {
+    file: FileAt,
+    looks: Looks,
+}
+
+/// A file with several names, of which one was taken up.
+struct Linked {
+    file: SameFile,
+    looks: Looks,
+}
+
 struct Walk<'a> {
     scan: &'a Scan<'a>,
     tree: VirtualTree,
@@ -174,6 +188,8 @@ struct Walk<'a> {
     known: Option<Tree>,
     skipped: Vec<Skipped>,
     files: Vec<(Vec<u8>, Looks)>,
+    /// By inode. The other names of these need not be read, nor looked up.
+    linked: HashMap<u64, Linked>,
     /// Directories are read one after another, not one within another: an agent's may be deeper than a stack.
     waiting: Vec<Waiting>,
     /// Those that were read, the outer ones first.
@@ -202,14 +218,14 @@ impl Walk<'_> {
         for name in names(&at.fd).on("list", &scan.shown(&at.path))? {
             self.entry(at, &name, &mut files)?;
         }
-        self.take(at, &files)?;
+        self.take_all(at, files)?;
         let modified = Some(Timestamp(looks(&stat).mtime));
         let attributes = Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link: None };
         self.directories.push((at.path.clone(), attributes));
         Ok(())
     }
 
-    fn entry(&mut self, at: &Below, name: &[u8], files: &mut Vec<FileAt>) -> Result<()> {
+    fn entry(&mut self, at: &Below, name: &[u8], files: &mut Vec<Unread>) -> Result<()> {
         let path = join(&at.path, name);
         let found = self.scan.stat(at.fd.as_fd(), name).on("look at", &self.scan.shown(&path))?;
         let Some(stat) = found else { return Ok(()) };
@@ -221,11 +237,15 @@ impl Walk<'_> {
                 Ok(())
             }
             FileType::RegularFile => {
-                let looks = looks(&stat);
-                if !self.is_known(&path, looks)? {
-                    let link = (stat.st_nlink > 1).then(|| self.label(stat.st_ino));
-                    files.push(FileAt { name: name.to_vec(), path, link });
+                let (looks, is_linked) = (looks(&stat), stat.st_nlink > 1);
+                if is_linked && self.is_taken(&path, looks)? {
+                    return Ok(());
                 }
+                if self.is_known(&path, looks)? {
+                    return if is_linked { self.link(&path, looks) } else { Ok(()) };
+                }
+                let link = is_linked.then(|| self.label(stat.st_ino));
+                files.push(Unread { file: FileAt { name: name.to_vec(), path, link }, looks });
                 Ok(())
             }
             FileType::Symlink => self.symlink(at, name, &path, &stat),
@@ -345,16 +365,57 @@ impl Walk<'_> {
         Ok(self.tree.put_symlink(path, target, Some(Timestamp(looks(stat).mtime)))?)
     }
 
-    /// Reads the files of a directory that are not known.
-    fn take(&mut self, at: &Below, files: &[FileAt]) -> Result<()> {
-        if files.is_empty() {
+    /// Whether a file was taken up under another name, and looked the same: then this is a name of it too. The index does
+    /// not have it: who adds, removes or moves one of the names changes how all of them look.
+    fn is_taken(&mut self, path: &[u8], looks: Looks) -> Result<bool> {
+        let Some(linked) = self.linked.get(&looks.inode).filter(|linked| linked.looks == looks) else {
+            return Ok(false);
+        };
+        self.tree.put_same(path, &linked.file)?;
+        Ok(true)
+    }
+
+    /// Notes that a file which has other names was taken up.
+    fn link(&mut self, path: &[u8], looks: Looks) -> Result<()> {
+        if let Some(file) = self.tree.file_at(path)? {
+            self.linked.insert(looks.inode, Linked { file, looks });
+        }
+        Ok(())
+    }
+
+    /// Reads the files of a directory that are not known, those with several names once.
+    fn take_all(&mut self, at: &Below, unread: Vec<Unread>) -> Result<()> {
+        let mut seen = HashSet::new();
+        let (first, others): (Vec<_>, Vec<_>) = unread
+            .into_iter()
+            .partition(|unread| unread.file.link.is_none() || seen.insert(unread.looks.inode));
+        self.take(at, first)?;
+        let mut left = Vec::new();
+        for unread in others {
+            if !self.is_taken(&unread.file.path, unread.looks)? {
+                left.push(unread);
+            }
+        }
+        self.take(at, left)
+    }
+
+    fn take(&mut self, at: &Below, unread: Vec<Unread>) -> Result<()> {
+        if unread.is_empty() {
             return Ok(());
         }
-        let taken = self.tree.take_files(at.fd.as_fd(), files, self.scan)?;
-        for (file, taken) in files.iter().zip(taken) {
+        let files: Vec<FileAt> = unread.into_iter().map(|unread| unread.file).collect();
+        let taken = self.tree.take_files(at.fd.as_fd(), &files, self.scan)?;
+        for (file, taken) in files.into_iter().zip(taken) {
             match taken {
-                Taken::File { looks, settled: true } => self.files.push((file.path.clone(), looks)),
-                Taken::File { .. } | Taken::Vanished => {}
+                Taken::File { looks, settled } => {
+                    if file.link.is_some() {
+                        self.link(&file.path, looks)?;
+                    }
+                    if settled {
+                        self.files.push((file.path, looks));
+                    }
+                }
+                Taken::Vanished => {}
                 Taken::Skipped(reason) => self.skip(&file.path, reason),
             }
         }

@@ -1,5 +1,7 @@
 //! Making a virtual tree a snapshot: only what changed is written, from the leaves to the root.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
 
 use crate::batch::{Batch, Contents};
@@ -13,7 +15,7 @@ use crate::rewrite::{Edit, rewrite_directory};
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
 
-use super::{Child, Directory, Result, VirtualTree};
+use super::{Child, Directory, File, Result, VirtualTree};
 
 /// Levels that fit on any stack.
 const SHALLOW: usize = 100;
@@ -81,8 +83,19 @@ impl VirtualTree {
             return Ok(base);
         }
         let mut edits = Vec::with_capacity(directory.edits.len());
+        // Names of one file are written once.
+        let mut linked = HashMap::new();
         for (name, child) in &directory.edits {
-            let entry = child.as_ref().map(|child| self.write_child(child, batch)).transpose()?;
+            let entry = match child {
+                None => None,
+                Some(Child::File(file)) if file.link.is_some() => {
+                    Some(match linked.entry(Arc::as_ptr(file)) {
+                        Entry::Occupied(written) => Clone::clone(written.get()),
+                        Entry::Vacant(new) => new.insert(self.write_file(file, batch)?).clone(),
+                    })
+                }
+                Some(child) => Some(self.write_child(child, batch)?),
+            };
             edits.push(Edit { name, entry });
         }
         let head = directory
@@ -106,15 +119,17 @@ impl VirtualTree {
                 let time = EntryTime::Modified { time: *modified, link: None };
                 (symlink_reference(&node, store_node)?, time.encode())
             }
-            Child::File(file) => {
-                let extents = content::write_tail(batch, &file.kept, &file.tail)?;
-                let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
-                let time = file
-                    .modified
-                    .map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
-                (file_reference(&node, store_node)?, time.encode())
-            }
+            Child::File(file) => self.write_file(file, batch)?,
         })
+    }
+
+    fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<(Vec<u8>, Vec<u8>)> {
+        let extents = content::write_tail(batch, &file.kept, &file.tail)?;
+        let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
+        let time =
+            file.modified.map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
+        let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
+        Ok((file_reference(&node, store_node)?, time.encode()))
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::batch::Batch;
 use crate::directory::{Looks, Read, ReadError, Reading, SkipReason, read_file};
 use crate::error::Result as StoreResult;
-use crate::node::FileNode;
+use crate::node::{FileNode, NodeKind};
 use crate::snapshot::Timestamp;
 
 use super::{Child, File, Result, Staging, TreeError, VirtualTree, shown};
@@ -44,6 +44,10 @@ pub enum Taken {
     Skipped(SkipReason),
 }
 
+/// A file of a tree, to be put under its other names: they share what is known of it.
+#[derive(Clone)]
+pub struct SameFile(Child);
+
 enum Found {
     File(FileNode, Looks, bool),
     Not(Taken),
@@ -75,6 +79,18 @@ impl VirtualTree {
             });
         }
         Ok(taken)
+    }
+
+    /// The file that was put at `path`; none if something else is there, or what the tree was made from has it.
+    pub fn file_at(&self, path: impl AsRef<[u8]>) -> Result<Option<SameFile>> {
+        let found = self.find(path.as_ref())?;
+        let Some(super::Found::Virtual(child)) = found else { return Ok(None) };
+        Ok((self.kind_of(child)? == NodeKind::File).then(|| SameFile(child.clone())))
+    }
+
+    /// Puts another name of a file of this tree, without reading it.
+    pub fn put_same(&mut self, path: impl AsRef<[u8]>, file: &SameFile) -> Result<()> {
+        self.put(path.as_ref(), file.0.clone())
     }
 
     /// Like [`VirtualTree::staging`], for content that is wanted again at once.

@@ -20,6 +20,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("many_at_once_write_one_layer", many_at_once_write_one_layer);
         add("one_is_made_removed_and_committed_at_once", one_is_made_removed_and_committed_at_once);
     }
+    let links = || a_file_with_many_names_is_read_once(Setting::OVERLAY);
+    trials.push(Setting::OVERLAY.trial("a_file_with_many_names_is_read_once", links));
     trials
 }
 
@@ -58,6 +60,32 @@ fn a_large_file_of_holes_is_committed(setting: Setting) {
     world.all().create("b", &New { snapshot: Some(snapshot.id), ..New::default() }).unwrap();
     assert_eq!(world.run("b", "stat -c %s sparse; tail -c 3 sparse"), "209715203\nend");
     assert_eq!(world.changes("b"), [""; 0]);
+}
+
+/// Bytes that this process, and so all tests that run just now, has read.
+fn read_so_far() -> u64 {
+    let told = fs::read_to_string("/proc/self/io").unwrap();
+    told.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+/// 4,101 names of one file of 1 MB, in several directories.
+const LINKS: &str = "head -c 1000000 /dev/urandom > file; mkdir d0; for i in $(seq 100); do ln file d0/$i; done; \
+    for i in $(seq 40); do cp -al d0 d$i; done";
+
+fn a_file_with_many_names_is_read_once(setting: Setting) {
+    let world = World::new(setting);
+    world.all().create("a", &New::default()).unwrap();
+    world.run("a", LINKS);
+    let before = read_so_far();
+    let first = world.commit("a");
+    let second = world.commit("a");
+    // Every name of it would be far more.
+    assert!(read_so_far() - before < 2_000_000_000);
+    assert_eq!((first.tree, first.times), (second.tree, second.times));
+    world.run("a", "echo other > d7/8; ln -f d0/1 d9/new; rm file");
+    let third = world.commit("a");
+    assert_eq!(world.checked_out(&third), world.seen("a"));
+    assert_eq!(world.run("a", "cat d7/9; stat -c %h d9/new"), "other\n4101\n");
 }
 
 fn many_at_once_write_one_layer(setting: Setting) {
