@@ -8,6 +8,7 @@ use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 mod episode;
 mod exchange;
 mod history;
+mod merge;
 mod process;
 mod reference;
 mod sandbox;
@@ -20,6 +21,7 @@ mod workspace;
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
+pub(crate) use merge::{ConflictStyle, FileType, MergeFile};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use sandbox::{Making, Network, SandboxCommand, SandboxCreate, SandboxOne};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
@@ -91,6 +93,7 @@ pub(crate) enum Command {
     Ls(Ls),
     Cat(Cat),
     Diff(Diff),
+    MergeFile(MergeFile),
     Checkout(Checkout),
     Mount(Mount),
     Umount(Umount),

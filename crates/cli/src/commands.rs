@@ -16,6 +16,7 @@ mod key;
 mod log;
 mod logs;
 mod ls;
+mod merge_file;
 pub(crate) mod mount;
 mod ps;
 mod record;
@@ -53,6 +54,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Ls(args) => ls::run(context, &args),
         Command::Cat(args) => cat::run(context, &args),
         Command::Diff(args) => diff::run(context, &args),
+        Command::MergeFile(args) => merge_file::run(context, &args),
         Command::Checkout(args) => checkout::run(context, &args),
         Command::Mount(args) => mount::mount(context, &args),
         Command::Umount(args) => mount::umount(&args),

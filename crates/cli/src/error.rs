@@ -21,6 +21,8 @@ const RESERVATIONS: u8 = 3;
 
 /// Status 125 of `try`, `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
 const NOT_RUN: u8 = 125;
+/// A merge failed; less is a number of conflicts.
+const NOT_MERGED: u8 = 128;
 /// Added to the number of the signal that ended it.
 const BY_SIGNAL: u8 = 128;
 
@@ -52,6 +54,8 @@ pub(crate) enum Kind {
     OutputClosed,
     /// What was to run in a sandbox did not, or nobody knows how it ended.
     NotRun,
+    /// A merge failed, whose status would tell the number of conflicts.
+    NotMerged,
     /// A signal asked for the end.
     Asked(u8),
 }
@@ -85,6 +89,14 @@ impl CommandError {
     pub(crate) fn not_run(self) -> Self {
         match self.kind {
             Kind::Failed => Self { kind: Kind::NotRun, ..self },
+            _ => self,
+        }
+    }
+
+    /// Of a command whose status is the number of conflicts.
+    pub(crate) fn not_merged(self) -> Self {
+        match self.kind {
+            Kind::Failed => Self { kind: Kind::NotMerged, ..self },
             _ => self,
         }
     }
@@ -292,6 +304,10 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
                 error.print();
                 NOT_RUN
             }
+            Kind::NotMerged => {
+                error.print();
+                NOT_MERGED
+            }
             Kind::Asked(signal) => BY_SIGNAL.saturating_add(signal),
         },
     })
@@ -302,7 +318,10 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         // Help is data, and its reader may leave early too.
         Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
-        _ => ExitCode::from(if error.use_stderr() { USAGE } else { DONE }),
+        _ if !error.use_stderr() => ExitCode::from(DONE),
+        // Two would be the number of conflicts there.
+        _ if std::env::args_os().any(|word| word == "merge-file") => ExitCode::from(NOT_MERGED + 1),
+        _ => ExitCode::from(USAGE),
     }
 }
 

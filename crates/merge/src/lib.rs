@@ -22,6 +22,7 @@
 //! ```
 
 mod conflict;
+mod crdt;
 mod file;
 mod json;
 mod kinds;

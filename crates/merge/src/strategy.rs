@@ -10,7 +10,7 @@ use crate::policy::FileRule;
 use crate::structured::Structured;
 use crate::toml::Toml;
 use crate::yaml::Yaml;
-use crate::{kinds, simple, text_strategy};
+use crate::{crdt, kinds, simple, text_strategy};
 
 /// A way to merge files of one kind.
 pub trait Strategy: Send + Sync {
@@ -47,6 +47,7 @@ impl Default for Strategies {
         all.add(Arc::new(simple::Binary));
         all.add(Arc::new(simple::Critical));
         all.add(Arc::new(simple::Log));
+        all.add(Arc::new(crdt::CrdtJson));
         all.add(Arc::new(Structured(Json)));
         all.add(Arc::new(Structured(Toml)));
         all.add(Arc::new(Structured(Yaml)));

@@ -1,5 +1,6 @@
 //! What merges are held to.
 
+mod crdt;
 mod documents;
 mod git;
 mod json;

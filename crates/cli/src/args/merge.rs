@@ -1,0 +1,101 @@
+//! Merges of files.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+/// Merge what two sides made of a file
+///
+/// Takes what `git merge-file` takes and ends as it does, so that it can be git's merge driver. OURS is overwritten with the
+/// result unless -p is given. Text is merged line by line, with the same result as git's; JSON, YAML and TOML value by value where
+/// lines do not do, keeping comments and layout; logs by appending what both sides appended. The type is told by the name of
+/// OURS, or by --path.
+///
+/// The exit status is 0 if everything was merged, the number of conflicts (at most 127) if there are some, and 128 if the merge
+/// failed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace merge-file mine.json base.json yours.json
+  workspace merge-file -p --style zdiff3 mine.txt base.txt yours.txt
+  workspace merge-file --ours -p mine.toml base.toml yours.toml
+  git config merge.workspace.driver 'workspace merge-file --path %P -L ours -L base -L theirs %A %O %B'")]
+pub(crate) struct MergeFile {
+    /// One side; gets the result
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) ours: PathBuf,
+    /// What both sides began with
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) base: PathBuf,
+    /// The other side
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) theirs: PathBuf,
+    /// Print the result, and leave OURS alone
+    #[arg(short = 'p', long)]
+    pub(crate) stdout: bool,
+    /// Say nothing of conflicts
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// How conflicts are shown
+    #[arg(long, value_enum, default_value_t = ConflictStyle::Merge)]
+    pub(crate) style: ConflictStyle,
+    /// The same as --style diff3
+    #[arg(long, conflicts_with = "style", hide = true)]
+    pub(crate) diff3: bool,
+    /// The same as --style zdiff3
+    #[arg(long, conflicts_with_all = ["style", "diff3"], hide = true)]
+    pub(crate) zdiff3: bool,
+    /// How the file is merged
+    #[arg(long = "type", value_enum, value_name = "TYPE", default_value_t = FileType::Auto)]
+    pub(crate) kind: FileType,
+    /// The path that tells the type of the file, if its name does not
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
+    /// Settle conflicts for OURS
+    #[arg(long = "ours", group = "favor")]
+    pub(crate) ours_wins: bool,
+    /// Settle conflicts for THEIRS
+    #[arg(long = "theirs", group = "favor")]
+    pub(crate) theirs_wins: bool,
+    /// Settle conflicts of lines by keeping both sides
+    #[arg(long, group = "favor")]
+    pub(crate) union: bool,
+    /// What markers say: of OURS, the base and THEIRS, in this order
+    #[arg(short = 'L', value_name = "LABEL")]
+    pub(crate) labels: Vec<String>,
+    /// How many characters markers have
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) marker_size: u16,
+}
+
+/// How conflicts are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConflictStyle {
+    /// Both sides
+    Merge,
+    /// Both sides and the base
+    Diff3,
+    /// The same, without lines that both sides begin or end with
+    Zdiff3,
+}
+
+/// How a file is merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileType {
+    /// By its name, then by what is in it
+    Auto,
+    /// Line by line
+    Text,
+    /// Value by value
+    Json,
+    /// Value by value
+    Yaml,
+    /// Value by value
+    Toml,
+    /// JSON in which nothing conflicts
+    Crdt,
+    /// What both sides appended
+    Log,
+    /// One or the other
+    Binary,
+}

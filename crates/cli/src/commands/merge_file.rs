@@ -1,0 +1,158 @@
+//! `workspace merge-file`
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+use workspace_merge::{
+    Conflict, Decided, Effort, Favor, FileMerge, FileRule, Input, Labels, OnConflict, Place, Strategies, Style, TextMerge,
+    Versions, merge_file,
+};
+
+use crate::args::{ConflictStyle, FileType, MergeFile};
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result, io_hint};
+use crate::text::print_stderr;
+
+/// More conflicts than this are told as this many: more would be errors.
+const COUNTED: usize = 127;
+
+/// What is told with `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    path: &'a str,
+    /// Null if only one side changed it, or both did the same.
+    strategy: Option<&'static str>,
+    /// How many are left.
+    conflicts: usize,
+    conflict: Option<&'a Conflict>,
+    decided: Option<Decided>,
+}
+
+pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
+    merge(context, args).map_err(CommandError::not_merged)
+}
+
+fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
+    let (ours, base, theirs) = (read(&args.ours)?, read(&args.base)?, read(&args.theirs)?);
+    let path = args.path.as_deref().unwrap_or(&args.ours).to_string_lossy();
+    let versions = Versions { base: Some(&base), ours: &ours, theirs: &theirs };
+    let merged = merge_file(&Strategies::default(), &rule(args), &Input::new(&path, versions));
+    let merged = merged.map_err(|error| CommandError::failed(error.to_string()))?;
+    if merged.strategy == Some("binary") && args.kind == FileType::Auto && !merged.is_settled() {
+        let failed = CommandError::failed(format!("`{path}` is no text and cannot be merged"));
+        return Err(failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`"));
+    }
+    let (content, conflicts) = result(args, &merged, &versions);
+    if args.stdout {
+        context.output.bytes(&content)?;
+    } else if content != ours {
+        write(&args.ours, &content)?;
+    }
+    if context.output.json() && !args.stdout {
+        let (strategy, conflict, decided) = (merged.strategy, merged.conflict.as_ref(), merged.decided);
+        context.output.record(&Report { path: &path, strategy, conflicts, conflict, decided })?;
+    } else if !args.quiet && conflicts > 0 {
+        tell(&path, &merged);
+    }
+    Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
+}
+
+fn rule(args: &MergeFile) -> FileRule {
+    let strategy = match args.kind {
+        FileType::Auto => None,
+        FileType::Text => Some("text"),
+        FileType::Json => Some("json"),
+        FileType::Yaml => Some("yaml"),
+        FileType::Toml => Some("toml"),
+        FileType::Crdt => Some("crdt"),
+        FileType::Log => Some("log"),
+        FileType::Binary => Some("binary"),
+    };
+    let on_conflict = match (args.ours_wins, args.theirs_wins) {
+        (true, _) => OnConflict::Ours,
+        (_, true) => OnConflict::Theirs,
+        _ => OnConflict::Review,
+    };
+    FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..FileRule::default() }
+}
+
+/// What is written, and how many conflicts are left in it.
+fn result(args: &MergeFile, merged: &FileMerge, versions: &Versions<'_>) -> (Vec<u8>, usize) {
+    let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_settled()) else {
+        return (merged.merged.content.clone(), 0);
+    };
+    let counted = conflict.places.len().max(1);
+    if merged.strategy == Some("binary") {
+        return (merged.merged.content.clone(), counted);
+    }
+    let base = versions.base.unwrap_or_default();
+    let Ok(text) = TextMerge::new(base, versions.ours, versions.theirs, Effort::default()) else {
+        return (merged.merged.content.clone(), counted);
+    };
+    if args.union {
+        return (text.favor(Favor::Union), 0);
+    }
+    let (content, shown) = text.render(style(args), &labels(args));
+    if shown > 0 {
+        return (content, shown);
+    }
+    // Lines can be merged, but not what they say: both sides are shown whole.
+    let whole = TextMerge::new(b"", versions.ours, versions.theirs, Effort::default());
+    let content = whole.map_or(content, |text| text.render(Style::Diff3, &labels(args)).0);
+    (content, counted)
+}
+
+fn style(args: &MergeFile) -> Style {
+    match args.style {
+        _ if args.diff3 => Style::Diff3,
+        _ if args.zdiff3 => Style::Zdiff3,
+        ConflictStyle::Merge => Style::Merge,
+        ConflictStyle::Diff3 => Style::Diff3,
+        ConflictStyle::Zdiff3 => Style::Zdiff3,
+    }
+}
+
+/// As git says it, the files themselves are named where nobody says otherwise.
+fn labels(args: &MergeFile) -> Labels<'_> {
+    let files = [&args.ours, &args.base, &args.theirs];
+    let label = |at: usize| {
+        let said = args.labels.get(at).map(String::as_str);
+        said.unwrap_or_else(|| files[at].to_str().unwrap_or_default())
+    };
+    Labels { ours: label(0), base: label(1), theirs: label(2), size: usize::from(args.marker_size) }
+}
+
+fn tell(path: &str, merged: &FileMerge) {
+    let Some(conflict) = &merged.conflict else { return };
+    print_stderr(&format!("conflict in {path}: {}", conflict.reason));
+    for place in &conflict.places {
+        if let Place::Value(value) = place {
+            print_stderr(&format!("  at {}", value.path));
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| {
+        CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(&error))
+    })
+}
+
+/// Whoever reads it meanwhile sees the old or the new one whole.
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let failed = |error: std::io::Error| {
+        CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(&error))
+    };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = fs::metadata(path).map_err(failed)?.permissions();
+    let new = directory.join(format!(".workspace-merge-{}", std::process::id()));
+    let written = fs::write(&new, content)
+        .and_then(|()| fs::set_permissions(&new, mode))
+        .and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // It may not be there; what failed says more.
+        drop(fs::remove_file(&new));
+    }
+    written.map_err(failed)
+}

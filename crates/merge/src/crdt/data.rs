@@ -1,0 +1,129 @@
+//! JSON by itself, without the text it came from.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::json;
+use crate::value::{Node, Value};
+
+/// A value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Data {
+    /// A number, true, false or null, as written.
+    Literal(String),
+    String(String),
+    Array(Vec<Data>),
+    Object(BTreeMap<String, Data>),
+}
+
+impl Data {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let document = json::parse(std::str::from_utf8(text).ok()?)?;
+        Some(Self::of(&document.root))
+    }
+
+    fn of(node: &Node<'_>) -> Self {
+        match &node.value {
+            Value::Literal(text) => Self::Literal((*text).to_owned()),
+            Value::String(text) => Self::String(text.clone().into_owned()),
+            Value::Array(nodes) => Self::Array(nodes.iter().map(Self::of).collect()),
+            Value::Object(nodes) => Self::Object(
+                nodes.iter().map(|node| (node.key.clone().into_owned(), Self::of(node))).collect(),
+            ),
+        }
+    }
+
+    pub(super) fn null() -> Self {
+        Self::Literal("null".to_owned())
+    }
+
+    /// What two values have in common at least.
+    pub(super) fn emptied_like(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Object(_), Self::Object(_)) => Self::Object(BTreeMap::new()),
+            (Self::Array(_), Self::Array(_)) => Self::Array(Vec::new()),
+            _ => Self::null(),
+        }
+    }
+
+    /// As a whole number.
+    pub(super) fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Literal(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// In the one form in which it is written.
+    pub(super) fn to_text(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out, 0);
+        out.push('\n');
+        out
+    }
+
+    /// On one line, to be told from others by.
+    pub(super) fn to_name(&self) -> String {
+        match self {
+            Self::Literal(text) => text.clone(),
+            Self::String(text) => quoted(text),
+            Self::Array(all) => format!("[{}]", all.iter().map(Self::to_name).collect::<Vec<_>>().join(",")),
+            Self::Object(all) => {
+                let member = |(key, value): (&String, &Self)| format!("{}:{}", quoted(key), value.to_name());
+                format!("{{{}}}", all.iter().map(member).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+
+    fn write(&self, out: &mut String, depth: usize) {
+        let line = |out: &mut String, depth: usize| {
+            out.push('\n');
+            out.extend(std::iter::repeat_n("  ", depth));
+        };
+        match self {
+            Self::Literal(text) => out.push_str(text),
+            Self::String(text) => out.push_str(&quoted(text)),
+            Self::Array(all) if all.is_empty() => out.push_str("[]"),
+            Self::Object(all) if all.is_empty() => out.push_str("{}"),
+            Self::Array(all) => {
+                for (number, value) in all.iter().enumerate() {
+                    out.push(if number == 0 { '[' } else { ',' });
+                    line(out, depth + 1);
+                    value.write(out, depth + 1);
+                }
+                line(out, depth);
+                out.push(']');
+            }
+            Self::Object(all) => {
+                for (number, (key, value)) in all.iter().enumerate() {
+                    out.push(if number == 0 { '{' } else { ',' });
+                    line(out, depth + 1);
+                    out.push_str(&quoted(key));
+                    out.push_str(": ");
+                    value.write(out, depth + 1);
+                }
+                line(out, depth);
+                out.push('}');
+            }
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            // Writing to a string never fails.
+            letter if letter < ' ' => drop(write!(out, "\\u{:04x}", u32::from(letter))),
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
