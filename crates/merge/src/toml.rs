@@ -26,7 +26,9 @@ impl Format for Toml {
     }
 
     fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
-        let Merged::Parts(side, node, parts) = merged else { return None };
+        let Merged::Parts(side, node, parts) = merged else {
+            return Some(documents.of(merged.side()).text.to_owned());
+        };
         let [ours, theirs] = [documents.ours, documents.theirs].map(|document| document.text.parse().ok());
         let (ours, theirs): (DocumentMut, DocumentMut) = (ours?, theirs?);
         let mut found = HashMap::new();
@@ -44,24 +46,12 @@ impl Format for Toml {
 
 /// None if it is no TOML, or has dotted keys in inline tables.
 pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
-    let dots = |line: &str| line.bytes().filter(|byte| *byte == b'.').count();
-    // The parser limits how deep values are nested, but not tables, which are dropped level by level.
-    if text.lines().any(|line| dots(line) > DEPTH && is_deep(line)) {
-        return None;
-    }
     let document = toml_edit::Document::parse(text).ok()?;
     let reader = Reader { text };
     let nodes = reader.members(document.as_table(), 0)?;
     let start = text.len() - text.trim_start_matches('\u{feff}').len();
     let root = node(Cow::Borrowed(""), start, start..text.len(), Value::Object(nodes));
     Some(Document { text, root, comments: comments(text) })
-}
-
-/// Whether a line may have a key of many parts: the dots are not all within a string or number.
-fn is_deep(line: &str) -> bool {
-    let line = line.trim_start();
-    let key = line.split(['=', '#', '"', '\'']).next().unwrap_or_default();
-    key.matches('.').count() > DEPTH || line.matches("\".").count() + line.matches("'.").count() > DEPTH
 }
 
 fn node<'a>(key: Cow<'a, str>, start: usize, span: Range<usize>, value: Value<'a>) -> Node<'a> {

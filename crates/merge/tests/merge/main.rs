@@ -1,8 +1,10 @@
 //! What merges are held to.
 
+mod bad_input;
 mod crdt;
 mod documents;
 mod git;
 mod json;
+mod properties;
 mod toml;
 mod yaml;

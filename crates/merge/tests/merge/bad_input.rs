@@ -1,0 +1,144 @@
+//! Input that is no document, or a strange one, has a defined result.
+
+use workspace_merge::{FileMerge, FileRule, Place};
+
+use crate::documents::{conflicts, merged, merged_bytes};
+
+const PATHS: [&str; 3] = ["a.json", "a.toml", "a.yaml"];
+
+fn bytes(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> FileMerge {
+    merged_bytes(&FileRule::default(), path, Some(base), ours, theirs)
+}
+
+/// Which strategy says that there is a conflict.
+fn says(merged: &FileMerge) -> &'static str {
+    merged.conflict.as_ref().expect("a conflict").strategy
+}
+
+#[test]
+fn invalid_utf8_is_merged_as_lines() {
+    for path in PATHS {
+        let merged = bytes(path, b"\xff1\n2\n3\n4\n", b"\xff0\n2\n3\n4\n", b"\xff1\n2\n3\n5\n");
+        assert_eq!(merged.merged.content, b"\xff0\n2\n3\n5\n", "{path}");
+        assert_eq!(says(&bytes(path, b"\xff1\n", b"\xff2\n", b"\xff3\n")), "text");
+    }
+}
+
+#[test]
+fn nul_is_no_text() {
+    for path in PATHS {
+        let merged = bytes(path, b"a\0\nb\nc\nd\n", b"A\0\nb\nc\nd\n", b"a\0\nb\nc\nD\n");
+        assert_eq!(says(&merged), "binary", "{path}");
+        assert_eq!(merged.merged.content, b"A\0\nb\nc\nd\n");
+    }
+}
+
+#[test]
+fn empty_files_are_merged_as_lines() {
+    for path in PATHS {
+        for text in [&b""[..], b" \n", b"\xef\xbb\xbf"] {
+            let merged = bytes(path, text, b"a: 1\n", b"b: 1\n");
+            assert!(["text", "toml"].contains(&says(&merged)), "{path}");
+            assert_eq!(merged.merged.content, b"a: 1\n");
+        }
+    }
+    // Nothing at all is a document of TOML.
+    let merged = merged("a.toml", Some(""), "a = 1\n", "b = 1\n");
+    assert_eq!((merged.conflict, merged.merged.content), (None, b"a = 1\nb = 1\n".to_vec()));
+}
+
+#[test]
+fn deep_nesting_is_merged_as_lines() {
+    let depth = 10_000;
+    let all = [
+        ("a.json", "[".repeat(depth), "]".repeat(depth)),
+        ("a.json", "{\"a\":".repeat(depth), "}".repeat(depth)),
+        ("a.json", "[".repeat(depth), String::new()),
+        ("a.yaml", "[".repeat(depth), "]".repeat(depth)),
+        ("a.yaml", "{a: ".repeat(depth), "}".repeat(depth)),
+        ("a.yaml", "- ".repeat(depth), String::new()),
+        ("a.yaml", "? ".repeat(depth), String::new()),
+        ("a.yaml", (0..1000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect(), String::new()),
+        ("a.toml", format!("[{}a]\n", "a.".repeat(200_000)), String::new()),
+        ("a.toml", format!("a = {}", "[".repeat(depth)), "]".repeat(depth)),
+        ("a.toml", format!("a = {}", "{a=".repeat(depth)), "}".repeat(depth)),
+        ("a.toml", format!("[{}a]\n", "a.".repeat(depth)), String::new()),
+        ("a.toml", format!("[{}a]\n", "\"a\" . ".repeat(depth)), String::new()),
+        ("a.toml", format!("[[{}a]]\n", "'a'.".repeat(depth)), String::new()),
+        ("a.toml", format!("{}a = 1\n", "a.".repeat(depth)), String::new()),
+        ("a.toml", format!("a = {{ {}a = 1 }}\n", "a.".repeat(depth)), String::new()),
+    ];
+    for (path, open, close) in &all {
+        let with = |text: &str| format!("# {text}\n\n\n{open}{close}\n\n\n# {text}\n");
+        let merged = merged(path, Some(&with("1")), &with("2"), &with("3"));
+        assert_eq!(says(&merged), "text", "{path} {}", &open[..12]);
+    }
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_merged_as_lines() {
+    for (path, text) in [
+        ("a.json", "{\"a\": 1, \"a\": 1}"),
+        ("a.json", "{\"a\": 1, \"\\u0061\": 1}"),
+        ("a.yaml", "a: 1\na: 1\n"),
+        ("a.toml", "a = 1\na = 1\n"),
+    ] {
+        let merged = merged(path, Some(text), &text.replacen('1', "2", 1), &text.replacen('1', "3", 1));
+        assert_eq!(says(&merged), "text", "{path}");
+    }
+    let many: Vec<String> = (0..100).map(|number| format!("\"{}\": 1", number % 99)).collect();
+    let many = format!("{{{}}}", many.join(","));
+    assert_eq!(says(&merged("a.json", Some(&many), &many.replacen('1', "2", 1), "{}")), "text");
+}
+
+#[test]
+fn huge_numbers_are_what_is_written() {
+    let digits = "1".repeat(400);
+    for (path, separator) in [("a.json", "\": "), ("a.yaml", "\": ")] {
+        let of = |number: &str| format!("{{\"a{separator}{number}, \"b{separator}0}}");
+        let longer = format!("{digits}1");
+        let merged = merged(path, Some(&of("1e999")), &of(&digits), &of("1e999").replace('0', "-0.0e-9"));
+        assert_eq!(merged.conflict, None, "{path}");
+        let expected = of(&digits).replace("0}", "-0.0e-9}");
+        assert_eq!(String::from_utf8(merged.merged.content).unwrap(), expected);
+        assert_eq!(conflicts(path, Some(&of("1e999")), &of(&digits), &of(&longer)), ["a"]);
+    }
+}
+
+#[test]
+fn mixed_ends_of_lines_are_kept() {
+    let base = "{\r\n  \"a\": 1,\n  \"b\": 1,\r\n  \"c\": 1\n}\r\n";
+    let ours = base.replace("\"a\": 1", "\"a\": 2");
+    let theirs = base.replace("\"b\": 1", "\"b\": 2").replace("\"a\": 1", "\"a\":1");
+    let merged = merged("a.json", Some(base), &ours, &theirs);
+    assert_eq!(merged.conflict, None);
+    let expected = base.replace("\"a\": 1", "\"a\": 2").replace("\"b\": 1", "\"b\": 2");
+    assert_eq!(String::from_utf8(merged.merged.content).unwrap(), expected);
+}
+
+#[test]
+fn long_lines_and_many_values_take_no_time() {
+    // Everything on one line, and every second value changed by each side.
+    let of = |first: usize, second: usize| {
+        let members = (0..40_000).map(|number| {
+            let value = if number % 2 == 0 { first } else { second };
+            format!("\"k{number}\":{{\n\"v\":{value}}}")
+        });
+        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+    };
+    for one_line in [true, false] {
+        let [base, ours, theirs, both] = [of(1, 1), of(2, 1), of(1, 2), of(2, 2)]
+            .map(|text| if one_line { text.replace('\n', "") } else { text });
+        let merged = merged("a.json", Some(&base), &ours, &theirs);
+        assert_eq!(merged.conflict, None);
+        assert!(merged.merged.content == both.as_bytes());
+    }
+}
+
+#[test]
+fn arrays_of_the_same_value_take_no_time() {
+    let of = |count: usize, last: &str| format!("[{}{last}]", "0,".repeat(count));
+    let merged = merged("a.json", Some(&of(50_000, "1")), &of(60_000, "1"), &of(50_000, "2"));
+    let places = merged.conflict.map(|conflict| conflict.places).unwrap_or_default();
+    assert!(places.iter().all(|place| matches!(place, Place::Value(value) if value.path.is_empty())));
+}

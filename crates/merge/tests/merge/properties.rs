@@ -1,0 +1,403 @@
+//! What holds for the merge of any documents.
+//!
+//! Every value in a document is a number that nobody else uses, so that it can be told what has to be in a clean merge: what
+//! both sides have, and what either has added.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use workspace_merge::{FileRule, OnConflict};
+
+use crate::documents::{merged, merged_by};
+use crate::git::Rng;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Doc {
+    Leaf(usize),
+    Array(Vec<Doc>),
+    Object(Vec<(String, Doc)>),
+}
+
+/// Makes documents of numbers that were not used before.
+struct Maker {
+    rng: Rng,
+    next: usize,
+}
+
+impl Maker {
+    fn leaf(&mut self) -> Doc {
+        self.next += 1;
+        Doc::Leaf(self.next)
+    }
+
+    fn any(&mut self, depth: usize) -> Doc {
+        match self.rng.below(if depth == 0 { 1 } else { 5 }) {
+            0..2 => self.leaf(),
+            2 => Doc::Array((0..self.rng.below(5)).map(|_| self.any(depth - 1)).collect()),
+            3 => Doc::Array((0..self.rng.below(4)).map(|_| self.named(depth - 1)).collect()),
+            _ => self.object(depth - 1),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Doc {
+        let mut members = BTreeMap::new();
+        for _ in 0..self.rng.below(6) {
+            members.insert(self.key(), self.any(depth));
+        }
+        let mut members: Vec<_> = members.into_iter().collect();
+        let by = self.rng.below(members.len() + 1);
+        members.rotate_left(by);
+        Doc::Object(members)
+    }
+
+    /// An object with a field that tells it from others.
+    fn named(&mut self, depth: usize) -> Doc {
+        let Doc::Object(mut members) = self.object(depth) else { unreachable!() };
+        members.push(("id".to_owned(), self.leaf()));
+        Doc::Object(members)
+    }
+
+    fn key(&mut self) -> String {
+        ["a", "b", "c", "d", "e", "long_key", "x-y"][self.rng.below(7)].to_owned()
+    }
+
+    fn edited(&mut self, doc: &Doc) -> Doc {
+        let mut edited = doc.clone();
+        for _ in 0..1 + self.rng.below(3) {
+            self.edit(&mut edited, 3);
+        }
+        edited
+    }
+
+    fn edit(&mut self, doc: &mut Doc, depth: usize) {
+        let choice = self.rng.below(6);
+        match doc {
+            Doc::Leaf(_) => *doc = if choice == 0 { self.any(1) } else { self.leaf() },
+            Doc::Array(elements) => {
+                let at = self.rng.below(elements.len() + 1);
+                let is_named = elements.first().is_some_and(|first| matches!(first, Doc::Object(_)));
+                match choice {
+                    0 if is_named => elements.insert(at, self.named(1)),
+                    0 => elements.insert(at, self.any(1)),
+                    1 if at < elements.len() => drop(elements.remove(at)),
+                    2 if at < elements.len() && is_named => {
+                        let element = elements.remove(at);
+                        elements.insert(self.rng.below(elements.len() + 1), element);
+                    }
+                    _ if at < elements.len() && depth > 0 => self.edit(&mut elements[at], depth - 1),
+                    _ => {}
+                }
+            }
+            Doc::Object(members) => {
+                let at = self.rng.below(members.len() + 1);
+                match choice {
+                    0 | 1 => {
+                        let key = self.key();
+                        if members.iter().all(|(other, _)| *other != key) {
+                            members.insert(at, (key, self.any(1)));
+                        }
+                    }
+                    2 if at < members.len() => drop(members.remove(at)),
+                    _ if at < members.len() && depth > 0 => self.edit(&mut members[at].1, depth - 1),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Every number with the keys that lead to it.
+fn leaves(doc: &Doc) -> BTreeMap<usize, String> {
+    fn add(doc: &Doc, path: &str, leaves: &mut BTreeMap<usize, String>) {
+        match doc {
+            Doc::Leaf(number) => drop(leaves.insert(*number, path.to_owned())),
+            Doc::Array(elements) => elements.iter().for_each(|doc| add(doc, &format!("{path}[]"), leaves)),
+            Doc::Object(members) => {
+                members.iter().for_each(|(key, doc)| add(doc, &format!("{path}.{key}"), leaves));
+            }
+        }
+    }
+    let mut leaves = BTreeMap::new();
+    add(doc, "", &mut leaves);
+    leaves
+}
+
+/// A format, and how its documents are written and read here.
+struct Format {
+    path: &'static str,
+    write: fn(&Doc) -> String,
+    read: fn(&str) -> Doc,
+}
+
+const FORMATS: [Format; 4] = [
+    Format { path: "a.json", write: |doc| json(doc, None), read: from_json },
+    Format { path: "b.json", write: |doc| json(doc, Some(0)) + "\n", read: from_json },
+    Format { path: "a.toml", write: toml, read: from_toml },
+    Format { path: "a.yaml", write: yaml, read: from_yaml },
+];
+
+fn json(doc: &Doc, indent: Option<usize>) -> String {
+    let inner = indent.map(|indent| indent + 2);
+    let line = |indent: Option<usize>| indent.map_or(String::new(), |by| format!("\n{}", " ".repeat(by)));
+    let join = |open: char, items: Vec<String>, close: char| {
+        if items.is_empty() {
+            return format!("{open}{close}");
+        }
+        format!("{open}{}{}{}{close}", line(inner), items.join(&format!(",{}", line(inner))), line(indent))
+    };
+    let colon = if indent.is_some() { ": " } else { ":" };
+    match doc {
+        Doc::Leaf(number) => number.to_string(),
+        Doc::Array(elements) => join('[', elements.iter().map(|doc| json(doc, inner)).collect(), ']'),
+        Doc::Object(members) => {
+            let members = members.iter().map(|(key, doc)| format!("\"{key}\"{colon}{}", json(doc, inner)));
+            join('{', members.collect(), '}')
+        }
+    }
+}
+
+fn from_json(text: &str) -> Doc {
+    fn doc(value: &serde_json::Value) -> Doc {
+        match value {
+            serde_json::Value::Array(elements) => Doc::Array(elements.iter().map(doc).collect()),
+            serde_json::Value::Object(members) => {
+                Doc::Object(members.iter().map(|(key, value)| (key.clone(), doc(value))).collect())
+            }
+            other => Doc::Leaf(usize::try_from(other.as_u64().unwrap()).unwrap()),
+        }
+    }
+    doc(&serde_json::from_str(text).unwrap())
+}
+
+fn toml(doc: &Doc) -> String {
+    fn inline(doc: &Doc) -> String {
+        match doc {
+            Doc::Leaf(number) => number.to_string(),
+            Doc::Array(elements) => {
+                format!("[{}]", elements.iter().map(inline).collect::<Vec<_>>().join(", "))
+            }
+            Doc::Object(members) => {
+                let members = members.iter().map(|(key, doc)| format!("{key} = {}", inline(doc)));
+                format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+    fn is_tables(doc: &Doc) -> bool {
+        let is_object = |doc: &Doc| matches!(doc, Doc::Object(_));
+        matches!(doc, Doc::Array(elements) if !elements.is_empty() && elements.iter().all(is_object))
+    }
+    fn table(out: &mut String, path: &str, members: &[(String, Doc)]) {
+        let is_value = |doc: &Doc| !matches!(doc, Doc::Object(_)) && !is_tables(doc);
+        for (key, doc) in members.iter().filter(|(_, doc)| is_value(doc)) {
+            writeln!(out, "{key} = {}", inline(doc)).unwrap();
+        }
+        for (key, doc) in members.iter().filter(|(_, doc)| !is_value(doc)) {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            match doc {
+                Doc::Object(members) => {
+                    writeln!(out, "\n[{path}]").unwrap();
+                    table(out, &path, members);
+                }
+                Doc::Array(elements) => {
+                    for element in elements {
+                        let Doc::Object(members) = element else { unreachable!() };
+                        writeln!(out, "\n[[{path}]]").unwrap();
+                        table(out, &path, members);
+                    }
+                }
+                Doc::Leaf(_) => unreachable!(),
+            }
+        }
+    }
+    let Doc::Object(members) = doc else { unreachable!() };
+    let mut out = String::new();
+    table(&mut out, "", members);
+    out
+}
+
+fn from_toml(text: &str) -> Doc {
+    fn value(item: &toml_edit::Item) -> Doc {
+        if let Some(table) = item.as_table_like() {
+            Doc::Object(table.iter().map(|(key, item)| (key.to_owned(), value(item))).collect())
+        } else if let Some(tables) = item.as_array_of_tables() {
+            Doc::Array(tables.iter().map(|table| value(&toml_edit::Item::Table(table.clone()))).collect())
+        } else if let Some(array) = item.as_array() {
+            Doc::Array(array.iter().map(|one| value(&toml_edit::Item::Value(one.clone()))).collect())
+        } else {
+            Doc::Leaf(usize::try_from(item.as_integer().unwrap()).unwrap())
+        }
+    }
+    value(text.parse::<toml_edit::DocumentMut>().unwrap().as_item())
+}
+
+fn yaml(doc: &Doc) -> String {
+    fn block(out: &mut String, doc: &Doc, indent: usize) {
+        let space = " ".repeat(indent);
+        match doc {
+            Doc::Array(elements) if !elements.is_empty() => {
+                for element in elements {
+                    child(out, &format!("{space}-"), element, indent);
+                }
+            }
+            Doc::Object(members) if !members.is_empty() => {
+                for (key, doc) in members {
+                    child(out, &format!("{space}{key}:"), doc, indent);
+                }
+            }
+            Doc::Leaf(number) => writeln!(out, "{space}{number}").unwrap(),
+            Doc::Array(_) => writeln!(out, "{space}[]").unwrap(),
+            Doc::Object(_) => writeln!(out, "{space}{{}}").unwrap(),
+        }
+    }
+    fn child(out: &mut String, before: &str, doc: &Doc, indent: usize) {
+        let mut inner = String::new();
+        block(&mut inner, doc, indent + 2);
+        let is_inline = before.ends_with('-')
+            || match doc {
+                Doc::Leaf(_) => true,
+                Doc::Array(elements) => elements.is_empty(),
+                Doc::Object(members) => members.is_empty(),
+            };
+        match is_inline {
+            true => write!(out, "{before} {}", inner.trim_start()).unwrap(),
+            false => write!(out, "{before}\n{inner}").unwrap(),
+        }
+    }
+    let mut out = String::new();
+    block(&mut out, doc, 0);
+    out
+}
+
+/// Reads what [`yaml`] writes, and brackets.
+fn from_yaml(text: &str) -> Doc {
+    use saphyr_parser::{Event, Parser};
+    fn value<'a>(event: &Event<'a>, events: &mut impl Iterator<Item = Event<'a>>) -> Doc {
+        match event {
+            Event::SequenceStart(..) => {
+                let mut elements = Vec::new();
+                while let Some(event) = events.next().filter(|event| *event != Event::SequenceEnd) {
+                    elements.push(value(&event, events));
+                }
+                Doc::Array(elements)
+            }
+            Event::MappingStart(..) => {
+                let mut members = Vec::new();
+                while let Some(Event::Scalar(key, ..)) = events.next() {
+                    let event = events.next().unwrap();
+                    members.push((key.into_owned(), value(&event, events)));
+                }
+                Doc::Object(members)
+            }
+            Event::Scalar(text, ..) => Doc::Leaf(text.parse().unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut events = Parser::new_from_str(text).map(|event| event.unwrap().0).skip(2);
+    let first = events.next().unwrap();
+    value(&first, &mut events)
+}
+
+struct Case {
+    base: Doc,
+    ours: Doc,
+    theirs: Doc,
+}
+
+fn case(seed: u64) -> Case {
+    let mut maker = Maker { rng: Rng(seed), next: 1000 };
+    let base = maker.object(3);
+    let (ours, theirs) = (maker.edited(&base), maker.edited(&base));
+    Case { base, ours, theirs }
+}
+
+fn told(format: &Format, case: &Case, result: &str) -> String {
+    let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
+    format!("{}\n--- base\n{base}\n--- ours\n{ours}\n--- theirs\n{theirs}\n--- result\n{result}", format.path)
+}
+
+/// What must be in a clean merge.
+fn expected(case: &Case) -> BTreeSet<usize> {
+    let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(leaves);
+    let both = ours.keys().chain(theirs.keys());
+    let stays =
+        |leaf: &usize| !base.contains_key(leaf) || ours.contains_key(leaf) && theirs.contains_key(leaf);
+    both.copied().filter(stays).collect()
+}
+
+fn check(format: &Format, case: &Case) -> bool {
+    let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
+    let merge = |ours: &str, theirs: &str| merged(format.path, Some(&base), ours, theirs);
+    let result = merge(&ours, &theirs);
+    let text = String::from_utf8(result.merged.content).unwrap();
+    assert_eq!(
+        result.conflict.is_none(),
+        merge(&theirs, &ours).conflict.is_none(),
+        "{}",
+        told(format, case, &text)
+    );
+    let told = || format!("{:?}\n{}", result.conflict, told(format, case, &text));
+    if let Some(conflict) = &result.conflict {
+        assert_eq!(conflict.strategy, &format.path[2..], "{}", told());
+        assert_eq!(text, ours, "{}", told());
+        return false;
+    }
+    let found = leaves(&(format.read)(&text));
+    assert_eq!(found.keys().copied().collect::<BTreeSet<_>>(), expected(case), "{}", told());
+    let (in_ours, in_theirs) = (leaves(&case.ours), leaves(&case.theirs));
+    for (leaf, path) in &found {
+        let of = |leaves: &BTreeMap<usize, String>| leaves.get(leaf) == Some(path);
+        assert!(of(&in_ours) || of(&in_theirs), "{leaf} at {path}: {}", told());
+    }
+    true
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn a_clean_merge_has_all_of_both_sides_and_verdicts_are_symmetric(seed in any::<u64>()) {
+        let case = case(seed);
+        let verdicts: Vec<bool> = FORMATS.iter().map(|format| check(format, &case)).collect();
+        prop_assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
+    }
+
+    #[test]
+    fn a_side_that_changed_nothing_is_no_conflict(seed in any::<u64>()) {
+        let Case { base, ours, .. } = case(seed);
+        for format in &FORMATS {
+            // Written in another way, so that it is merged.
+            let (text, changed) = ((format.write)(&base), (format.write)(&ours));
+            let rewritten = format!("{text}\n");
+            for (ours_text, theirs_text) in [(&rewritten, &changed), (&changed, &rewritten)] {
+                let result = merged(format.path, Some(&text), ours_text, theirs_text);
+                prop_assert_eq!(result.conflict, None, "{}", format.path);
+                let result = String::from_utf8(result.merged.content).unwrap();
+                let read = leaves(&(format.read)(&result));
+                prop_assert_eq!(&read, &leaves(&ours), "{}: {}", format.path, result);
+            }
+            let result = merged(format.path, Some(&text), &changed, &format!("{changed}\n"));
+            prop_assert_eq!(result.conflict, None, "{}", format.path);
+            prop_assert_eq!(leaves(&(format.read)(std::str::from_utf8(&result.merged.content).unwrap())), leaves(&ours));
+        }
+    }
+
+    #[test]
+    fn a_conflict_settled_for_a_side_has_all_that_side_has_added(seed in any::<u64>()) {
+        let case = case(seed);
+        let base = leaves(&case.base);
+        for format in &FORMATS {
+            let [base_text, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
+            for (on_conflict, doc) in [(OnConflict::Ours, &case.ours), (OnConflict::Theirs, &case.theirs)] {
+                let rule = FileRule { on_conflict, ..FileRule::default() };
+                let result = merged_by(&rule, format.path, Some(&base_text), &ours, &theirs);
+                let text = String::from_utf8(result.merged.content).unwrap();
+                let found = leaves(&(format.read)(&text));
+                let added = leaves(doc).into_keys().filter(|leaf| !base.contains_key(leaf));
+                for leaf in added {
+                    prop_assert!(found.contains_key(&leaf), "{leaf} {on_conflict:?}: {}", told(format, &case, &text));
+                }
+            }
+        }
+    }
+}
