@@ -10,6 +10,6 @@ rustup toolchain list 2>/dev/null | grep -q '^nightly' ||
 for target in $(cargo +nightly fuzz list); do
     mkdir -p "fuzz/corpus/$target"
     step "fuzzing $target" cargo +nightly fuzz run "$target" \
-        "fuzz/corpus/$target" "crates/state/tests/corpus/$target" -- \
+        "fuzz/corpus/$target" crates/*/tests/corpus/"$target" -- \
         -max_total_time="${FUZZ_SECONDS:-60}"
 done

@@ -1,7 +1,8 @@
-//! What the fuzz targets share: one per stored format, each decoding what it is given.
+//! What the fuzz targets share: one per stored format, each decoding what it is given, and one per kind of document,
+//! each merging three that it is given.
 //!
-//! What decodes must encode to the same bytes again. Inputs worth keeping go to `crates/state/tests/corpus`,
-//! which the engine's tests replay.
+//! What decodes must encode to the same bytes again. Inputs worth keeping go to `crates/state/tests/corpus` and
+//! `crates/merge/tests/corpus`, which the tests of these crates replay.
 
 pub use libfuzzer_sys;
 pub use workspace_state::testing::format;
@@ -15,5 +16,31 @@ macro_rules! fuzz_format {
                 assert_eq!(again, bytes, "two encodings of one {}", $name);
             }
         });
+    };
+}
+
+/// Three documents that are merged, divided by the byte 0x1e. Whoever is ours, the verdict is the same.
+pub fn merge(path: &str, bytes: &[u8]) {
+    use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, merge_file};
+
+    let parts: Vec<&[u8]> = bytes.split(|byte| *byte == 0x1e).collect();
+    let [base, ours, theirs] = parts.as_slice() else { return };
+    let strategies = Strategies::default();
+    let merged = |ours: &[u8], theirs: &[u8], on_conflict: OnConflict| {
+        let versions = Versions { base: Some(base), ours, theirs };
+        let rule = FileRule { on_conflict, ..FileRule::default() };
+        merge_file(&strategies, &rule, &Input::new(path, versions)).expect("the strategy is there")
+    };
+    let result = merged(ours, theirs, OnConflict::Review);
+    let mirrored = merged(theirs, ours, OnConflict::Theirs);
+    assert_eq!(result.conflict.is_none(), mirrored.conflict.is_none(), "the verdicts differ");
+    merged(ours, theirs, OnConflict::Ours);
+}
+
+/// The target for documents of this name.
+#[macro_export]
+macro_rules! fuzz_merge {
+    ($path:literal) => {
+        $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $crate::merge($path, bytes));
     };
 }

@@ -318,4 +318,56 @@ mod tests {
         assert!(parse(&nested(10_000)).is_none());
         assert!(parse(&"{\"a\":".repeat(100_000)).is_none());
     }
+
+    fn value(node: &Node<'_>) -> serde_json::Value {
+        match &node.value {
+            Value::Literal(text) => serde_json::from_str(text).unwrap(),
+            Value::String(text) => serde_json::Value::String(text.to_string()),
+            Value::Array(elements) => elements.iter().map(value).collect(),
+            Value::Object(members) => {
+                members.iter().map(|member| (member.key.to_string(), value(member))).collect()
+            }
+        }
+    }
+
+    /// Numbers that look random and are the same each time.
+    fn random(state: &mut u64, end: usize) -> usize {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(*state >> 33).unwrap() % end
+    }
+
+    #[test]
+    fn what_serde_json_reads_is_read_as_it_does_and_nothing_else() {
+        const SIGNS: &[u8] = b"{}[]:,\"\\0129.eE+-tn au\n\t/u\x01";
+        let sample = r#"{"one": [1, -2.5e3, "x\u0041\n", null], "three": {"seventeen": true, "nine": {}}, "empty": []}"#;
+        let (mut state, mut read) = (7, 0);
+        for _ in 0..20_000 {
+            let mut text = sample.as_bytes().to_vec();
+            for _ in 0..1 + random(&mut state, 2) {
+                let at = random(&mut state, text.len());
+                match random(&mut state, 3) {
+                    0 => drop(text.remove(at)),
+                    1 => text[at] = SIGNS[random(&mut state, SIGNS.len())],
+                    _ => text.insert(at, SIGNS[random(&mut state, SIGNS.len())]),
+                }
+            }
+            let text = String::from_utf8(text).unwrap();
+            let (ours, theirs) = (parse(&text), serde_json::from_str::<serde_json::Value>(&text));
+            match (ours, theirs) {
+                (Some(ours), Ok(theirs)) => {
+                    assert_eq!(value(&ours.root), theirs, "{text}");
+                    read += 1;
+                }
+                (None, Err(_)) => {}
+                (None, Ok(_)) => panic!("not read: {text}"),
+                (Some(_), Err(error)) => {
+                    let (is_comma, is_large) =
+                        (error.to_string().contains("trailing comma"), "number out of range");
+                    let is_more = is_comma || text.contains("//") || error.to_string().contains(is_large);
+                    assert!(is_more, "{error}: {text}");
+                }
+            }
+        }
+        assert!(read > 1_000, "{read}");
+    }
 }

@@ -4,6 +4,8 @@
 //!
 //! - [`merge_file`] merges three versions of a file by a [`Strategy`], chosen by a rule of a [`Policy`] or by the type of
 //!   the file. What cannot be merged is a [`Conflict`]: data, not markers in a file.
+//! - JSON, YAML and TOML are merged value by value, and written as they were: [`ValueConflict`] tells where both sides
+//!   changed the same value.
 //! - [`TextMerge`] merges lines as git does, and renders conflicts with markers for those who want them.
 //!
 //! ```

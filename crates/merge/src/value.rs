@@ -47,7 +47,7 @@ pub(crate) struct Node<'a> {
 /// A value.
 #[derive(Debug, Clone)]
 pub(crate) enum Value<'a> {
-    /// A number, true, false, null, a date: as written.
+    /// A number, true, false, null, a date: as written, on one line.
     Literal(&'a str),
     String(Cow<'a, str>),
     Array(Vec<Node<'a>>),

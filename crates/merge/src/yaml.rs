@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         let end = if is_block { span.start + written.trim_end().len() } else { span.end };
         self.at = end.max(start);
         let value = match style {
-            ScalarStyle::Plain if is_literal(written) => Value::Literal(written),
+            ScalarStyle::Plain if is_literal(written) && !written.contains('\n') => Value::Literal(written),
             _ => Value::String(text),
         };
         Some((start..self.at, value))

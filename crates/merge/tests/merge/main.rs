@@ -5,6 +5,7 @@ mod crdt;
 mod documents;
 mod git;
 mod json;
+mod mangled;
 mod properties;
 mod toml;
 mod yaml;

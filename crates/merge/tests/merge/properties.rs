@@ -400,4 +400,31 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn a_clean_merge_has_the_comments_that_either_side_wrote(seed in any::<u64>()) {
+        let case = case(seed);
+        for (format, sign) in FORMATS.iter().zip(["", "//", "#", "#"]).skip(1) {
+            let mut rng = Rng(seed);
+            let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
+            let mut commented = |text: &str, whose: &str| -> String {
+                let comment = |(number, line): (usize, &str)| match rng.below(4) {
+                    0 => format!("{line} {sign} {whose} {number}\n"),
+                    1 => format!("{sign} {whose} above {number}\n{line}\n"),
+                    _ => format!("{line}\n"),
+                };
+                text.lines().enumerate().map(comment).collect()
+            };
+            let (ours, theirs) = (commented(&ours, "ours"), commented(&theirs, "theirs"));
+            let result = merged(format.path, Some(&base), &ours, &theirs);
+            if result.conflict.is_some() {
+                continue;
+            }
+            let text = String::from_utf8(result.merged.content).unwrap();
+            for line in ours.lines().chain(theirs.lines()) {
+                let comment = line.find(sign).map_or("", |at| &line[at..]);
+                prop_assert!(text.contains(comment), "{comment}:\n{base}\n---\n{ours}\n---\n{theirs}\n---\n{text}");
+            }
+        }
+    }
 }

@@ -1,0 +1,5 @@
+//! Documents of JSON, merged.
+
+#![no_main]
+
+workspace_fuzz::fuzz_merge!("a.json");
