@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use workspace_merge::{
-    Conflict, Decided, Effort, Favor, FileMerge, FileRule, Input, Labels, OnConflict, Place, Strategies, Style, TextMerge,
-    Versions, merge_file,
+    Conflict, Decided, Effort, Favor, FileMerge, FileRule, Input, Labels, OnConflict, Place, Strategies,
+    Style, TextMerge, Versions, merge_file,
 };
 
 use crate::args::{ConflictStyle, FileType, MergeFile};
@@ -41,7 +41,9 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     let merged = merged.map_err(|error| CommandError::failed(error.to_string()))?;
     if merged.strategy == Some("binary") && args.kind == FileType::Auto && !merged.is_settled() {
         let failed = CommandError::failed(format!("`{path}` is no text and cannot be merged"));
-        return Err(failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`"));
+        return Err(
+            failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`")
+        );
     }
     let (content, conflicts) = result(args, &merged, &versions);
     if args.stdout {

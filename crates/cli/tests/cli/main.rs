@@ -13,6 +13,7 @@ mod generated;
 mod git;
 mod history;
 mod json;
+mod merges;
 mod pipes;
 mod redact;
 mod sandboxes;

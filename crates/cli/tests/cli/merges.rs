@@ -1,0 +1,115 @@
+//! Merging files: as git does, and by type.
+
+use std::process::Command;
+
+use crate::support::{Place, Ran};
+
+fn versions(place: &Place, ending: &str, [ours, base, theirs]: [&str; 3]) -> [String; 3] {
+    let names = ["ours", "base", "theirs"].map(|name| format!("{name}.{ending}"));
+    for (name, text) in names.iter().zip([ours, base, theirs]) {
+        place.write(name, text);
+    }
+    names
+}
+
+fn merge(place: &Place, options: &[&str], names: &[String; 3]) -> Ran {
+    let mut words = vec!["merge-file"];
+    words.extend(options);
+    words.extend(names.iter().map(String::as_str));
+    place.run(&words)
+}
+
+#[test]
+fn fields_of_one_line_are_merged_and_ours_gets_the_result() {
+    let place = Place::new();
+    let base = r#"{"count":1,"name":"old"}"#;
+    let names =
+        versions(&place, "json", [r#"{"count":2,"name":"old"}"#, base, r#"{"count":1,"name":"new"}"#]);
+    let printed = merge(&place, &["-p"], &names);
+    assert_eq!((printed.status, printed.stdout.as_str()), (0, r#"{"count":2,"name":"new"}"#));
+    assert_eq!(place.read("ours.json"), r#"{"count":2,"name":"old"}"#);
+    place.chmod("ours.json", 0o750);
+    assert_eq!(merge(&place, &[], &names).status, 0);
+    assert_eq!(place.read("ours.json"), r#"{"count":2,"name":"new"}"#);
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(place.path("ours.json")).unwrap());
+    assert_eq!(mode & 0o777, 0o750);
+    // As text it is one line.
+    let names =
+        versions(&place, "json", [r#"{"count":2,"name":"old"}"#, base, r#"{"count":1,"name":"new"}"#]);
+    assert_eq!(merge(&place, &["-p", "--type", "text"], &names).status, 1);
+}
+
+#[test]
+fn conflicts_are_counted_shown_and_told() {
+    let place = Place::new();
+    let names = versions(&place, "json", [r#"{"count":2}"#, r#"{"count":1}"#, r#"{"count":3}"#]);
+    let ran = merge(&place, &["-p", "-L", "mine", "-L", "old", "-L", "yours", "--style", "diff3"], &names);
+    assert_eq!(ran.status, 1);
+    let shown =
+        "<<<<<<< mine\n{\"count\":2}\n||||||| old\n{\"count\":1}\n=======\n{\"count\":3}\n>>>>>>> yours\n";
+    assert_eq!(ran.stdout, shown);
+    assert!(ran.stderr.contains("at count"), "{}", ran.stderr);
+    assert_eq!(merge(&place, &["-p", "-q"], &names).stderr, "");
+    for (option, content) in [("--ours", r#"{"count":2}"#), ("--theirs", r#"{"count":3}"#)] {
+        let settled = merge(&place, &["-p", option], &names);
+        assert_eq!((settled.status, settled.stdout.as_str()), (0, content));
+    }
+    let told = place.run(&["--json", "merge-file", "ours.json", "base.json", "theirs.json"]);
+    let told: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!((&told["conflicts"], &told["strategy"]), (&1.into(), &"json".into()));
+    assert_eq!(told["conflict"]["places"][0]["path"], "count");
+}
+
+#[test]
+fn lines_that_merge_to_nonsense_are_a_conflict() {
+    let place = Place::new();
+    let base = "{\n  \"a\": 1,\n  \"b\": 2,\n  \"c\": 3\n}\n";
+    let ours = base.replace("  \"a\"", "  \"x\": 1,\n  \"a\"");
+    let theirs = base.replace("\"c\": 3", "\"c\": 3,\n  \"x\": 2");
+    let names = versions(&place, "json", [&ours, base, &theirs]);
+    let ran = merge(&place, &["-p"], &names);
+    assert_eq!(ran.status, 1, "{}", ran.stdout);
+    assert!(ran.stdout.contains("<<<<<<<") && ran.stderr.contains("at x"), "{} {}", ran.stdout, ran.stderr);
+    assert_eq!(merge(&place, &["-p", "--type", "text"], &names).status, 0);
+}
+
+#[test]
+fn what_fails_is_no_number_of_conflicts() {
+    let place = Place::new();
+    let names = versions(&place, "bin", ["a\0b", "a\0", "a\0c"]);
+    let ran = merge(&place, &[], &names);
+    assert_eq!(ran.status, 128);
+    assert!(ran.stderr.contains("is no text"), "{}", ran.stderr);
+    assert_eq!(merge(&place, &["--type", "binary"], &names).status, 1);
+    assert_eq!(place.read("ours.bin"), "a\0b");
+    assert_eq!(place.run(&["merge-file", "ours.bin", "none", "theirs.bin"]).status, 128);
+    assert_eq!(place.run(&["merge-file", "ours.bin"]).status, 129);
+    assert_eq!(place.run(&["merge-file", "--help"]).status, 0);
+}
+
+#[test]
+fn git_uses_it_as_a_driver() {
+    let place = Place::new();
+    let git = |words: &[&str]| -> bool {
+        let mut command: Command = place.program("git");
+        command.args(["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main"]);
+        command.args(words).current_dir(place.path("repository")).status().unwrap().success()
+    };
+    place.write("repository/data.json", "{\"count\": 1, \"name\": \"old\"}\n");
+    place.write("repository/run.log", "one\n");
+    place.write("repository/.gitattributes", "*.json merge=workspace\n*.log merge=workspace\n");
+    let program = env!("CARGO_BIN_EXE_workspace");
+    let driver =
+        format!("{program} merge-file --path %P -L ours -L base -L theirs --marker-size %L %A %O %B");
+    assert!(git(&["init", "-q"]) && git(&["config", "merge.workspace.driver", &driver]));
+    assert!(git(&["add", "."]) && git(&["commit", "-qm", "base"]) && git(&["branch", "other"]));
+    place.write("repository/data.json", "{\"count\": 2, \"name\": \"old\"}\n");
+    place.write("repository/run.log", "one\ntwo\n");
+    assert!(git(&["commit", "-qam", "ours"]) && git(&["checkout", "-q", "other"]));
+    place.write("repository/data.json", "{\"count\": 1, \"name\": \"new\"}\n");
+    place.write("repository/run.log", "one\nthree\n");
+    assert!(git(&["commit", "-qam", "theirs"]) && git(&["checkout", "-q", "main"]));
+    assert!(git(&["merge", "-q", "-m", "merge", "other"]));
+    assert_eq!(place.read("repository/data.json"), "{\"count\": 2, \"name\": \"new\"}\n");
+    assert_eq!(place.read("repository/run.log"), "one\ntwo\nthree\n");
+}
