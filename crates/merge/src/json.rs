@@ -1,9 +1,10 @@
 //! JSON, with comments and commas before a closing bracket where somebody wrote them.
 //!
-//! The parser is our own: what is needed is where each value stands in the text, and four documents are read per merge.
-//! Building the tree of a parser that keeps every space would take most of the time that a merge may take.
+//! The parser is our own, since four documents are read per merge, and of each value only the place is needed: a merge of
+//! documents of 4 KB takes 55 to 70 µs, two thirds of it in here. With strings and children on the heap each it took 100 to 130,
+//! and the tree of a parser that keeps every space as a node would be larger still.
 
-use std::borrow::Cow;
+use bumpalo::Bump;
 
 use crate::layout::{self, Syntax};
 use crate::structured::Format;
@@ -16,8 +17,8 @@ pub(crate) struct Json;
 impl Format for Json {
     const NAME: &'static str = "json";
 
-    fn parse(text: &str) -> Option<Document<'_>> {
-        parse(text)
+    fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
+        parse(text, arena)
     }
 
     fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
@@ -26,14 +27,20 @@ impl Format for Json {
 }
 
 /// None if it is no JSON, has a key twice, or is nested too deep.
-pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
+pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
     let at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-    let mut parser = Parser { text, bytes: text.as_bytes(), at, comments: Vec::new() };
+    let mut parser = Parser {
+        text,
+        bytes: text.as_bytes(),
+        at,
+        arena,
+        open: Vec::with_capacity(64),
+        comments: Vec::new(),
+    };
     parser.skip()?;
-    let mut roots = Vec::with_capacity(1);
-    parser.value(Cow::Borrowed(""), parser.at, 0, &mut roots)?;
+    parser.value("", parser.at, 0)?;
     parser.skip()?;
-    let root = roots.pop().filter(|_| parser.at == text.len())?;
+    let root = parser.open.pop().filter(|_| parser.at == text.len())?;
     Some(Document { text, root, comments: parser.comments })
 }
 
@@ -41,6 +48,9 @@ struct Parser<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
+    arena: &'a Bump,
+    /// Values whose container is not read to its end yet.
+    open: Vec<Node<'a>>,
     comments: Vec<&'a str>,
 }
 
@@ -54,7 +64,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Skips space and comments.
-    #[inline]
+    #[inline(always)]
     fn skip(&mut self) -> Option<()> {
         match self.peek() {
             Some(b'/' | ..=b' ') => self.skip_some(),
@@ -76,14 +86,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads a value and adds it to its siblings: to return it would be to move it twice, which took a third of the time.
-    fn value(
-        &mut self,
-        key: Cow<'a, str>,
-        start: usize,
-        depth: usize,
-        siblings: &mut Vec<Node<'a>>,
-    ) -> Option<()> {
+    /// Reads a value, which is the last one in `open` then.
+    fn value(&mut self, key: &'a str, start: usize, depth: usize) -> Option<()> {
         let from = self.at;
         let value = match self.peek()? {
             _ if depth > DEPTH => return None,
@@ -93,31 +97,36 @@ impl<'a> Parser<'a> {
             b'-' | b'0'..=b'9' => Value::Literal(self.number()?),
             _ => Value::Literal(self.word()?),
         };
-        siblings.push(Node { key, start, span: from..self.at, value });
+        self.open.push(Node { key, start, span: from..self.at, value });
         Some(())
     }
 
-    fn members(&mut self, depth: usize) -> Option<Vec<Node<'a>>> {
-        let mut members = Vec::new();
+    fn members(&mut self, depth: usize) -> Option<&'a [Node<'a>]> {
+        let first = self.open.len();
         self.at += 1;
-        while self.goes_on(b'}', members.is_empty())? {
+        while self.goes_on(b'}', self.open.len() == first)? {
             let start = self.at;
             let key = self.string()?;
             self.skip()?;
             self.take(b':')?;
             self.skip()?;
-            self.value(key, start, depth, &mut members)?;
+            self.value(key, start, depth)?;
         }
-        (!has_twice(&members)).then_some(members)
+        let members = self.close(first);
+        (!has_twice(members)).then_some(members)
     }
 
-    fn elements(&mut self, depth: usize) -> Option<Vec<Node<'a>>> {
-        let mut elements = Vec::new();
+    fn elements(&mut self, depth: usize) -> Option<&'a [Node<'a>]> {
+        let first = self.open.len();
         self.at += 1;
-        while self.goes_on(b']', elements.is_empty())? {
-            self.value(Cow::Borrowed(""), self.at, depth, &mut elements)?;
+        while self.goes_on(b']', self.open.len() == first)? {
+            self.value("", self.at, depth)?;
         }
-        Some(elements)
+        Some(self.close(first))
+    }
+
+    fn close(&mut self, first: usize) -> &'a [Node<'a>] {
+        self.arena.alloc_slice_fill_iter(self.open.drain(first..))
     }
 
     /// Goes to the next child of a container, or behind what closes it.
@@ -133,17 +142,16 @@ impl<'a> Parser<'a> {
         Some(self.take(close).is_none())
     }
 
-    fn string(&mut self) -> Option<Cow<'a, str>> {
+    fn string(&mut self) -> Option<&'a str> {
         self.take(b'"')?;
         let from = self.at;
-        let ends = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-        self.at += self.bytes[from..].iter().position(ends)?;
-        match self.bytes[self.at] {
+        self.at += plain_length(&self.bytes[from..]);
+        match self.peek()? {
             b'"' => {
                 self.at += 1;
-                Some(Cow::Borrowed(&self.text[from..self.at - 1]))
+                Some(&self.text[from..self.at - 1])
             }
-            b'\\' => self.escaped(from).map(Cow::Owned),
+            b'\\' => self.escaped(from).map(|string| &*self.arena.alloc_str(&string)),
             _ => None,
         }
     }
@@ -208,6 +216,9 @@ impl<'a> Parser<'a> {
         if self.take(b'0').is_none() {
             self.digits()?;
         }
+        if !matches!(self.peek(), Some(b'.' | b'e' | b'E')) {
+            return Some(&self.text[from..self.at]);
+        }
         if self.take(b'.').is_some() {
             self.digits()?;
         }
@@ -232,6 +243,30 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// How many bytes of a string are before its end, an escape or a byte that may not be in it. Eight at a time, since most of
+/// a document are strings.
+fn plain_length(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    // A byte of the result is not zero where one of the word is; those above the first one may be wrong.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    let mut at = 0;
+    for eight in bytes.chunks_exact(8) {
+        let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
+        let quotes = zeros(word ^ (ONES * u64::from(b'"')));
+        let escapes = zeros(word ^ (ONES * u64::from(b'\\')));
+        let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+        let found = quotes | escapes | controls;
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let ends = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    let rest = &bytes[at..];
+    at + rest.iter().position(ends).unwrap_or(rest.len())
+}
+
 /// Where a comment ends; none if it is none, or does not end.
 pub(crate) fn comment_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
@@ -248,7 +283,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Option<String> {
-        parse(text).map(|document| show(&document.root))
+        parse(text, &Bump::new()).map(|document| show(&document.root))
     }
 
     fn show(node: &Node<'_>) -> String {
@@ -266,7 +301,7 @@ mod tests {
     fn json_is_read_with_comments_and_last_commas() {
         let text = "\u{feff}// one\r\n{ /* two */ \"a\": [1, -2.50e+7, true,], // three\n \"b\\u0041\": \"\\ud83d\\ude00\\n\" }\n";
         assert_eq!(shown(text).unwrap(), "{a:[1,-2.50e+7,true],bA:\"😀\\n\"}");
-        assert_eq!(parse(text).unwrap().comments, ["// one", "/* two */", "// three"]);
+        assert_eq!(parse(text, &Bump::new()).unwrap().comments, ["// one", "/* two */", "// three"]);
     }
 
     #[test]
@@ -307,16 +342,16 @@ mod tests {
             "\0",
             "[1]\0",
         ] {
-            assert!(parse(text).is_none(), "{text:?}");
+            assert!(parse(text, &Bump::new()).is_none(), "{text:?}");
         }
     }
 
     #[test]
     fn nesting_has_an_end() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-        assert!(parse(&nested(DEPTH)).is_some());
-        assert!(parse(&nested(10_000)).is_none());
-        assert!(parse(&"{\"a\":".repeat(100_000)).is_none());
+        assert!(parse(&nested(DEPTH), &Bump::new()).is_some());
+        assert!(parse(&nested(10_000), &Bump::new()).is_none());
+        assert!(parse(&"{\"a\":".repeat(100_000), &Bump::new()).is_none());
     }
 
     fn value(node: &Node<'_>) -> serde_json::Value {
@@ -352,7 +387,8 @@ mod tests {
                 }
             }
             let text = String::from_utf8(text).unwrap();
-            let (ours, theirs) = (parse(&text), serde_json::from_str::<serde_json::Value>(&text));
+            let arena = Bump::new();
+            let (ours, theirs) = (parse(&text, &arena), serde_json::from_str::<serde_json::Value>(&text));
             match (ours, theirs) {
                 (Some(ours), Ok(theirs)) => {
                     assert_eq!(value(&ours.root), theirs, "{text}");

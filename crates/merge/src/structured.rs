@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use bumpalo::Bump;
+
 use crate::conflict::{Conflict, Place};
 use crate::file::{Input, Merged as Content, Outcome, Side};
 use crate::kinds;
@@ -25,7 +27,7 @@ pub(crate) trait Format: Send + Sync {
     const NAME: &'static str;
 
     /// None if it cannot be read, or not surely.
-    fn parse(text: &str) -> Option<Document<'_>>;
+    fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>>;
 
     /// The text of the side that leads, with the parts that were merged; none if it cannot be told how. It need not be right: it
     /// is read again.
@@ -41,7 +43,8 @@ impl<F: Format> Strategy for Structured<F> {
     }
 
     fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
-        let Some(read) = Read::new::<F>(input) else { return unread(input).merge(input, rule) };
+        let arena = Bump::new();
+        let Some(read) = Read::new::<F>(input, &arena) else { return unread(input).merge(input, rule) };
         let documents = read.documents();
         let values = merge(documents, &rule.keys, Side::Ours);
         if !values.conflicts.is_empty() {
@@ -71,7 +74,10 @@ impl<F: Format> Strategy for Structured<F> {
     }
 
     fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
-        let Some(read) = Read::new::<F>(input) else { return unread(input).settle(input, rule, side) };
+        let arena = Bump::new();
+        let Some(read) = Read::new::<F>(input, &arena) else {
+            return unread(input).settle(input, rule, side);
+        };
         let values = merge(read.documents(), &rule.keys, side);
         let merged = values.merged.as_ref();
         let lines = Text.settle(input, rule, side);
@@ -113,8 +119,8 @@ struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    fn new<F: Format>(input: &Input<'a>) -> Option<Self> {
-        let read = |text: &'a [u8]| F::parse(std::str::from_utf8(text).ok()?);
+    fn new<F: Format>(input: &Input<'a>, arena: &'a Bump) -> Option<Self> {
+        let read = |text: &'a [u8]| F::parse(std::str::from_utf8(text).ok()?, arena);
         let base = match input.versions.base {
             None => None,
             Some(base) => Some(read(base)?),
@@ -129,7 +135,8 @@ impl<'a> Read<'a> {
 
 /// Whether a text says what was merged.
 fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>) -> bool {
-    let document = std::str::from_utf8(text).ok().and_then(F::parse);
+    let arena = Bump::new();
+    let document = std::str::from_utf8(text).ok().and_then(|text| F::parse(text, &arena));
     document.is_some_and(|document| merged.is_some_and(|merged| merged.is(&document.root)))
 }
 
@@ -141,7 +148,8 @@ fn written<'d, F: Format>(
 ) -> Option<String> {
     let into = |documents: Documents<'d>, merged: &Merged<'d>| {
         F::write(documents, merged).filter(|text| {
-            let document = F::parse(text);
+            let arena = Bump::new();
+            let document = F::parse(text, &arena);
             document.is_some_and(|document| merged.is(&document.root) && has_comments(&document, documents))
         })
     };

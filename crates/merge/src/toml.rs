@@ -3,10 +3,10 @@
 //! `toml_edit` reads documents and writes tables, which may be scattered over the text. Arrays and inline tables are put
 //! together as JSON is, since they look alike.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use bumpalo::Bump;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Key, Table, Value as Inline};
 
 use crate::file::Side;
@@ -21,8 +21,8 @@ pub(crate) struct Toml;
 impl Format for Toml {
     const NAME: &'static str = "toml";
 
-    fn parse(text: &str) -> Option<Document<'_>> {
-        parse(text)
+    fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
+        parse(text, arena)
     }
 
     fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
@@ -45,30 +45,35 @@ impl Format for Toml {
 }
 
 /// None if it is no TOML, or has dotted keys in inline tables.
-pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
+pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
     let document = toml_edit::Document::parse(text).ok()?;
-    let reader = Reader { text };
+    let reader = Reader { text, arena };
     let nodes = reader.members(document.as_table(), 0)?;
     let start = text.len() - text.trim_start_matches('\u{feff}').len();
-    let root = node(Cow::Borrowed(""), start, start..text.len(), Value::Object(nodes));
+    let root = node("", start, start..text.len(), Value::Object(nodes));
     Some(Document { text, root, comments: comments(text) })
 }
 
-fn node<'a>(key: Cow<'a, str>, start: usize, span: Range<usize>, value: Value<'a>) -> Node<'a> {
+fn node<'a>(key: &'a str, start: usize, span: Range<usize>, value: Value<'a>) -> Node<'a> {
     Node { key, start, span, value }
 }
 
 struct Reader<'a> {
     text: &'a str,
+    arena: &'a Bump,
 }
 
 impl<'a> Reader<'a> {
-    fn members(&self, table: &Table, depth: usize) -> Option<Vec<Node<'a>>> {
-        table.iter().map(|(key, item)| self.item(key, table.key(key)?, item, depth)).collect()
+    fn kept(&self, nodes: impl Iterator<Item = Option<Node<'a>>>) -> Option<&'a [Node<'a>]> {
+        Some(self.arena.alloc_slice_fill_iter(nodes.collect::<Option<Vec<_>>>()?))
+    }
+
+    fn members(&self, table: &Table, depth: usize) -> Option<&'a [Node<'a>]> {
+        self.kept(table.iter().map(|(key, item)| self.item(key, table.key(key)?, item, depth)))
     }
 
     fn item(&self, name: &str, key: &Key, item: &Item, depth: usize) -> Option<Node<'a>> {
-        let name = Cow::Owned(name.to_owned());
+        let name = self.arena.alloc_str(name);
         let start = key.span().map_or(0, |span| span.start);
         match item {
             _ if depth > DEPTH => None,
@@ -76,46 +81,42 @@ impl<'a> Reader<'a> {
             Item::Value(value) => self.value(name, start, value, depth),
             Item::Table(table) => Some(self.table(name, start, table, depth)?),
             Item::ArrayOfTables(tables) => {
-                let elements: Option<Vec<_>> = tables
-                    .iter()
-                    .map(|table| self.table(Cow::Borrowed(""), start, table, depth + 1))
-                    .collect();
-                let elements = elements?;
-                let span = hull(&elements).unwrap_or(start..start);
+                let tables = tables.iter().map(|table| self.table("", start, table, depth + 1));
+                let elements = self.kept(tables)?;
+                let span = hull(elements).unwrap_or(start..start);
                 Some(node(name, start, span, Value::Array(elements)))
             }
         }
     }
 
-    fn table(&self, name: Cow<'a, str>, start: usize, table: &Table, depth: usize) -> Option<Node<'a>> {
+    fn table(&self, name: &'a str, start: usize, table: &Table, depth: usize) -> Option<Node<'a>> {
         let members = self.members(table, depth + 1)?;
-        let span = table.span().into_iter().chain(hull(&members));
+        let span = table.span().into_iter().chain(hull(members));
         let span = span.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end));
         Some(node(name, start, span.unwrap_or(start..start), Value::Object(members)))
     }
 
-    fn value(&self, name: Cow<'a, str>, start: usize, value: &Inline, depth: usize) -> Option<Node<'a>> {
+    fn value(&self, name: &'a str, start: usize, value: &Inline, depth: usize) -> Option<Node<'a>> {
         if depth > DEPTH {
             return None;
         }
         let found = match value {
-            Inline::String(text) => Value::String(Cow::Owned(text.value().clone())),
+            Inline::String(text) => Value::String(self.arena.alloc_str(text.value())),
             Inline::Integer(_) | Inline::Float(_) | Inline::Boolean(_) | Inline::Datetime(_) => {
                 Value::Literal(self.text.get(value.span()?)?)
             }
             Inline::Array(array) => {
-                let elements = array
-                    .iter()
-                    .map(|value| self.value(Cow::Borrowed(""), value.span()?.start, value, depth + 1));
-                Value::Array(elements.collect::<Option<_>>()?)
+                let elements =
+                    array.iter().map(|value| self.value("", value.span()?.start, value, depth + 1));
+                Value::Array(self.kept(elements)?)
             }
             Inline::InlineTable(table) if table.is_dotted() => return None,
             Inline::InlineTable(table) => {
                 let members = table.iter().map(|(key, value)| {
                     let start = table.key(key)?.span()?.start;
-                    self.value(Cow::Owned(key.to_owned()), start, value, depth + 1)
+                    self.value(self.arena.alloc_str(key), start, value, depth + 1)
                 });
-                Value::Object(members.collect::<Option<_>>()?)
+                Value::Object(self.kept(members)?)
             }
         };
         Some(node(name, start, value.span()?, found))
@@ -231,10 +232,10 @@ impl<'d> Writer<'d, '_> {
 
     fn table(&self, table: &mut Table, side: Side, node: &Node<'d>, parts: &[Part<'d>]) -> Option<()> {
         let staying = parts.iter().filter(|part| self.stays(side, node, part));
-        let staying: HashSet<&str> = staying.map(|part| part.value.node().key.as_ref()).collect();
+        let staying: HashSet<&str> = staying.map(|part| part.value.node().key).collect();
         table.retain(|key, _| staying.contains(key));
         for part in parts {
-            let (merged, key) = (&part.value, part.value.node().key.as_ref());
+            let (merged, key) = (&part.value, part.value.node().key);
             if !staying.contains(key) {
                 let (key, _) = self.found.get(&id(merged.node()))?;
                 table.insert_formatted((*key)?, anywhere(self.item(merged)?));

@@ -8,7 +8,6 @@ mod arrays;
 mod keyed;
 pub(crate) mod merge;
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use self::keyed::Keyed;
@@ -32,11 +31,11 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A value in its place.
+/// A value in its place. What it refers to is in an arena, which is quicker than to have each part on its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'a> {
     /// Of a member of an object; empty elsewhere.
-    pub(crate) key: Cow<'a, str>,
+    pub(crate) key: &'a str,
     /// Where it begins, with its key or whatever else stands before it as a part of it.
     pub(crate) start: usize,
     /// Where the value itself is.
@@ -49,15 +48,15 @@ pub(crate) struct Node<'a> {
 pub(crate) enum Value<'a> {
     /// A number, true, false, null, a date: as written, on one line.
     Literal(&'a str),
-    String(Cow<'a, str>),
-    Array(Vec<Node<'a>>),
+    String(&'a str),
+    Array(&'a [Node<'a>]),
     /// In the order in which it is written; no key is there twice.
-    Object(Vec<Node<'a>>),
+    Object(&'a [Node<'a>]),
 }
 
 impl<'a> Node<'a> {
     /// Elements or members.
-    pub(crate) fn children(&self) -> &[Node<'a>] {
+    pub(crate) fn children(&self) -> &'a [Node<'a>] {
         match &self.value {
             Value::Array(nodes) | Value::Object(nodes) => nodes,
             Value::Literal(_) | Value::String(_) => &[],
@@ -80,7 +79,7 @@ impl PartialEq for Node<'_> {
             (Value::Object(one), Value::Object(other)) => {
                 let found = Keyed::members(other);
                 let same = |(at, node): (usize, &Node<'_>)| {
-                    found.find(&node.key, at).is_some_and(|at| *node == other[at])
+                    found.find(node.key, at).is_some_and(|at| *node == other[at])
                 };
                 one.len() == other.len() && one.iter().enumerate().all(same)
             }
@@ -91,5 +90,10 @@ impl PartialEq for Node<'_> {
 
 /// Whether a key is there twice.
 pub(crate) fn has_twice(members: &[Node<'_>]) -> bool {
-    Keyed::members(members).has_twice()
+    if members.len() > keyed::FEW {
+        return Keyed::members(members).has_twice();
+    }
+    let is_before =
+        |(at, node): (usize, &Node<'_>)| members[..at].iter().any(|before| before.key == node.key);
+    members.iter().enumerate().any(is_before)
 }

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use bumpalo::Bump;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
 use crate::layout::{self, Syntax};
@@ -21,8 +22,8 @@ pub(crate) struct Yaml;
 impl Format for Yaml {
     const NAME: &'static str = "yaml";
 
-    fn parse(text: &str) -> Option<Document<'_>> {
-        parse(text)
+    fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
+        parse(text, arena)
     }
 
     fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
@@ -31,7 +32,7 @@ impl Format for Yaml {
 }
 
 /// None if it is no YAML, or has anything in it that we do not know.
-pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
+pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
     let body = text.strip_prefix('\u{feff}').unwrap_or(text);
     if body.starts_with('%') || body.contains("\n%") || body.contains(is_odd) {
         return None;
@@ -42,6 +43,7 @@ pub(crate) fn parse(text: &str) -> Option<Document<'_>> {
         events: Parser::new_from_str(body),
         places,
         at: text.len() - body.len(),
+        arena,
         comments: Vec::new(),
     };
     let root = reader.document()?;
@@ -80,6 +82,7 @@ struct Reader<'a> {
     events: Parser<'a, StrInput<'a>>,
     places: Places,
     at: usize,
+    arena: &'a Bump,
     comments: Vec<&'a str>,
 }
 
@@ -107,7 +110,7 @@ impl<'a> Reader<'a> {
             self.skip();
         }
         let (event, span) = self.event()?;
-        let root = self.value(Cow::Borrowed(""), self.at, event, span, Style::Block, 0)?;
+        let root = self.value("", self.at, event, span, Style::Block, 0)?;
         matches!(self.event()?.0, Event::DocumentEnd).then_some(())?;
         matches!(self.event()?.0, Event::StreamEnd).then_some(())?;
         self.skip();
@@ -156,7 +159,7 @@ impl<'a> Reader<'a> {
 
     fn value(
         &mut self,
-        key: Cow<'a, str>,
+        key: &'a str,
         start: usize,
         event: Event<'a>,
         span: Range<usize>,
@@ -170,7 +173,7 @@ impl<'a> Reader<'a> {
             Event::Scalar(text, scalar, 0, None) => self.scalar(text, scalar, span)?,
             Event::MappingStart(0, None) => self.container(span, style, |reader, style| {
                 let members = reader.members(style, depth + 1)?;
-                (!has_twice(&members)).then_some(Value::Object(members))
+                (!has_twice(members)).then_some(Value::Object(members))
             })?,
             Event::SequenceStart(0, None) => self.container(span, style, |reader, style| {
                 Some(Value::Array(reader.elements(style, depth + 1)?))
@@ -200,7 +203,7 @@ impl<'a> Reader<'a> {
         self.at = end.max(start);
         let value = match style {
             ScalarStyle::Plain if is_literal(written) && !written.contains('\n') => Value::Literal(written),
-            _ => Value::String(text),
+            _ => Value::String(self.kept(text)),
         };
         Some((start..self.at, value))
     }
@@ -229,13 +232,13 @@ impl<'a> Reader<'a> {
         Some((start..self.at, value))
     }
 
-    fn members(&mut self, style: Style, depth: usize) -> Option<Vec<Node<'a>>> {
+    fn members(&mut self, style: Style, depth: usize) -> Option<&'a [Node<'a>]> {
         let mut members: Vec<Node<'a>> = Vec::new();
         loop {
             let (event, span) = self.event()?;
             if event == Event::MappingEnd {
                 self.close(style, "}", !members.is_empty())?;
-                return Some(members);
+                return Some(self.arena.alloc_slice_fill_iter(members));
             }
             self.separate(style, members.is_empty())?;
             let start = self.at;
@@ -245,7 +248,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn key(&mut self, event: Event<'a>, span: Range<usize>) -> Option<Cow<'a, str>> {
+    fn key(&mut self, event: Event<'a>, span: Range<usize>) -> Option<&'a str> {
         let Event::Scalar(key, style, 0, None) = event else { return None };
         let is_known = match style {
             ScalarStyle::Plain => key != "<<" && !span.is_empty(),
@@ -258,23 +261,30 @@ impl<'a> Reader<'a> {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start_matches(' ').len();
         self.take(":")?;
-        Some(key)
+        Some(self.kept(key))
     }
 
-    fn elements(&mut self, style: Style, depth: usize) -> Option<Vec<Node<'a>>> {
+    fn kept(&self, text: Cow<'a, str>) -> &'a str {
+        match text {
+            Cow::Borrowed(text) => text,
+            Cow::Owned(text) => self.arena.alloc_str(&text),
+        }
+    }
+
+    fn elements(&mut self, style: Style, depth: usize) -> Option<&'a [Node<'a>]> {
         let mut elements = Vec::new();
         loop {
             let (event, span) = self.event()?;
             if event == Event::SequenceEnd {
                 self.close(style, "]", !elements.is_empty())?;
-                return Some(elements);
+                return Some(self.arena.alloc_slice_fill_iter(elements));
             }
             self.separate(style, elements.is_empty())?;
             let start = self.at;
             if style == Style::Block {
                 self.take("-")?;
             }
-            elements.push(self.value(Cow::Borrowed(""), start, event, span, style, depth)?);
+            elements.push(self.value("", start, event, span, style, depth)?);
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) fn merge<'d>(
     theirs: &'d Node<'d>,
 ) -> Merged<'d> {
     let elements = match base.map(|base| &base.value) {
-        Some(Value::Array(elements)) => elements.as_slice(),
+        Some(Value::Array(elements)) => *elements,
         _ => &[],
     };
     match by_field(merger.keys, elements, ours, theirs) {
@@ -39,7 +39,7 @@ fn by_field<'d>(
         };
         let first = ours.children().first().or(theirs.children().first())?;
         let field = first.children().iter().find(|member| member.key == *key)?;
-        Some((field.key.as_ref(), three))
+        Some((field.key, three))
     })
 }
 
@@ -137,7 +137,7 @@ fn push(line: &mut String, node: &Node<'_>) {
         Value::String(text) => push_string(line, text),
         Value::Array(elements) => {
             line.push('[');
-            for element in elements {
+            for element in *elements {
                 push(line, element);
                 line.push(',');
             }
@@ -145,10 +145,10 @@ fn push(line: &mut String, node: &Node<'_>) {
         }
         Value::Object(members) => {
             let mut members: Vec<&Node<'_>> = members.iter().collect();
-            members.sort_by(|one, other| one.key.cmp(&other.key));
+            members.sort_by(|one, other| one.key.cmp(other.key));
             line.push('{');
             for member in members {
-                push_string(line, &member.key);
+                push_string(line, member.key);
                 line.push(':');
                 push(line, member);
                 line.push(',');

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::{Node, Value};
 
 /// Up to here, looking at each takes less time than to make an index.
-const FEW: usize = 16;
+pub(super) const FEW: usize = 16;
 
 /// The children of a container, each with a name.
 #[derive(Debug, Default)]
@@ -42,10 +42,9 @@ impl<'d, 'a> Keyed<'d, 'a> {
     /// What one is called.
     pub(crate) fn name(&self, at: usize) -> &'d str {
         match &self.names {
-            Names::Keys => &self.nodes[at].key,
+            Names::Keys => self.nodes[at].key,
             Names::Fields(fields) => match &fields[at].value {
-                Value::String(text) => text,
-                Value::Literal(text) => text,
+                Value::String(text) | Value::Literal(text) => text,
                 Value::Array(_) | Value::Object(_) => "",
             },
         }

@@ -163,7 +163,7 @@ impl<'d> Merger<'d, '_> {
 
     fn objects(&mut self, base: Maybe<'d>, ours: &'d Node<'d>, theirs: &'d Node<'d>) -> Merged<'d> {
         let base = match base.map(|base| &base.value) {
-            Some(Value::Object(members)) => members.as_slice(),
+            Some(Value::Object(members)) => *members,
             _ => &[],
         };
         let three = Three {
