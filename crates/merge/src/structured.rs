@@ -1,8 +1,9 @@
 //! Documents whose values are merged.
 //!
 //! 1. All versions are read; where one cannot be, the file is text.
-//! 2. Their values are merged. Conflicts of values are the verdict.
-//! 3. Lines are merged. If that says what the merge of values does, it is taken: it keeps everything as it was written.
+//! 2. Their values are merged. Conflicts of values are the verdict, but for elements changed side by side.
+//! 3. Lines are merged. If that says what the merge of values does, it is taken: it keeps everything as it was written. What
+//!    git merges in arrays is merged, therefore.
 //! 4. Else the merged value is written into the text of ours, or else of theirs, and read again. It counts only if it says
 //!    what it should and has all comments that either side wrote.
 
@@ -18,8 +19,8 @@ use crate::simple::Binary;
 use crate::strategy::Strategy;
 use crate::text::{Effort, Favor, TextMerge};
 use crate::text_strategy::Text;
-use crate::value::Document;
-use crate::value::merge::{Documents, Merged, merge};
+use crate::value::merge::{Documents, Merged, ValueMerge, merge};
+use crate::value::{Document, Node};
 
 /// How documents of a kind are read and written.
 pub(crate) trait Format: Send + Sync {
@@ -47,12 +48,8 @@ impl<F: Format> Strategy for Structured<F> {
         let Some(read) = Read::new::<F>(input, &arena) else { return unread(input).merge(input, rule) };
         let documents = read.documents();
         let values = merge(documents, &rule.keys, Side::Ours);
-        if !values.conflicts.is_empty() {
-            return Outcome::Conflict(Conflict {
-                strategy: F::NAME,
-                reason: "both sides changed the same values".to_owned(),
-                places: values.conflicts.into_iter().map(Place::Value).collect(),
-            });
+        if !values.is_unsure() {
+            return in_conflict(F::NAME, values);
         }
         let text = TextMerge::new(
             documents.base_text(),
@@ -62,8 +59,11 @@ impl<F: Format> Strategy for Structured<F> {
         );
         let lines = text.ok().filter(TextMerge::is_clean).map(|text| text.favor(Favor::Ours));
         let merged = values.merged.as_ref();
-        if let Some(lines) = lines.filter(|lines| says::<F>(lines, merged)) {
+        if let Some(lines) = lines.filter(|lines| says::<F>(lines, merged, &values.unsure)) {
             return Outcome::Merged(Content::new(lines));
+        }
+        if !values.conflicts.is_empty() {
+            return in_conflict(F::NAME, values);
         }
         let written =
             written::<F>(documents, merged, |mirrored| merge(mirrored, &rule.keys, Side::Ours).merged);
@@ -81,15 +81,23 @@ impl<F: Format> Strategy for Structured<F> {
         let values = merge(read.documents(), &rule.keys, side);
         let merged = values.merged.as_ref();
         let lines = Text.settle(input, rule, side);
-        if says::<F>(&lines, merged) {
+        if says::<F>(&lines, merged, &[]) {
             return lines;
         }
         let written = merged.and_then(|merged| F::write(read.documents(), merged));
-        match written.filter(|text| says::<F>(text.as_bytes(), merged)) {
+        match written.filter(|text| says::<F>(text.as_bytes(), merged, &[])) {
             Some(text) => text.into_bytes(),
             None => read.documents().of(side).text.as_bytes().to_vec(),
         }
     }
+}
+
+fn in_conflict(strategy: &'static str, values: ValueMerge<'_>) -> Outcome {
+    Outcome::Conflict(Conflict {
+        strategy,
+        reason: "both sides changed the same values".to_owned(),
+        places: values.conflicts.into_iter().map(Place::Value).collect(),
+    })
 }
 
 /// What merges a file that cannot be read.
@@ -133,11 +141,11 @@ impl<'a> Read<'a> {
     }
 }
 
-/// Whether a text says what was merged.
-fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>) -> bool {
+/// Whether a text says what was merged, apart from some arrays.
+fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>, unsure: &[&Node<'_>]) -> bool {
     let arena = Bump::new();
     let document = std::str::from_utf8(text).ok().and_then(|text| F::parse(text, &arena));
-    document.is_some_and(|document| merged.is_some_and(|merged| merged.is(&document.root)))
+    document.is_some_and(|document| merged.is_some_and(|merged| merged.is_but(&document.root, unsure)))
 }
 
 /// What was merged, written into the text of ours, or of theirs if something of theirs would be lost.

@@ -6,7 +6,7 @@ use super::keyed::Keyed;
 use super::merge::{Merged, Merger, Part, Step, Three};
 use super::{Node, Value};
 use crate::file::Side;
-use crate::text::{ChunkKind, Effort, TextMerge};
+use crate::text::{Chunk, ChunkKind, Effort, TextMerge};
 
 pub(super) fn merge<'d>(
     merger: &mut Merger<'d, '_>,
@@ -74,7 +74,7 @@ fn by_names<'d>(
     Merged::Parts(lead, if lead == Side::Ours { ours } else { theirs }, parts)
 }
 
-/// As lines are merged: an element is a line.
+/// As lines are merged: an element is a line, but neighbours do not disturb each other.
 fn by_sequence<'d>(
     merger: &mut Merger<'d, '_>,
     base: Option<&'d Node<'d>>,
@@ -88,10 +88,7 @@ fn by_sequence<'d>(
         merger.conflict(base, Some(ours), Some(theirs));
         return Merged::Whole(merger.settle, if merger.settle == Side::Ours { ours } else { theirs });
     };
-    if !text.is_clean() {
-        merger.conflict(base, Some(ours), Some(theirs));
-    }
-    let picks = picks(&text, ours.children().len(), merger.settle);
+    let (picks, is_clean) = picks(&text, [elements, ours.children(), theirs.children()], merger.settle);
     // Theirs leads where nothing of ours is left: it knows how its elements are written.
     let lead = if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
     let node = |side: Side| if side == Side::Ours { ours } else { theirs };
@@ -99,15 +96,26 @@ fn by_sequence<'d>(
         slot: (side == lead).then_some(at),
         value: Merged::Whole(side, &node(side).children()[at]),
     });
+    if !is_clean {
+        merger.conflict_of_sequence(base, ours, theirs, node(lead));
+    }
     Merged::Parts(lead, node(lead), parts.collect())
 }
 
-/// Which element of which side is where.
-fn picks(text: &TextMerge<'_>, ours: usize, settle: Side) -> Vec<(Side, usize)> {
-    let (mut picks, mut done) = (Vec::with_capacity(ours), 0);
+/// Which element of which side is where, and whether there is no conflict.
+fn picks(text: &TextMerge<'_>, three: [&[Node<'_>]; 3], settle: Side) -> (Vec<(Side, usize)>, bool) {
+    let ours = three[1].len();
+    let (mut picks, mut done, mut is_clean) = (Vec::with_capacity(ours), 0, true);
     for chunk in text.chunks() {
         picks.extend((done..chunk.ours.start).map(|at| (Side::Ours, at)));
         done = chunk.ours.end;
+        if chunk.kind == ChunkKind::Conflict {
+            if let Some(each) = one_by_one(chunk, three) {
+                picks.extend(each);
+                continue;
+            }
+            is_clean = false;
+        }
         match (chunk.kind, settle) {
             (ChunkKind::Ours, _) | (ChunkKind::Conflict, Side::Ours) => {
                 picks.extend(chunk.ours.clone().map(|at| (Side::Ours, at)));
@@ -118,7 +126,25 @@ fn picks(text: &TextMerge<'_>, ours: usize, settle: Side) -> Vec<(Side, usize)> 
         }
     }
     picks.extend((done..ours).map(|at| (Side::Ours, at)));
-    picks
+    (picks, is_clean)
+}
+
+/// Neighbours of which each was changed by one side alone, and none was added or removed: not in conflict, as lines that touch
+/// would be.
+fn one_by_one(chunk: &Chunk, [base, ours, theirs]: [&[Node<'_>]; 3]) -> Option<Vec<(Side, usize)>> {
+    let length = chunk.base.len();
+    if chunk.ours.len() != length || chunk.theirs.len() != length {
+        return None;
+    }
+    let pick = |at: usize| {
+        let (was, our, their) = (chunk.base.start + at, chunk.ours.start + at, chunk.theirs.start + at);
+        if base[was] == theirs[their] {
+            Some((Side::Ours, our))
+        } else {
+            (base[was] == ours[our]).then_some((Side::Theirs, their))
+        }
+    };
+    (0..length).map(pick).collect()
 }
 
 /// Elements, each on a line: the same line if they say the same.

@@ -78,23 +78,31 @@ impl<'d> Merged<'d> {
 
     /// Whether a value says the same.
     pub(crate) fn is(&self, other: &Node<'_>) -> bool {
+        self.is_but(other, &[])
+    }
+
+    /// Whether a value says the same, apart from some arrays that may be any.
+    pub(crate) fn is_but(&self, other: &Node<'_>, unsure: &[&Node<'_>]) -> bool {
         let (node, parts) = match self {
             Self::Whole(_, node) => return *node == other,
             Self::Parts(_, node, parts) => (node, parts),
         };
+        if unsure.iter().any(|unsure| std::ptr::eq(*unsure, *node)) {
+            return matches!(other.value, Value::Array(_));
+        }
         let children = other.children();
         if parts.len() != children.len() {
             return false;
         }
         match (&node.value, &other.value) {
             (Value::Array(_), Value::Array(_)) => {
-                parts.iter().zip(children).all(|(part, child)| part.value.is(child))
+                parts.iter().zip(children).all(|(part, child)| part.value.is_but(child, unsure))
             }
             (Value::Object(_), Value::Object(_)) => {
                 let found = Keyed::members(children);
                 parts.iter().enumerate().all(|(at, part)| {
                     let key = &part.value.node().key;
-                    found.get(key, at).is_some_and(|child| part.value.is(child))
+                    found.get(key, at).is_some_and(|child| part.value.is_but(child, unsure))
                 })
             }
             _ => false,
@@ -108,14 +116,25 @@ pub(crate) struct ValueMerge<'d> {
     /// With conflicts settled for a side; none if nothing is left.
     pub(crate) merged: Option<Merged<'d>>,
     pub(crate) conflicts: Vec<ValueConflict>,
+    /// Arrays in which both sides changed elements side by side. As long as there are no other conflicts, lines may tell
+    /// more, since an element can have many.
+    pub(crate) unsure: Vec<&'d Node<'d>>,
+}
+
+impl ValueMerge<'_> {
+    /// Whether all conflicts are about the order of elements.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure.len() == self.conflicts.len()
+    }
 }
 
 /// Merges documents; conflicts are settled for a side, and told.
 pub(crate) fn merge<'d>(documents: Documents<'d>, keys: &[String], settle: Side) -> ValueMerge<'d> {
-    let mut merger = Merger { documents, keys, settle, path: Vec::new(), conflicts: Vec::new() };
+    let mut merger =
+        Merger { documents, keys, settle, path: Vec::new(), conflicts: Vec::new(), unsure: Vec::new() };
     let base = documents.base.map(|base| &base.root);
     let merged = merger.values(base, Some(&documents.ours.root), Some(&documents.theirs.root));
-    ValueMerge { merged, conflicts: merger.conflicts }
+    ValueMerge { merged, conflicts: merger.conflicts, unsure: merger.unsure }
 }
 
 /// A step of a path.
@@ -132,6 +151,7 @@ pub(super) struct Merger<'d, 'r> {
     pub(super) settle: Side,
     path: Vec<Step<'d>>,
     conflicts: Vec<ValueConflict>,
+    unsure: Vec<&'d Node<'d>>,
 }
 
 /// A value that need not be there.
@@ -238,6 +258,18 @@ impl<'d> Merger<'d, '_> {
         let merged = self.values(base, ours, theirs);
         self.path.pop();
         merged
+    }
+
+    /// Tells of elements changed side by side in an array here, of which one version leads.
+    pub(super) fn conflict_of_sequence(
+        &mut self,
+        base: Maybe<'d>,
+        ours: &'d Node<'d>,
+        theirs: &'d Node<'d>,
+        lead: &'d Node<'d>,
+    ) {
+        self.conflict(base, Some(ours), Some(theirs));
+        self.unsure.push(lead);
     }
 
     /// Tells of a conflict here.

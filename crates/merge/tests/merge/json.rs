@@ -163,6 +163,28 @@ fn other_elements_are_merged_as_a_sequence() {
 }
 
 #[test]
+fn neighbours_in_an_array_do_not_disturb_each_other() {
+    assert_eq!(json("[1, 2, 3]", "[10, 2, 3]", "[1, 20, 3]"), "[10, 20, 3]");
+    assert_eq!(json("[1, 2, 3]", "[10, 2, 30]", "[1, 20, 3]"), "[10, 20, 30]");
+    assert_eq!(paths("[1, 2, 3]", "[10, 2, 3]", "[11, 20, 3]"), [""]);
+    assert_eq!(paths("[1, 2, 3]", "[2, 4, 3]", "[1, 5, 3]"), [""]);
+}
+
+#[test]
+fn what_git_merges_within_elements_is_merged() {
+    // Elements without a name, changed by both sides on lines that do not touch.
+    let of = |a: u8, z: u8, first: &str| {
+        format!("[\n{first}  {{\n    \"a\": {a},\n    \"m\": [\n      0\n    ],\n    \"z\": {z}\n  }}\n]\n")
+    };
+    assert_eq!(json(&of(1, 1, ""), &of(2, 1, ""), &of(1, 2, "")), of(2, 2, ""));
+    let new = "  {\n    \"new\": 1\n  },\n";
+    assert_eq!(json(&of(1, 1, ""), &of(1, 1, new), &of(1, 2, "")), of(1, 2, new));
+    let side = |text: &str, key: u8| format!("{{\n\"l\":\n{text},\n\n\n\"k\": {key}\n}}\n");
+    let (base, ours, theirs) = (of(1, 1, ""), of(2, 1, ""), of(1, 2, ""));
+    assert_eq!(paths(&side(&base, 1), &side(&ours, 2), &side(&theirs, 3)), ["l", "k"]);
+}
+
+#[test]
 fn comments_indentation_and_line_ends_survive() {
     let base = "\u{feff}// head\r\n{\r\n\t/* a */ \"a\": 1, // one\r\n\t// about b\r\n\t\"b\": [ 1,2 ],\r\n}";
     let ours = base.replace("\"a\": 1", "\"a\": 10").replace("\"b\": [ 1,2 ]", "\"b\": [ 1,2 ], \"o\": true");

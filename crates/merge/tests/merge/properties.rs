@@ -359,7 +359,8 @@ proptest! {
     fn a_clean_merge_has_all_of_both_sides_and_verdicts_are_symmetric(seed in any::<u64>()) {
         let case = case(seed);
         let verdicts: Vec<bool> = FORMATS.iter().map(|format| check(format, &case)).collect();
-        prop_assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
+        // What is merged on one line is merged in any way of writing; lines may tell more.
+        prop_assert!(!verdicts[0] || verdicts.iter().all(|verdict| *verdict), "{verdicts:?}");
     }
 
     #[test]
