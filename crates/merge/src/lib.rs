@@ -6,6 +6,7 @@
 //!   the file. What cannot be merged is a [`Conflict`]: data, not markers in a file.
 //! - JSON, YAML and TOML are merged value by value, and written as they were: [`ValueConflict`] tells where both sides
 //!   changed the same value.
+//! - [`merge_trees`] merges whole trees, and tells what could not be merged as [`TreeConflict`]s.
 //! - [`TextMerge`] merges lines as git does, and renders conflicts with markers for those who want them.
 //!
 //! ```
@@ -39,6 +40,7 @@ mod text_strategy;
 mod toml;
 mod value;
 mod yaml;
+mod tree;
 
 pub use conflict::{Conflict, Place, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};
@@ -46,3 +48,6 @@ pub use merge::{Decided, FileMerge, merge_file};
 pub use policy::{BadPattern, Crdt, FileRule, OnConflict, PathRule, Policy};
 pub use strategy::{Strategies, Strategy, UnknownStrategy};
 pub use text::{Effort, Favor, Labels, Region, Style, TextMerge, TooHard};
+pub use tree::{
+    ConflictClass, MergedFile, TreeConflict, TreeMerge, TreeMergeError, TreeOptions, TreeVersion, merge_trees,
+};

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::conflict::Conflict;
-use crate::file::{Input, Merged, Outcome, Side};
+use crate::file::{Author, Input, Merged, Outcome, Side};
 use crate::policy::{FileRule, OnConflict};
 use crate::strategy::{Strategies, Strategy, UnknownStrategy};
 
@@ -70,7 +70,7 @@ fn trivial<'a>(input: &Input<'a>) -> Option<&'a [u8]> {
 }
 
 fn decide(strategy: &dyn Strategy, input: &Input<'_>, rule: &FileRule, conflict: Conflict) -> FileMerge {
-    let winner = winner(input, rule.on_conflict);
+    let winner = winner(&input.ours, &input.theirs, rule.on_conflict);
     let content = match winner {
         None => input.versions.ours.to_vec(),
         Some(side) => strategy.settle(input, rule, side),
@@ -84,8 +84,7 @@ fn decide(strategy: &dyn Strategy, input: &Input<'_>, rule: &FileRule, conflict:
 }
 
 /// Theirs comes later where nothing else tells.
-fn winner(input: &Input<'_>, rule: OnConflict) -> Option<Side> {
-    let (ours, theirs) = (&input.ours, &input.theirs);
+pub(crate) fn winner(ours: &Author, theirs: &Author, rule: OnConflict) -> Option<Side> {
     let is_ours = match rule {
         OnConflict::Review => return None,
         OnConflict::Ours => true,

@@ -113,7 +113,7 @@ pub struct Entry {
 #[derive(Clone)]
 pub struct Tree {
     store: Store,
-    _guard: Arc<Guard>,
+    guard: Arc<Guard>,
     root: DirectoryNode,
     modified: Option<Timestamp>,
 }
@@ -128,7 +128,7 @@ impl Tree {
     pub fn open(store: &Store, tree: TreeId, times: Option<NodeId>) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
         let (root, modified) = store.directory(tree.root(), times)?;
-        Ok(Self { store: store.clone(), _guard: guard, root, modified })
+        Ok(Self { store: store.clone(), guard, root, modified })
     }
 
     /// The tree's name.
@@ -139,6 +139,16 @@ impl Tree {
     /// The nodes of the tree and of its times; a tree without times stands in for them.
     pub(crate) fn ids(&self) -> (NodeId, NodeId) {
         (self.root.id, self.root.times.unwrap_or(self.root.id))
+    }
+
+    /// The nodes of the tree and of its times.
+    pub(crate) fn ids_with_times(&self) -> Option<(NodeId, NodeId)> {
+        self.root.times.map(|times| (self.root.id, times))
+    }
+
+    /// What keeps its objects from being collected.
+    pub(crate) fn guard(&self) -> Arc<Guard> {
+        Arc::clone(&self.guard)
     }
 
     /// The store it is read from.

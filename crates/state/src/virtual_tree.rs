@@ -23,7 +23,7 @@ use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
-use crate::tree::{BadPath, DEPTH_MAX, Entry, path_names};
+use crate::tree::{BadPath, DEPTH_MAX, Entry, Tree, path_names};
 
 pub use files::{FileAt, SameFile, Taken};
 
@@ -295,6 +295,21 @@ impl Store {
 }
 
 impl VirtualTree {
+    /// A tree ready to be changed. Takes the same time for any size of tree.
+    pub fn over(tree: &Tree) -> StoreResult<Self> {
+        let Some((id, times)) = tree.ids_with_times() else {
+            return Err(StoreError::Refused("a tree can only be changed with its times".to_owned()));
+        };
+        Ok(Self {
+            store: tree.store().clone(),
+            guard: tree.guard(),
+            root: Arc::new(Directory::stored(id, times)),
+            base: None,
+            staging: None,
+            depth: 0,
+        })
+    }
+
     /// The snapshot this tree was restored from or last committed as.
     pub fn base(&self) -> Option<SnapshotId> {
         self.base

@@ -9,3 +9,6 @@ mod mangled;
 mod properties;
 mod toml;
 mod yaml;
+mod model;
+mod trees;
+mod trees_git;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::content::ContentWriter;
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::NodeId;
-use crate::node::{MODE_BITS, NodeRef, is_valid_target};
+use crate::node::{Extent, FileNode, MODE_BITS, NodeRef, is_valid_target};
 use crate::page::EntryTime;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
@@ -44,6 +44,45 @@ impl VirtualTree {
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
             link: attributes.link,
             kept: writer.finish()?,
+            tail: Vec::new(),
+        };
+        self.put(path, Child::File(Arc::new(file)))
+    }
+
+    /// Puts a file whose content is in memory.
+    pub fn put_content(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        content: Vec<u8>,
+        attributes: Attributes,
+    ) -> Result<()> {
+        let file = File {
+            mode: attributes.mode & MODE_BITS,
+            xattrs: attributes.xattrs,
+            modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
+            link: attributes.link,
+            kept: Vec::new(),
+            tail: content,
+        };
+        self.put(path.as_ref(), Child::File(Arc::new(file)))
+    }
+
+    /// Puts a file with content that this store has, without reading it.
+    pub fn put_extents(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        extents: &[Extent],
+        attributes: Attributes,
+    ) -> Result<()> {
+        let node = FileNode { extents: extents.to_vec(), ..FileNode::default() };
+        let path = path.as_ref();
+        self.check_live(path, &Node::File(node))?;
+        let file = File {
+            mode: attributes.mode & MODE_BITS,
+            xattrs: attributes.xattrs,
+            modified: attributes.modified,
+            link: attributes.link,
+            kept: extents.to_vec(),
             tail: Vec::new(),
         };
         self.put(path, Child::File(Arc::new(file)))

@@ -1,0 +1,128 @@
+//! Merging whole trees.
+//!
+//! Both sides are compared with the base, so the cost is that of what differs. Leaves (files and symlinks) are what is
+//! merged: for each path that a side touched there is a slot with three versions, which renames move from one path to
+//! another. Each slot is decided alone, then things that want one name are told apart, and what came out is put into
+//! a virtual tree over ours. Directories follow what is in them.
+//!
+//! Nothing is lost: a version that is not in the result is named by a conflict.
+
+mod apply;
+mod attributes;
+mod changes;
+mod clash;
+mod conflict;
+mod leaf;
+mod paths;
+mod slot;
+
+use serde::Serialize;
+use workspace_state::{StoreError, Tree, TreeError, TreePath, VirtualTree};
+
+use crate::file::Author;
+use crate::merge::Decided;
+use crate::policy::Policy;
+use crate::strategy::{Strategies, UnknownStrategy};
+use changes::Changes;
+use leaf::Merger;
+
+pub use conflict::{ConflictClass, TreeConflict, TreeVersion};
+
+/// How trees are merged.
+#[derive(Debug, Clone)]
+pub struct TreeOptions {
+    /// Ways to merge files.
+    pub strategies: Strategies,
+    /// Which way is for which file, and what becomes of conflicts.
+    pub policy: Policy,
+    /// Who made ours.
+    pub ours: Author,
+    /// Who made theirs.
+    pub theirs: Author,
+    /// A file of which a version is larger is not looked into: it is in conflict if both sides changed it.
+    pub content_max: u64,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        Self {
+            strategies: Strategies::default(),
+            policy: Policy::default(),
+            ours: Author::default(),
+            theirs: Author::default(),
+            content_max: 128 << 20,
+        }
+    }
+}
+
+/// Two trees that became one.
+pub struct TreeMerge {
+    /// What it holds now: over ours, not committed. It can be previewed, changed and committed.
+    pub tree: VirtualTree,
+    /// What could not be merged, by path.
+    pub conflicts: Vec<TreeConflict>,
+    /// Files with content of both sides, by path.
+    pub merged: Vec<MergedFile>,
+}
+
+impl TreeMerge {
+    /// Whether nobody has to decide anything.
+    pub fn is_settled(&self) -> bool {
+        self.conflicts.iter().all(|conflict| conflict.decided.is_some())
+    }
+}
+
+/// A file that a strategy merged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MergedFile {
+    /// Where it is.
+    pub path: TreePath,
+    /// By which strategy.
+    pub strategy: &'static str,
+    /// What it was; none if both sides added it.
+    pub base: Option<TreeVersion>,
+    /// What ours has.
+    pub ours: TreeVersion,
+    /// What theirs has.
+    pub theirs: TreeVersion,
+    /// Who won where both could not be had, and a rule decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
+    /// What the strategy keeps beside this version.
+    #[serde(skip)]
+    pub history: Option<Vec<u8>>,
+}
+
+/// Why trees were not merged.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeMergeError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The result could not be put together.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// A rule names a strategy that is not there.
+    #[error(transparent)]
+    Strategy(#[from] UnknownStrategy),
+}
+
+type Result<T, E = TreeMergeError> = std::result::Result<T, E>;
+
+/// Merges two trees that come from one base, all of one store.
+///
+/// More than two sides are merged one after another: commit the result, and merge the next side onto it. Changes
+/// that exclude each other nowhere give the same tree in any order.
+pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOptions) -> Result<TreeMerge> {
+    let mut by_ours = Changes::new(base, ours)?;
+    let mut by_theirs = Changes::new(base, theirs)?;
+    changes::open_moves(&mut by_ours, &mut by_theirs)?;
+    let mut merger = Merger::new(options, base, ours, theirs);
+    let slots = slot::slots(&by_ours, &by_theirs);
+    let mut result = merger.decide(slots)?;
+    clash::tell_apart(&mut merger, &mut result, &by_ours, &mut by_theirs)?;
+    let tree = apply::apply(&mut merger, result, &by_ours, &by_theirs)?;
+    let (conflicts, merged) = merger.finish();
+    Ok(TreeMerge { tree, conflicts, merged })
+}

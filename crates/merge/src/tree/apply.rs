@@ -1,0 +1,228 @@
+//! Putting what was decided into a tree over ours.
+//!
+//! First what goes goes, then what comes is put. Directories that theirs made or removed, and that ours has not
+//! touched, are put and removed as a whole.
+
+use std::collections::HashSet;
+
+use workspace_state::{Attributes, Entry, Node, NodeKind, TreeError, VirtualTree};
+
+use super::Result;
+use super::attributes::{self, Has};
+use super::changes::{Change, Changes};
+use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
+use super::leaf::{Leaf, Merger, Placed, Placement};
+use super::paths::{above, below, parent};
+
+pub(super) fn apply(
+    merger: &mut Merger<'_>,
+    mut result: Placement,
+    ours: &Changes<'_>,
+    theirs: &Changes<'_>,
+) -> Result<VirtualTree> {
+    let mut made = Made { tree: VirtualTree::over(merger.ours)?, known: HashSet::new(), theirs };
+    result.retain(|_, placed| placed.is_different());
+    for path in removed_whole(&result, ours, theirs) {
+        drop_below(&mut result, &path);
+        made.tree.remove(&path)?;
+    }
+    let whole = added_whole(&result, ours, theirs);
+    for path in &whole {
+        drop_below(&mut result, path);
+    }
+    for (path, _) in result.iter().filter(|(_, placed)| placed.leaf.is_none()) {
+        made.tree.remove(path)?;
+    }
+    for from in theirs.moved.keys() {
+        made.tree.remove(from)?;
+    }
+    made.remove_empty(&result)?;
+    for path in &whole {
+        if let Some(entry) = theirs.directories.get(path).and_then(|change| change.new.as_ref()) {
+            made.graft(path, entry)?;
+        }
+    }
+    let is_in_whole = |path: &[u8]| above(path).any(|above| whole.iter().any(|whole| whole == above));
+    for moved in theirs.moved.values().filter(|moved| !is_in_whole(&moved.to)) {
+        made.graft(&moved.to, &moved.new)?;
+    }
+    for (path, placed) in result {
+        if let Some(leaf) = placed.leaf {
+            made.leaf(&path, leaf)?;
+        }
+    }
+    for (path, change) in theirs.directories.iter().filter(|(path, _)| !is_in_whole(path)) {
+        made.directory(merger, path, change, ours.directories.get(path))?;
+    }
+    Ok(made.tree)
+}
+
+impl Placed {
+    /// Whether ours has something else there.
+    fn is_different(&self) -> bool {
+        match (&self.leaf, &self.present) {
+            (Some(Leaf::Stored(entry)), Some(present)) => entry.node != present.node,
+            (None, None) => false,
+            _ => true,
+        }
+    }
+}
+
+/// Drops what is below a path.
+fn drop_below(result: &mut Placement, path: &[u8]) {
+    let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
+    for path in paths {
+        result.remove(&path);
+    }
+}
+
+/// Directories that theirs removed and that nothing is left of, outermost only.
+fn removed_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
+    let is_gone = |path: &[u8]| {
+        !ours.touches(path)
+            && below(result, path).all(|(_, placed)| placed.leaf.is_none())
+            && !theirs.moves_into(path)
+            && below(&theirs.moved, path).next().is_none()
+    };
+    let removed = theirs.directories.iter().filter(|(_, change)| change.new.is_none());
+    outermost(removed.map(|(path, _)| path).filter(|path| is_gone(path)))
+}
+
+/// Directories that theirs made and that the result has as theirs has them, outermost only.
+fn added_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
+    let is_whole = |path: &[u8]| {
+        let is_as_theirs = |(path, change): (&Vec<u8>, &Change)| match &change.new {
+            Some(entry) => result.get(path).is_some_and(|placed| placed.is(entry)),
+            None => true,
+        };
+        let count = below(&theirs.leaves, path).filter(|(_, change)| change.new.is_some()).count();
+        !ours.touches(path)
+            && below(&theirs.leaves, path).all(is_as_theirs)
+            && below(result, path).filter(|(_, placed)| placed.leaf.is_some()).count() == count
+    };
+    let added = theirs.directories.keys().filter(|path| theirs.has_added(path));
+    outermost(added.filter(|path| is_whole(path)))
+}
+
+impl Placed {
+    fn is(&self, entry: &Entry) -> bool {
+        matches!(&self.leaf, Some(Leaf::Stored(leaf)) if leaf.node == entry.node)
+    }
+}
+
+/// Of sorted paths, those that are below no other.
+fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    for path in paths {
+        if !above(path).any(|above| seen.contains(above)) {
+            seen.insert(path.clone());
+            found.push(path.clone());
+        }
+    }
+    found
+}
+
+/// The tree that is being made.
+struct Made<'a> {
+    tree: VirtualTree,
+    /// Directories that are there for sure.
+    known: HashSet<Vec<u8>>,
+    theirs: &'a Changes<'a>,
+}
+
+impl Made<'_> {
+    /// Removes directories that theirs removed and in which nothing is left.
+    fn remove_empty(&mut self, result: &Placement) -> Result<()> {
+        let removed = self.theirs.directories.iter().filter(|(_, change)| change.new.is_none());
+        for (path, _) in removed.rev() {
+            let is_needed = below(result, path).any(|(_, placed)| placed.leaf.is_some());
+            if !is_needed && self.is_directory(path)? && self.tree.list(path)?.is_empty() {
+                self.tree.remove(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_directory(&self, path: &[u8]) -> Result<bool> {
+        Ok(self.tree.exists(path)? && self.tree.stat(path)?.kind == NodeKind::Directory)
+    }
+
+    /// Makes the directories that hold a path as theirs has them.
+    fn parents(&mut self, path: &[u8]) -> Result<()> {
+        let Some(directory) = parent(path) else { return Ok(()) };
+        if self.known.contains(directory) {
+            return Ok(());
+        }
+        self.parents(directory)?;
+        if !self.tree.exists(directory)? {
+            match self.theirs.tree.entry(directory)?.map(|entry| entry.node) {
+                Some(Node::Directory(node)) => {
+                    let attributes =
+                        Attributes { mode: node.mode, xattrs: node.xattrs, ..Attributes::default() };
+                    self.tree.put_directory(directory, attributes)?;
+                }
+                _ => self.tree.mkdir(directory)?,
+            }
+        }
+        self.known.insert(directory.to_vec());
+        Ok(())
+    }
+
+    fn graft(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
+        self.parents(path)?;
+        Ok(self.tree.graft(path, entry)?)
+    }
+
+    fn leaf(&mut self, path: &[u8], leaf: Leaf) -> Result<()> {
+        self.parents(path)?;
+        Ok(match leaf {
+            Leaf::Stored(entry) => self.tree.graft(path, &entry)?,
+            Leaf::Kept(extents, attributes) => self.tree.put_extents(path, &extents, attributes)?,
+            Leaf::Written(content, attributes) => self.tree.put_content(path, content, attributes)?,
+        })
+    }
+
+    /// A directory that theirs made, or gave other attributes.
+    fn directory(
+        &mut self,
+        merger: &mut Merger<'_>,
+        path: &[u8],
+        change: &Change,
+        by_ours: Option<&Change>,
+    ) -> Result<()> {
+        let Some(Node::Directory(theirs)) = change.new.as_ref().map(|entry| &entry.node) else {
+            return Ok(());
+        };
+        let with = |mode, xattrs| Attributes { mode, xattrs, ..Attributes::default() };
+        if !path.is_empty() && !self.tree.exists(path)? {
+            if change.old.is_some() {
+                return Ok(());
+            }
+            self.parents(path)?;
+            return Ok(self.tree.put_directory(path, with(theirs.mode, theirs.xattrs.clone()))?);
+        }
+        let Some(Node::Directory(base)) = change.old.as_ref().map(|entry| &entry.node) else { return Ok(()) };
+        let ours = by_ours.and_then(|change| change.new.as_ref()).map(|entry| &entry.node);
+        let ours = match ours {
+            Some(Node::Directory(node)) => node,
+            _ => base,
+        };
+        let merged = attributes::merge(Some(Has::of(base)), Has::of(ours), Has::of(theirs));
+        if merged.modes_clash || merged.xattrs_clash {
+            let class = if merged.modes_clash { ConflictClass::Mode } else { ConflictClass::Attributes };
+            let version = |entry: Option<&Entry>| entry.map(|entry| TreeVersion::new(path, entry.clone()));
+            merger.tell(TreeConflict {
+                base: version(change.old.as_ref()),
+                ours: version(by_ours.and_then(|change| change.new.as_ref())),
+                theirs: version(change.new.as_ref()),
+                ..TreeConflict::new(class, path)
+            });
+        }
+        match self.tree.put_directory(path, with(merged.mode, merged.xattrs)) {
+            // A leaf is there: it has been told already.
+            Err(TreeError::NotADirectory { .. }) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Deciding what is at a path.
+
+use std::collections::BTreeMap;
+
+use workspace_state::{Attributes, Entry, Extent, FileNode, Node, Tree, TreePath};
+
+use super::attributes::{self, Has};
+use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
+use super::slot::{Slot, Slots};
+use super::{MergedFile, Result, TreeOptions};
+use crate::conflict::Conflict;
+use crate::file::{Input, Side, Versions};
+use crate::merge::{Decided, FileMerge, merge_file, winner};
+use crate::policy::FileRule;
+
+/// A file or symlink of the result.
+#[derive(Debug)]
+pub(super) enum Leaf {
+    /// As a tree has it.
+    Stored(Entry),
+    /// Content of one side with attributes of both.
+    Kept(Vec<Extent>, Attributes),
+    /// New content.
+    Written(Vec<u8>, Attributes),
+}
+
+/// What the result has at a path.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub(super) leaf: Option<Leaf>,
+    /// What ours has there.
+    pub(super) present: Option<Entry>,
+}
+
+/// By path.
+pub(super) type Placement = BTreeMap<Vec<u8>, Placed>;
+
+/// Decides, and keeps account of it.
+pub(super) struct Merger<'a> {
+    options: &'a TreeOptions,
+    pub(super) base: &'a Tree,
+    pub(super) ours: &'a Tree,
+    pub(super) theirs: &'a Tree,
+    conflicts: Vec<TreeConflict>,
+    merged: Vec<MergedFile>,
+}
+
+impl<'a> Merger<'a> {
+    pub(super) fn new(options: &'a TreeOptions, base: &'a Tree, ours: &'a Tree, theirs: &'a Tree) -> Self {
+        Self { options, base, ours, theirs, conflicts: Vec::new(), merged: Vec::new() }
+    }
+
+    pub(super) fn finish(mut self) -> (Vec<TreeConflict>, Vec<MergedFile>) {
+        self.conflicts.sort_by(|a, b| (&a.path, a.class).cmp(&(&b.path, b.class)));
+        self.merged.sort_by(|a, b| a.path.cmp(&b.path));
+        (self.conflicts, self.merged)
+    }
+
+    pub(super) fn tell(&mut self, conflict: TreeConflict) {
+        self.conflicts.push(conflict);
+    }
+
+    /// Decides every slot.
+    pub(super) fn decide(&mut self, slots: Slots) -> Result<Placement> {
+        let mut result = Placement::new();
+        let mut beside = Vec::new();
+        for (path, mut slot) in slots {
+            let present = slot.present.take();
+            let (leaf, other) = self.slot(&path, slot)?;
+            beside.extend(other.map(|other| (path.clone(), other)));
+            result.insert(path, Placed { leaf, present });
+        }
+        for (path, (leaf, conflict)) in beside {
+            let place = self.free_name(&path, &result)?;
+            self.tell(TreeConflict { beside: Some(TreePath(place.clone())), ..conflict });
+            result.insert(place, Placed { leaf: Some(leaf), present: None });
+        }
+        Ok(result)
+    }
+
+    fn rule(&self, path: &[u8]) -> &'a FileRule {
+        self.options.policy.rule(&String::from_utf8_lossy(path))
+    }
+
+    /// Whether somebody looks at every change of a file.
+    fn is_critical(&self, path: &[u8]) -> bool {
+        let strategy = self.rule(path).strategy.as_deref().and_then(|name| self.options.strategies.get(name));
+        strategy.is_some_and(|strategy| strategy.is_always_asked())
+    }
+
+    /// What belongs at a path, and what of theirs belongs beside it.
+    #[expect(clippy::type_complexity, reason = "two things that are used once, right where this is called")]
+    fn slot(&mut self, path: &[u8], slot: Slot) -> Result<(Option<Leaf>, Option<(Leaf, TreeConflict)>)> {
+        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| match (a, b) {
+            (Some(a), Some(b)) => a.entry.node == b.entry.node,
+            (None, None) => true,
+            _ => false,
+        };
+        let stored = |version: Option<TreeVersion>| version.map(|version| Leaf::Stored(version.entry));
+        if is(&slot.ours, &slot.theirs) || is(&slot.base, &slot.theirs) {
+            return Ok((stored(slot.ours), None));
+        }
+        if self.is_critical(path) {
+            return Ok((self.either(ConflictClass::Critical, path, &slot, Side::Ours), None));
+        }
+        if is(&slot.base, &slot.ours) {
+            return Ok((stored(slot.theirs), None));
+        }
+        match (&slot.ours, &slot.theirs) {
+            (None, _) => Ok((self.either(ConflictClass::ModifyDelete, path, &slot, Side::Theirs), None)),
+            (_, None) => Ok((self.either(ConflictClass::ModifyDelete, path, &slot, Side::Ours), None)),
+            (Some(ours), Some(theirs)) => match (&ours.entry.node, &theirs.entry.node) {
+                (Node::File(_), Node::File(_)) => Ok((self.files(path, &slot)?, None)),
+                (Node::Symlink(_), Node::Symlink(_)) => {
+                    Ok((self.either(ConflictClass::Symlink, path, &slot, Side::Ours), None))
+                }
+                _ => {
+                    let beside = Leaf::Stored(theirs.entry.clone());
+                    let ours = Leaf::Stored(ours.entry.clone());
+                    let conflict = of_slot(ConflictClass::DistinctTypes, path, &slot);
+                    Ok((Some(ours), Some((beside, conflict))))
+                }
+            },
+        }
+    }
+
+    /// One version or the other: the rule's choice, else that of `first`.
+    fn either(&mut self, class: ConflictClass, path: &[u8], slot: &Slot, first: Side) -> Option<Leaf> {
+        let rule = self.rule(path).on_conflict;
+        let decided =
+            winner(&self.options.ours, &self.options.theirs, rule).map(|winner| Decided { winner, rule });
+        let version = match decided.map_or(first, |decided| decided.winner) {
+            Side::Ours => slot.ours.clone(),
+            Side::Theirs => slot.theirs.clone(),
+        };
+        self.tell(TreeConflict { decided, ..of_slot(class, path, slot) });
+        version.map(|version| Leaf::Stored(version.entry))
+    }
+
+    /// Both sides have a file, and not the one of the base.
+    fn files(&mut self, path: &[u8], slot: &Slot) -> Result<Option<Leaf>> {
+        let (Some(ours), Some(theirs)) = (&slot.ours, &slot.theirs) else { return Ok(None) };
+        let (Node::File(a), Node::File(b)) = (&ours.entry.node, &theirs.entry.node) else { return Ok(None) };
+        let base = slot.base.as_ref().and_then(|base| match &base.entry.node {
+            Node::File(file) => Some(file),
+            Node::Symlink(_) | Node::Directory(_) => None,
+        });
+        let attributes = attributes::merge(base.map(Has::of_file), Has::of_file(a), Has::of_file(b));
+        for (class, clash) in [
+            (ConflictClass::Mode, attributes.modes_clash),
+            (ConflictClass::Attributes, attributes.xattrs_clash),
+        ] {
+            if clash {
+                self.tell(of_slot(class, path, slot));
+            }
+        }
+        let mut with =
+            Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
+        let kept = if a.same_content(b) || base.is_some_and(|base| base.same_content(b)) {
+            Some(ours)
+        } else if base.is_some_and(|base| base.same_content(a)) {
+            Some(theirs)
+        } else {
+            None
+        };
+        if let Some(kept) = kept {
+            return Ok(Some(keep(&kept.entry, with)));
+        }
+        let merge = self.contents(path, base, a, b)?;
+        let is_settled = merge.is_settled();
+        if let Some(conflict) = merge.conflict {
+            let class = if base.is_some() { ConflictClass::Content } else { ConflictClass::AddAdd };
+            let told = of_slot(class, path, slot);
+            self.tell(TreeConflict { file: Some(conflict), decided: merge.decided, ..told });
+        }
+        if !is_settled {
+            return Ok(Some(keep(&ours.entry, with)));
+        }
+        if let Some(strategy) = merge.strategy {
+            self.merged.push(MergedFile {
+                path: TreePath(path.to_vec()),
+                strategy,
+                base: slot.base.clone(),
+                ours: ours.clone(),
+                theirs: theirs.clone(),
+                decided: merge.decided,
+                history: merge.merged.history,
+            });
+        }
+        with.modified = ours.entry.modified.max(theirs.entry.modified);
+        Ok(Some(Leaf::Written(merge.merged.content, with)))
+    }
+
+    fn contents(
+        &self,
+        path: &[u8],
+        base: Option<&FileNode>,
+        a: &FileNode,
+        b: &FileNode,
+    ) -> Result<FileMerge> {
+        let max = self.options.content_max;
+        if [base, Some(a), Some(b)].into_iter().flatten().any(|file| file.size() > max) {
+            let reason = format!("a version has more than {max} bytes");
+            return Ok(FileMerge {
+                merged: crate::file::Merged::default(),
+                strategy: None,
+                conflict: Some(Conflict::whole("binary", reason)),
+                decided: None,
+            });
+        }
+        let base = base.map(|file| self.base.read(file)).transpose()?;
+        let (ours, theirs) = (self.ours.read(a)?, self.theirs.read(b)?);
+        let versions = Versions { base: base.as_deref(), ours: &ours, theirs: &theirs };
+        let name = String::from_utf8_lossy(path);
+        let mut input = Input::new(&name, versions);
+        (input.ours, input.theirs) = (self.options.ours, self.options.theirs);
+        Ok(merge_file(&self.options.strategies, self.rule(path), &input)?)
+    }
+}
+
+/// An entry's content with other attributes.
+fn keep(entry: &Entry, with: Attributes) -> Leaf {
+    match &entry.node {
+        Node::File(file) if file.mode != with.mode || file.xattrs != with.xattrs => {
+            let attributes = Attributes { modified: entry.modified, ..with };
+            Leaf::Kept(file.extents.clone(), attributes)
+        }
+        _ => Leaf::Stored(entry.clone()),
+    }
+}
+
+fn of_slot(class: ConflictClass, path: &[u8], slot: &Slot) -> TreeConflict {
+    let (base, ours, theirs) = (slot.base.clone(), slot.ours.clone(), slot.theirs.clone());
+    TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) }
+}

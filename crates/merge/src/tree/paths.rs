@@ -1,0 +1,76 @@
+//! Paths in trees, and what is above and below them in sorted maps.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The directory that holds a path; none for what is at the top.
+pub(super) fn parent(path: &[u8]) -> Option<&[u8]> {
+    path.iter().rposition(|byte| *byte == b'/').map(|at| &path[..at])
+}
+
+/// The last name of a path.
+pub(super) fn name(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').map_or(path, |at| &path[at + 1..])
+}
+
+/// The directories that hold a path, innermost first, without the root.
+pub(super) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(parent(path), |path| parent(path))
+}
+
+/// A path and a name below it.
+pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+/// The path with `from` at its front replaced by `to`.
+pub(super) fn moved(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let rest = path[from.len()..].strip_prefix(b"/").unwrap_or(&path[from.len()..]);
+    match rest {
+        [] => to.to_vec(),
+        rest => join(to, rest),
+    }
+}
+
+/// What a map has below a path.
+pub(super) fn below<'m, V>(
+    map: &'m BTreeMap<Vec<u8>, V>,
+    path: &[u8],
+) -> impl DoubleEndedIterator<Item = (&'m Vec<u8>, &'m V)> + use<'m, V> {
+    // `0` follows `/`.
+    let (from, to) = ([path, b"/"].concat(), [path, b"0"].concat());
+    let everything = path.is_empty();
+    let bounds = if everything {
+        (Bound::Unbounded, Bound::Unbounded)
+    } else {
+        (Bound::Included(from), Bound::Excluded(to))
+    };
+    map.range::<Vec<u8>, _>(bounds)
+}
+
+/// Whether a map has something at a path or below it.
+pub(super) fn touches<V>(map: &BTreeMap<Vec<u8>, V>, path: &[u8]) -> bool {
+    map.contains_key(path) || below(map, path).next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_apart() {
+        assert_eq!((parent(b"a/b/c"), parent(b"a")), (Some(&b"a/b"[..]), None));
+        assert_eq!((name(b"a/b"), name(b"a")), (&b"b"[..], &b"a"[..]));
+        assert_eq!(above(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
+        assert_eq!(moved(b"a/b/c", b"a/b", b"x"), b"x/c");
+        assert_eq!(moved(b"a/b/c", b"a/b/c", b"x/y"), b"x/y");
+    }
+
+    #[test]
+    fn only_what_is_below_is_below() {
+        let map = BTreeMap::from(["a", "a-b", "a/b", "a/c/d", "a0"].map(|path| (path.into(), ())));
+        let found: Vec<&[u8]> = below(&map, b"a").map(|(path, ())| &path[..]).collect();
+        assert_eq!(found, [&b"a/b"[..], b"a/c/d"]);
+        assert!(touches(&map, b"a/c") && touches(&map, b"a0") && !touches(&map, b"a/b/c"));
+    }
+}

@@ -1,0 +1,43 @@
+//! What three trees have at one path.
+
+use std::collections::BTreeMap;
+
+use workspace_state::Entry;
+
+use super::changes::Changes;
+use super::conflict::TreeVersion;
+
+/// Three versions of what belongs at one path. Renames move versions here from where their trees have them.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) base: Option<TreeVersion>,
+    pub(super) ours: Option<TreeVersion>,
+    pub(super) theirs: Option<TreeVersion>,
+    /// What ours has at this path now.
+    pub(super) present: Option<Entry>,
+}
+
+/// By path.
+pub(super) type Slots = BTreeMap<Vec<u8>, Slot>;
+
+/// A slot for each leaf that a side touched.
+pub(super) fn slots(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
+    let mut slots = Slots::new();
+    for path in ours.leaves.keys().chain(theirs.leaves.keys()) {
+        if slots.contains_key(path) {
+            continue;
+        }
+        let (by_ours, by_theirs) = (ours.leaves.get(path), theirs.leaves.get(path));
+        let base = by_ours.or(by_theirs).and_then(|change| change.old.clone());
+        let side = |change: Option<&super::changes::Change>| match change {
+            Some(change) => change.new.clone(),
+            None => base.clone(),
+        };
+        let (ours, theirs) = (side(by_ours), side(by_theirs));
+        let version = |entry: Option<Entry>| entry.map(|entry| TreeVersion::new(path, entry));
+        let present = ours.clone();
+        let slot = Slot { base: version(base), ours: version(ours), theirs: version(theirs), present };
+        slots.insert(path.clone(), slot);
+    }
+    slots
+}

@@ -1,0 +1,356 @@
+//! Small trees that are written to a store and to a git repository, and read back from both.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use workspace_merge::{TreeMerge, TreeOptions, merge_trees};
+use workspace_state::{NewSnapshot, Node, Store, Tree};
+
+use crate::git::Rng;
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Thing {
+    File { content: Vec<u8>, executable: bool },
+    Link(String),
+}
+
+impl Thing {
+    pub(crate) fn file(content: impl Into<Vec<u8>>) -> Self {
+        Self::File { content: content.into(), executable: false }
+    }
+}
+
+/// A tree by path.
+pub(crate) type Model = BTreeMap<String, Thing>;
+
+/// A model from paths and contents.
+pub(crate) fn model(files: &[(&str, &str)]) -> Model {
+    files.iter().map(|(path, content)| ((*path).to_owned(), Thing::file(*content))).collect()
+}
+
+/// A store that goes with it.
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    _directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        Self { store, _directory: directory }
+    }
+
+    pub(crate) fn tree(&self, model: &Model) -> Tree {
+        let mut tree = self.store.empty_tree().unwrap();
+        for (path, thing) in model {
+            match thing {
+                Thing::Link(target) => tree.symlink(path, target.as_bytes()).unwrap(),
+                Thing::File { content, executable } => {
+                    tree.write(path, content.clone()).unwrap();
+                    tree.chmod(path, if *executable { 0o755 } else { 0o644 }).unwrap();
+                }
+            }
+        }
+        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+        Tree::of_snapshot(&self.store, &snapshot).unwrap()
+    }
+
+    pub(crate) fn merge(&self, base: &Model, ours: &Model, theirs: &Model) -> TreeMerge {
+        let (base, ours, theirs) = (self.tree(base), self.tree(ours), self.tree(theirs));
+        merge_trees(&base, &ours, &theirs, &TreeOptions::default()).unwrap()
+    }
+}
+
+/// What a tree holds.
+pub(crate) fn read(tree: &Tree) -> Model {
+    let mut model = Model::new();
+    tree.walk(&mut |path, entry| {
+        let path = String::from_utf8(path.to_vec()).unwrap();
+        match &entry.node {
+            Node::Directory(_) => {}
+            Node::Symlink(link) => {
+                model.insert(path, Thing::Link(String::from_utf8(link.target.clone()).unwrap()));
+            }
+            Node::File(file) => {
+                let content = tree.read(file)?;
+                model.insert(path, Thing::File { content, executable: file.mode & 0o100 != 0 });
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+    model
+}
+
+/// What a merge holds.
+pub(crate) fn read_merge(merge: &TreeMerge) -> Model {
+    read(&merge.tree.preview().unwrap())
+}
+
+/// A bare repository that has models as commits.
+pub(crate) struct Git {
+    directory: tempfile::TempDir,
+    objects: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+/// What git made of three trees.
+pub(crate) struct GitMerge {
+    pub(crate) is_clean: bool,
+    pub(crate) tree: Model,
+    pub(crate) conflicted: Vec<String>,
+    pub(crate) messages: String,
+}
+
+fn git(directory: &Path) -> Command {
+    let mut command = Command::new("git");
+    let nowhere = directory.join("nowhere");
+    command.current_dir(directory).env("GIT_CONFIG_GLOBAL", &nowhere).env("GIT_CONFIG_SYSTEM", &nowhere);
+    command
+}
+
+impl Git {
+    /// Has each model as a commit of the branch of its name.
+    pub(crate) fn new(models: &[(String, &Model)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let done = git(directory.path()).args(["init", "-q", "--bare", "."]).status().unwrap();
+        assert!(done.success());
+        let mut import =
+            git(directory.path()).args(["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = std::io::BufWriter::new(import.stdin.take().unwrap());
+        for (name, model) in models {
+            write_commit(&mut input, name, model);
+        }
+        drop(input);
+        assert!(import.wait().unwrap().success());
+        let mut objects = git(directory.path())
+            .args(["cat-file", "--batch"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let ask = objects.stdin.take().unwrap();
+        let answers = BufReader::new(objects.stdout.take().unwrap());
+        Self { directory, objects, ask, answers }
+    }
+
+    pub(crate) fn merge(&mut self, base: &str, ours: &str, theirs: &str) -> GitMerge {
+        let output = git(self.directory.path())
+            .args(["merge-tree", "--write-tree", "-z", &format!("--merge-base={base}"), ours, theirs])
+            .output()
+            .unwrap();
+        let code = output.status.code().unwrap();
+        assert!(code < 2, "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut fields = text.split('\0');
+        let tree = fields.next().unwrap().to_owned();
+        let stages = fields.by_ref().take_while(|field| !field.is_empty());
+        let conflicted = stages.map(|stage| stage.split_once('\t').unwrap().1.to_owned()).collect();
+        let messages = fields.collect::<Vec<_>>().join("|");
+        GitMerge { is_clean: code == 0, tree: self.read(&tree), conflicted, messages }
+    }
+
+    fn read(&mut self, tree: &str) -> Model {
+        let output = git(self.directory.path()).args(["ls-tree", "-r", "-z", tree]).output().unwrap().stdout;
+        let text = String::from_utf8(output).unwrap();
+        let mut model = Model::new();
+        for line in text.split('\0').filter(|line| !line.is_empty()) {
+            let (about, path) = line.split_once('\t').unwrap();
+            let words: Vec<&str> = about.split(' ').collect();
+            let content = self.object(words[2]);
+            let thing = match words[0] {
+                "120000" => Thing::Link(String::from_utf8(content).unwrap()),
+                mode => Thing::File { content, executable: mode == "100755" },
+            };
+            model.insert(path.to_owned(), thing);
+        }
+        model
+    }
+
+    fn object(&mut self, id: &str) -> Vec<u8> {
+        writeln!(self.ask, "{id}").unwrap();
+        let mut header = String::new();
+        self.answers.read_line(&mut header).unwrap();
+        let length: usize = header.trim().rsplit(' ').next().unwrap().parse().unwrap();
+        let mut content = vec![0; length + 1];
+        self.answers.read_exact(&mut content).unwrap();
+        content.truncate(length);
+        content
+    }
+}
+
+impl Drop for Git {
+    fn drop(&mut self) {
+        let _ = self.objects.kill();
+        let _ = self.objects.wait();
+    }
+}
+
+fn write_commit(out: &mut impl Write, name: &str, model: &Model) {
+    writeln!(out, "commit refs/heads/{name}\ncommitter a <a@b> 1 +0000\ndata 0\ndeleteall").unwrap();
+    for (path, thing) in model {
+        let (mode, content) = match thing {
+            Thing::Link(target) => ("120000", target.as_bytes()),
+            Thing::File { content, executable: true } => ("100755", &content[..]),
+            Thing::File { content, executable: false } => ("100644", &content[..]),
+        };
+        write!(out, "M {mode} inline {path}\ndata {}\n", content.len()).unwrap();
+        out.write_all(content).unwrap();
+        writeln!(out).unwrap();
+    }
+    writeln!(out).unwrap();
+}
+
+/// What a random side may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// Changes, additions, removals, types and modes.
+    Plain,
+    /// And renames of files.
+    Renames,
+    /// And renames of directories.
+    Directories,
+}
+
+const DIRECTORIES: [&str; 5] = ["", "a/", "a/b/", "c/", "d/"];
+const NEW: [&str; 8] =
+    ["new.txt", "a/new.txt", "c/new.txt", "a", "c/x/y.txt", "f1.txt/in.txt", "d/deep/n.txt", "z"];
+
+/// Lines that only files of this number have.
+fn content(number: usize, rng: &mut Rng) -> Vec<u8> {
+    let lines = 8 + rng.below(8);
+    (0..lines)
+        .map(|line| format!("file {number} line {line} {}\n", rng.below(1000)))
+        .collect::<String>()
+        .into_bytes()
+}
+
+/// A random base.
+pub(crate) fn base(rng: &mut Rng) -> Model {
+    let mut model = Model::new();
+    for number in 0..4 + rng.below(8) {
+        let path = format!("{}f{number}.txt", DIRECTORIES[rng.below(DIRECTORIES.len())]);
+        let thing = match rng.below(12) {
+            0 => Thing::Link(format!("target{number}")),
+            1 => Thing::File { content: content(number, rng), executable: true },
+            2 => Thing::file(""),
+            _ => Thing::file(content(number, rng)),
+        };
+        model.insert(path, thing);
+    }
+    model
+}
+
+/// A random side. Sides from seeds that are alike do alike things.
+pub(crate) fn side(base: &Model, rng: &mut Rng, doing: Doing) -> Model {
+    let mut model = base.clone();
+    for _ in 0..1 + rng.below(5) {
+        act(&mut model, rng, doing);
+    }
+    model
+}
+
+fn put(model: &mut Model, path: &str, thing: Thing) {
+    // What is in the way goes: a leaf where a directory is needed, a directory where a leaf is put.
+    let prefix = format!("{path}/");
+    model.retain(|other, _| !other.starts_with(&prefix) && !path.starts_with(&format!("{other}/")));
+    model.insert(path.to_owned(), thing);
+}
+
+fn act(model: &mut Model, rng: &mut Rng, doing: Doing) {
+    let paths: Vec<String> = model.keys().cloned().collect();
+    if paths.is_empty() {
+        return;
+    }
+    let path = paths[rng.below(paths.len())].clone();
+    let kinds = match doing {
+        Doing::Plain => 12,
+        Doing::Renames => 18,
+        Doing::Directories => 22,
+    };
+    match rng.below(kinds) {
+        0..=3 => edit(model, &path, rng),
+        4 | 5 => drop(model.remove(&path)),
+        6 | 7 => {
+            let number = 100 + rng.below(2);
+            let thing = Thing::file(format!("new {number} {}\n", rng.below(2)).repeat(4));
+            put(model, NEW[rng.below(NEW.len())], thing);
+        }
+        8 => {
+            if let Some(Thing::File { executable, .. }) = model.get_mut(&path) {
+                *executable = !*executable;
+            }
+        }
+        9 => put(model, &path, Thing::Link(format!("elsewhere{}", rng.below(2)))),
+        10 => put(model, &format!("{path}/inner.txt"), Thing::file(format!("inner {}\n", rng.below(2)))),
+        11 => {
+            if let Some((directory, _)) = path.rsplit_once('/') {
+                let thing = Thing::file(format!("was a directory {}\n", rng.below(2)));
+                put(model, directory, thing);
+            }
+        }
+        12..=17 => rename(model, &path, rng),
+        _ => rename_directory(model, &path, rng),
+    }
+}
+
+fn edit(model: &mut Model, path: &str, rng: &mut Rng) {
+    match model.get_mut(path) {
+        Some(Thing::Link(target)) => *target = format!("elsewhere{}", rng.below(2)),
+        Some(Thing::File { content, .. }) => {
+            let text = String::from_utf8(content.clone()).unwrap();
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            let at = rng.below(lines.len() + 1);
+            let line = format!("edited {}", rng.below(3));
+            match rng.below(3) {
+                0 if at < lines.len() => drop(lines.remove(at)),
+                1 if at < lines.len() => lines[at] = line,
+                _ => lines.insert(at, line),
+            }
+            *content = lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+        }
+        None => {}
+    }
+}
+
+fn rename(model: &mut Model, path: &str, rng: &mut Rng) {
+    // An empty file is not known again under another name.
+    if !matches!(model.get(path), Some(Thing::File { content, .. }) if !content.is_empty()) {
+        return;
+    }
+    let Some(thing) = model.remove(path) else { return };
+    let name = path.rsplit('/').next().unwrap();
+    let to = match rng.below(3) {
+        0 => format!("{}{name}", DIRECTORIES[rng.below(DIRECTORIES.len())]),
+        1 => format!("{}renamed{}.txt", DIRECTORIES[rng.below(DIRECTORIES.len())], rng.below(2)),
+        _ => NEW[rng.below(NEW.len())].to_owned(),
+    };
+    if model.contains_key(&to) {
+        model.insert(path.to_owned(), thing);
+        return;
+    }
+    put(model, &to, thing);
+    if rng.below(3) == 0 {
+        edit(model, &to, rng);
+    }
+}
+
+fn rename_directory(model: &mut Model, path: &str, rng: &mut Rng) {
+    let Some((directory, _)) = path.rsplit_once('/') else { return };
+    let to = ["moved", "other", "c/moved"][rng.below(3)];
+    if to.starts_with(&format!("{directory}/")) {
+        return;
+    }
+    let prefix = format!("{directory}/");
+    let inside: Vec<String> = model.keys().filter(|path| path.starts_with(&prefix)).cloned().collect();
+    for from in inside {
+        if let Some(thing) = model.remove(&from) {
+            put(model, &format!("{to}/{}", &from[prefix.len()..]), thing);
+        }
+    }
+}

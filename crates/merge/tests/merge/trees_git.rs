@@ -1,0 +1,153 @@
+//! Trees are merged as `git merge-tree --write-tree` merges them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use workspace_merge::{TreeConflict, TreeMerge};
+
+use crate::git::Rng;
+use crate::model::{Doing, Git, GitMerge, Model, Place, Thing, base, read_merge, side};
+
+struct Case {
+    base: Model,
+    ours: Model,
+    theirs: Model,
+}
+
+fn case(seed: u64, doing: Doing) -> Case {
+    let mut rng = Rng(seed);
+    let base = base(&mut rng);
+    let ours = side(&base, &mut rng, doing);
+    let theirs = side(&base, &mut rng, doing);
+    Case { base, ours, theirs }
+}
+
+/// The paths that a conflict is about.
+fn paths(conflict: &TreeConflict) -> impl Iterator<Item = String> {
+    let versions = [&conflict.base, &conflict.ours, &conflict.theirs].into_iter().flatten();
+    let versions = versions.map(|version| version.path.clone());
+    let paths =
+        versions.chain([conflict.path.0.clone()]).chain(conflict.beside.iter().map(|path| path.0.clone()));
+    paths.map(|path| String::from_utf8(path).unwrap()).collect::<Vec<_>>().into_iter()
+}
+
+/// Without what is put after names that are taken.
+fn plain(path: &str) -> String {
+    path.split('/').map(|name| name.split('~').next().unwrap_or_default()).collect::<Vec<_>>().join("/")
+}
+
+/// Both sides' versions are in the result, or merged into it, or told by a conflict.
+fn nothing_is_lost(case: &Case, merge: &TreeMerge, result: &Model) {
+    // Permission bits of one side and content of the other may have been joined.
+    let content = |thing: &Thing| match thing {
+        Thing::File { content, .. } => content.clone(),
+        Thing::Link(target) => format!("-> {target}").into_bytes(),
+    };
+    let there: BTreeSet<_> = result.values().map(content).collect();
+    let mut told = BTreeSet::new();
+    for conflict in &merge.conflicts {
+        for version in [&conflict.ours, &conflict.theirs].into_iter().flatten() {
+            told.insert(String::from_utf8(version.path.clone()).unwrap());
+        }
+    }
+    for merged in &merge.merged {
+        for version in [&merged.ours, &merged.theirs] {
+            told.insert(String::from_utf8(version.path.clone()).unwrap());
+        }
+    }
+    let base: BTreeSet<_> = case.base.values().map(content).collect();
+    for (path, thing) in case.ours.iter().chain(&case.theirs) {
+        let thing = content(thing);
+        assert!(base.contains(&thing) || there.contains(&thing) || told.contains(path), "{path} is lost");
+    }
+}
+
+/// Why the two differ; nothing if they agree.
+fn compare(git: &GitMerge, merge: &TreeMerge, result: &Model) -> Option<String> {
+    if git.is_clean != merge.conflicts.is_empty() {
+        return Some("another verdict".to_owned());
+    }
+    if git.is_clean {
+        return (git.tree != *result).then(|| "another tree".to_owned());
+    }
+    let ours: BTreeSet<String> = merge.conflicts.iter().flat_map(paths).map(|path| plain(&path)).collect();
+    let by_git: BTreeSet<String> = git.conflicted.iter().map(|path| plain(path)).collect();
+    let is_about = |set: &BTreeSet<String>, path: &str| {
+        let path = plain(path);
+        set.iter().any(|about| path == *about || path.starts_with(&format!("{about}/")))
+    };
+    if let Some(path) = by_git.iter().find(|path| !is_about(&ours, path)) {
+        return Some(format!("git has a conflict at {path}"));
+    }
+    let rest = |model: &Model| -> Model {
+        let rest = model.iter().filter(|(path, _)| !is_about(&ours, path) && !is_about(&by_git, path));
+        rest.map(|(path, thing)| (path.clone(), thing.clone())).collect()
+    };
+    (rest(&git.tree) != rest(result)).then(|| "another rest of the tree".to_owned())
+}
+
+fn show(model: &Model) -> String {
+    model
+        .iter()
+        .map(|(path, thing)| {
+            let text = match thing {
+                Thing::Link(target) => format!("-> {target}"),
+                Thing::File { content, executable } => {
+                    format!("{executable} {:?}", String::from_utf8_lossy(content))
+                }
+            };
+            format!("  {path}: {text}\n")
+        })
+        .collect()
+}
+
+fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) {
+    let cases: BTreeMap<u64, Case> = seeds.map(|seed| (seed, case(seed, doing))).collect();
+    let mut models = Vec::new();
+    for (seed, case) in &cases {
+        models.push((format!("{seed}-base"), &case.base));
+        models.push((format!("{seed}-ours"), &case.ours));
+        models.push((format!("{seed}-theirs"), &case.theirs));
+    }
+    let mut git = Git::new(&models);
+    let place = Place::new();
+    let (mut different, mut clean) = (Vec::new(), 0);
+    for (seed, case) in &cases {
+        let merge = place.merge(&case.base, &case.ours, &case.theirs);
+        let result = read_merge(&merge);
+        nothing_is_lost(case, &merge, &result);
+        let other = place.merge(&case.base, &case.theirs, &case.ours);
+        assert_eq!(
+            merge.conflicts.is_empty(),
+            other.conflicts.is_empty(),
+            "seed {seed}: verdicts depend on the side"
+        );
+        let by_git = git.merge(&format!("{seed}-base"), &format!("{seed}-ours"), &format!("{seed}-theirs"));
+        clean += usize::from(by_git.is_clean);
+        if let Some(why) = compare(&by_git, &merge, &result) {
+            if std::env::var_os("SHOW").is_some() {
+                println!(
+                    "==== seed {seed}: {why}\nbase\n{}ours\n{}theirs\n{}git {}\n{}\nresult\n{}{:#?}",
+                    show(&case.base),
+                    show(&case.ours),
+                    show(&case.theirs),
+                    by_git.messages,
+                    show(&by_git.tree),
+                    show(&result),
+                    merge
+                        .conflicts
+                        .iter()
+                        .map(|c| (c.class, String::from_utf8_lossy(&c.path.0).into_owned()))
+                        .collect::<Vec<_>>()
+                );
+            }
+            different.push((seed, why));
+        }
+    }
+    println!("{clean} of {} clean", cases.len());
+    assert!(different.is_empty(), "{} of {}: {different:?}", different.len(), cases.len());
+}
+
+#[test]
+fn changes_and_types_give_what_git_gives() {
+    equal_to_git(Doing::Plain, 0..300);
+}
