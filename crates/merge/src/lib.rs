@@ -49,5 +49,6 @@ pub use policy::{BadPattern, Crdt, FileRule, OnConflict, PathRule, Policy};
 pub use strategy::{Strategies, Strategy, UnknownStrategy};
 pub use text::{Effort, Favor, Labels, Region, Style, TextMerge, TooHard};
 pub use tree::{
-    ConflictClass, MergedFile, TreeConflict, TreeMerge, TreeMergeError, TreeOptions, TreeVersion, merge_trees,
+    ConflictClass, MergedFile, RenameOptions, TreeConflict, TreeMerge, TreeMergeError, TreeOptions,
+    TreeVersion, merge_trees,
 };

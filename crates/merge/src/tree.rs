@@ -12,8 +12,12 @@ mod attributes;
 mod changes;
 mod clash;
 mod conflict;
+mod follow;
 mod leaf;
 mod paths;
+mod relocate;
+mod renames;
+mod similarity;
 mod slot;
 
 use serde::Serialize;
@@ -27,6 +31,7 @@ use changes::Changes;
 use leaf::Merger;
 
 pub use conflict::{ConflictClass, TreeConflict, TreeVersion};
+pub use renames::RenameOptions;
 
 /// How trees are merged.
 #[derive(Debug, Clone)]
@@ -39,6 +44,10 @@ pub struct TreeOptions {
     pub ours: Author,
     /// Who made theirs.
     pub theirs: Author,
+    /// How hard renames are looked for.
+    pub renames: RenameOptions,
+    /// Whether what one side added to a directory follows it to where the other renamed it.
+    pub directory_renames: bool,
     /// A file of which a version is larger is not looked into: it is in conflict if both sides changed it.
     pub content_max: u64,
 }
@@ -50,6 +59,8 @@ impl Default for TreeOptions {
             policy: Policy::default(),
             ours: Author::default(),
             theirs: Author::default(),
+            renames: RenameOptions::default(),
+            directory_renames: true,
             content_max: 128 << 20,
         }
     }
@@ -119,7 +130,13 @@ pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOption
     let mut by_theirs = Changes::new(base, theirs)?;
     changes::open_moves(&mut by_ours, &mut by_theirs)?;
     let mut merger = Merger::new(options, base, ours, theirs);
-    let slots = slot::slots(&by_ours, &by_theirs);
+    renames::find(options.renames, &mut by_ours, &by_theirs)?;
+    renames::find(options.renames, &mut by_theirs, &by_ours)?;
+    let mut slots = slot::slots(&by_ours, &by_theirs);
+    if options.directory_renames {
+        relocate::relocate(&mut merger, &mut slots, &mut by_ours, &mut by_theirs)?;
+    }
+    follow::follow(&mut merger, &mut slots, &by_ours, &by_theirs)?;
     let mut result = merger.decide(slots)?;
     clash::tell_apart(&mut merger, &mut result, &by_ours, &mut by_theirs)?;
     let tree = apply::apply(&mut merger, result, &by_ours, &by_theirs)?;

@@ -1,10 +1,10 @@
 //! What one side did to the base.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use workspace_state::{DifferenceKind, Entry, Node, StoreError, Tree, diff};
 
-use super::paths::{above, join, touches};
+use super::paths::{above, join, parent, touches};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -25,7 +25,7 @@ pub(super) struct Moved {
 
 /// All that one side did. A path where a directory became a leaf, or the other way round, is in both maps.
 pub(super) struct Changes<'t> {
-    base: &'t Tree,
+    pub(super) base: &'t Tree,
     pub(super) tree: &'t Tree,
     /// Files and symlinks.
     pub(super) leaves: BTreeMap<Vec<u8>, Change>,
@@ -123,6 +123,12 @@ impl<'t> Changes<'t> {
     /// Whether a directory is gone.
     pub(super) fn has_removed(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.new.is_none())
+    }
+
+    /// Directories that leaves were added to.
+    pub(super) fn filled(&self) -> HashSet<&[u8]> {
+        let added = self.leaves.iter().filter(|(_, change)| change.old.is_none() && change.new.is_some());
+        added.filter_map(|(path, _)| parent(path)).collect()
     }
 
     /// Whether a directory was made.

@@ -1,12 +1,14 @@
 //! Two things that want one name.
 
+use std::collections::BTreeMap;
+
 use workspace_state::TreePath;
 
 use super::Result;
 use super::changes::Changes;
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{Merger, Placed, Placement};
-use super::paths::{below, join, moved, name, parent};
+use super::paths::{below, join, moved, name, parent, touches};
 
 /// What is put after a name that is taken.
 const BESIDE: &str = "~theirs";
@@ -74,11 +76,11 @@ fn move_directory(result: &mut Placement, theirs: &mut Changes<'_>, path: &[u8],
 
 impl Merger<'_> {
     /// A name beside a path that nothing has.
-    pub(super) fn free_name(&self, path: &[u8], result: &Placement) -> Result<Vec<u8>> {
+    pub(super) fn free_name<V>(&self, path: &[u8], result: &BTreeMap<Vec<u8>, V>) -> Result<Vec<u8>> {
         let mut number = 0;
         loop {
             let place = beside(path, number);
-            let taken = super::paths::touches(result, &place)
+            let taken = touches(result, &place)
                 || self.ours.entry(&place)?.is_some()
                 || self.theirs.entry(&place)?.is_some();
             if !taken {

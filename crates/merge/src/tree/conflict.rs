@@ -34,6 +34,23 @@ pub enum ConflictClass {
     /// A file or symlink on one side, a directory on the other. Theirs is beside ours.
     #[serde(rename = "file/directory")]
     FileDirectory,
+    /// Both sides renamed a file, to other names: both are in the tree. Or both renamed other files to one name: theirs
+    /// is beside ours.
+    #[serde(rename = "rename/rename")]
+    RenameRename,
+    /// One side added a file of the name that the other gave to another one. Theirs is beside ours.
+    #[serde(rename = "rename/add")]
+    RenameAdd,
+    /// One side renamed what the other removed. It is in the tree under its new name.
+    #[serde(rename = "rename/delete")]
+    RenameDelete,
+    /// One side added a file to a directory that the other renamed. It is in the directory of the new name.
+    #[serde(rename = "file location")]
+    FileLocation,
+    /// One side added a file to a directory that the other renamed, and it is unclear or impossible where to put it. It
+    /// is where it was added.
+    #[serde(rename = "directory rename")]
+    DirectoryRename,
     /// A rule says that somebody looks at every change of this file. Ours is in the tree.
     #[serde(rename = "critical")]
     Critical,
@@ -51,6 +68,11 @@ impl ConflictClass {
             Self::Symlink => "symlink",
             Self::DistinctTypes => "distinct types",
             Self::FileDirectory => "file/directory",
+            Self::RenameRename => "rename/rename",
+            Self::RenameAdd => "rename/add",
+            Self::RenameDelete => "rename/delete",
+            Self::FileLocation => "file location",
+            Self::DirectoryRename => "directory rename",
             Self::Critical => "critical",
         }
     }

@@ -6,7 +6,7 @@ use workspace_state::{Attributes, Entry, Extent, FileNode, Node, Tree, TreePath}
 
 use super::attributes::{self, Has};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
-use super::slot::{Slot, Slots};
+use super::slot::{Slot, Slots, same};
 use super::{MergedFile, Result, TreeOptions};
 use crate::conflict::Conflict;
 use crate::file::{Input, Side, Versions};
@@ -91,11 +91,7 @@ impl<'a> Merger<'a> {
     /// What belongs at a path, and what of theirs belongs beside it.
     #[expect(clippy::type_complexity, reason = "two things that are used once, right where this is called")]
     fn slot(&mut self, path: &[u8], slot: Slot) -> Result<(Option<Leaf>, Option<(Leaf, TreeConflict)>)> {
-        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| match (a, b) {
-            (Some(a), Some(b)) => a.entry.node == b.entry.node,
-            (None, None) => true,
-            _ => false,
-        };
+        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| same(a.as_ref(), b.as_ref());
         let stored = |version: Option<TreeVersion>| version.map(|version| Leaf::Stored(version.entry));
         if is(&slot.ours, &slot.theirs) || is(&slot.base, &slot.theirs) {
             return Ok((stored(slot.ours), None));

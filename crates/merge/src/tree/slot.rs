@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use workspace_state::Entry;
 
-use super::changes::Changes;
+use super::changes::{Change, Changes};
 use super::conflict::TreeVersion;
+use crate::file::Side;
 
 /// Three versions of what belongs at one path. Renames move versions here from where their trees have them.
 #[derive(Debug, Default)]
@@ -15,6 +16,32 @@ pub(super) struct Slot {
     pub(super) theirs: Option<TreeVersion>,
     /// What ours has at this path now.
     pub(super) present: Option<Entry>,
+}
+
+impl Slot {
+    /// The version of a side.
+    pub(super) fn side(&self, side: Side) -> &Option<TreeVersion> {
+        match side {
+            Side::Ours => &self.ours,
+            Side::Theirs => &self.theirs,
+        }
+    }
+
+    pub(super) fn side_mut(&mut self, side: Side) -> &mut Option<TreeVersion> {
+        match side {
+            Side::Ours => &mut self.ours,
+            Side::Theirs => &mut self.theirs,
+        }
+    }
+}
+
+/// Whether two versions are the same, or both are not there.
+pub(super) fn same(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.entry.node == b.entry.node,
+        (None, None) => true,
+        _ => false,
+    }
 }
 
 /// By path.
@@ -29,7 +56,7 @@ pub(super) fn slots(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
         }
         let (by_ours, by_theirs) = (ours.leaves.get(path), theirs.leaves.get(path));
         let base = by_ours.or(by_theirs).and_then(|change| change.old.clone());
-        let side = |change: Option<&super::changes::Change>| match change {
+        let side = |change: Option<&Change>| match change {
             Some(change) => change.new.clone(),
             None => base.clone(),
         };

@@ -151,3 +151,13 @@ fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) {
 fn changes_and_types_give_what_git_gives() {
     equal_to_git(Doing::Plain, 0..300);
 }
+
+#[test]
+fn renames_of_files_give_what_git_gives() {
+    equal_to_git(Doing::Renames, 1000..1300);
+}
+
+#[test]
+fn renames_of_directories_give_what_git_gives() {
+    equal_to_git(Doing::Directories, 2150..2300);
+}

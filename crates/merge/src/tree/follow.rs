@@ -1,0 +1,132 @@
+//! Renames, followed: the versions of a file come together at its new name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use workspace_state::TreePath;
+
+use super::Result;
+use super::changes::Changes;
+use super::conflict::{ConflictClass, TreeConflict};
+use super::leaf::Merger;
+use super::slot::{Slot, Slots, same};
+use crate::file::Side;
+
+/// Moves versions to where the other side has renamed them.
+pub(super) fn follow(
+    merger: &mut Merger<'_>,
+    slots: &mut Slots,
+    ours: &Changes<'_>,
+    theirs: &Changes<'_>,
+) -> Result<()> {
+    let sources: BTreeSet<&Vec<u8>> = ours.renames.keys().chain(theirs.renames.keys()).collect();
+    let mut following = Following { merger, slots, beside: BTreeMap::new(), ours, theirs };
+    for from in sources {
+        match (ours.renames.get(from), theirs.renames.get(from)) {
+            (Some(here), Some(there)) if here == there => following.same(from, here),
+            (Some(here), Some(there)) => following.two_names(from, here, there),
+            (Some(to), None) => following.one(Side::Ours, from, to)?,
+            (None, Some(to)) => following.one(Side::Theirs, from, to)?,
+            (None, None) => {}
+        }
+    }
+    Ok(())
+}
+
+struct Following<'a, 'm> {
+    merger: &'a mut Merger<'m>,
+    slots: &'a mut Slots,
+    /// Where theirs goes, where both sides have something under one new name.
+    beside: BTreeMap<Vec<u8>, Vec<u8>>,
+    ours: &'a Changes<'a>,
+    theirs: &'a Changes<'a>,
+}
+
+impl Following<'_, '_> {
+    fn slot(&mut self, path: &[u8]) -> &mut Slot {
+        self.slots.entry(path.to_vec()).or_default()
+    }
+
+    /// Both sides gave it the same name.
+    fn same(&mut self, from: &[u8], to: &[u8]) {
+        let base = self.slot(from).base.take();
+        self.slot(to).base = base;
+    }
+
+    /// Both sides gave it other names: both are kept.
+    fn two_names(&mut self, from: &[u8], here: &[u8], there: &[u8]) {
+        let base = self.slot(from).base.take();
+        let (ours, theirs) = (self.slot(here).ours.clone(), self.slot(there).theirs.clone());
+        let beside = Some(TreePath(there.to_vec()));
+        let conflict = TreeConflict::new(ConflictClass::RenameRename, here);
+        self.merger.tell(TreeConflict { base, ours, theirs, beside, ..conflict });
+    }
+
+    /// One side renamed it.
+    fn one(&mut self, side: Side, from: &[u8], to: &[u8]) -> Result<()> {
+        let other = side.other();
+        let slot = self.slot(from);
+        let Some(base) = slot.base.clone() else { return Ok(()) };
+        let Some(changed) = slot.side(other).clone() else {
+            slot.base = None;
+            self.removed(side, to, base);
+            return Ok(());
+        };
+        if changed.entry.node.kind() != base.entry.node.kind() {
+            // The other side has something of another type at the old name: to the file it is a removal.
+            slot.base = None;
+            self.removed(side, to, base);
+            return Ok(());
+        }
+        let is_changed = changed.entry.node != base.entry.node;
+        let is_split = self.beside.contains_key(to);
+        let target = self.slot(to);
+        if target.side(other).is_some() && !is_split {
+            if !is_changed && same(target.ours.as_ref(), target.theirs.as_ref()) {
+                return Ok(());
+            }
+            self.split(other, from, to)?;
+        }
+        let to = match (side, self.beside.get(to)) {
+            (Side::Theirs, Some(beside)) => beside.clone(),
+            _ => to.to_vec(),
+        };
+        let target = self.slot(&to);
+        target.base = Some(base);
+        *target.side_mut(other) = Some(changed);
+        let source = self.slot(from);
+        (source.base, *source.side_mut(other)) = (None, None);
+        Ok(())
+    }
+
+    fn removed(&mut self, side: Side, to: &[u8], base: super::TreeVersion) {
+        let mut conflict = TreeConflict::new(ConflictClass::RenameDelete, to);
+        let version = self.slot(to).side(side).clone();
+        match side {
+            Side::Ours => conflict.ours = version,
+            Side::Theirs => conflict.theirs = version,
+        }
+        self.merger.tell(TreeConflict { base: Some(base), ..conflict });
+    }
+
+    /// Both sides have something else under one name, which at least one of them is a new name for.
+    fn split(&mut self, other: Side, from: &[u8], to: &[u8]) -> Result<()> {
+        let by_other = match other {
+            Side::Ours => self.ours,
+            Side::Theirs => self.theirs,
+        };
+        let is_rename = by_other.renames.values().any(|target| target == to);
+        let class = if is_rename { ConflictClass::RenameRename } else { ConflictClass::RenameAdd };
+        let place = self.merger.free_name(to, self.slots)?;
+        let base = self.slot(from).base.clone();
+        let target = self.slot(to);
+        let theirs = target.theirs.take();
+        let ours = target.ours.clone();
+        let beside = Some(TreePath(place.clone()));
+        let conflict =
+            TreeConflict { base, ours, theirs: theirs.clone(), beside, ..TreeConflict::new(class, to) };
+        self.slot(&place).theirs = theirs;
+        self.beside.insert(to.to_vec(), place);
+        self.merger.tell(conflict);
+        Ok(())
+    }
+}
