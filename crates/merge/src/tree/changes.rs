@@ -93,9 +93,13 @@ impl<'t> Changes<'t> {
                 self.new_at(&to, Some(new));
             }
             Node::File(_) | Node::Symlink(_) => {
+                // Every empty file is like every other: nothing says that this is the same one.
+                let is_known = new.node.size() > 0;
                 self.old(&from, Some(old));
                 self.new_at(&to, Some(new));
-                self.renames.insert(from, to);
+                if is_known {
+                    self.renames.insert(from, to);
+                }
             }
         }
     }
