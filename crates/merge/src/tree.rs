@@ -11,6 +11,7 @@ mod apply;
 mod attributes;
 mod changes;
 mod clash;
+mod collisions;
 mod conflict;
 mod follow;
 mod leaf;
@@ -139,6 +140,7 @@ pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOption
     follow::follow(&mut merger, &mut slots, &by_ours, &by_theirs)?;
     let mut result = merger.decide(slots)?;
     clash::tell_apart(&mut merger, &mut result, &by_ours, &mut by_theirs)?;
+    collisions::tell(&mut merger, &result, &by_ours, &by_theirs);
     let tree = apply::apply(&mut merger, result, &by_ours, &by_theirs)?;
     let (conflicts, merged) = merger.finish();
     Ok(TreeMerge { tree, conflicts, merged })

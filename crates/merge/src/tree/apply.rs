@@ -176,11 +176,12 @@ impl Made<'_> {
 
     fn leaf(&mut self, path: &[u8], leaf: Leaf) -> Result<()> {
         self.parents(path)?;
-        Ok(match leaf {
+        match leaf {
             Leaf::Stored(entry) => self.tree.graft(path, &entry)?,
             Leaf::Kept(extents, attributes) => self.tree.put_extents(path, &extents, attributes)?,
             Leaf::Written(content, attributes) => self.tree.put_content(path, content, attributes)?,
-        })
+        }
+        Ok(())
     }
 
     /// A directory that theirs made, or gave other attributes.

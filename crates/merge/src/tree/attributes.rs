@@ -35,12 +35,11 @@ impl<'a> Has<'a> {
 }
 
 pub(super) fn merge(base: Option<Has<'_>>, ours: Has<'_>, theirs: Has<'_>) -> Merged {
-    let base_mode = base.map(|base| base.mode);
-    let (mode, modes_differ) = one(base_mode, ours.mode, theirs.mode);
+    let bits = |mask: u16| one(base.map(|base| base.mode & mask), ours.mode & mask, theirs.mode & mask);
+    let ((meant, modes_clash), (rest, _)) = (bits(MEANT), bits(!MEANT));
     let nothing = Xattrs::new();
     let base = base.map_or(&nothing, |base| base.xattrs);
-    let mut merged = Merged { mode, ..Merged::default() };
-    merged.modes_clash = modes_differ && (ours.mode ^ theirs.mode) & MEANT != 0;
+    let mut merged = Merged { mode: meant | rest, modes_clash, ..Merged::default() };
     for name in ours.xattrs.keys().chain(theirs.xattrs.keys()) {
         let [base, ours, theirs] = [base, ours.xattrs, theirs.xattrs].map(|xattrs| xattrs.get(name));
         let (value, clash) = one(Some(base), ours, theirs);

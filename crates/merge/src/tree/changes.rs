@@ -135,6 +135,14 @@ impl<'t> Changes<'t> {
         added.filter_map(|(path, _)| parent(path)).collect()
     }
 
+    /// All that was added, directories and what was moved included.
+    pub(super) fn added(&self) -> BTreeMap<&[u8], &Entry> {
+        let both = self.leaves.iter().chain(&self.directories);
+        let added = both.filter(|(_, change)| change.old.is_none());
+        let added = added.filter_map(|(path, change)| Some((&path[..], change.new.as_ref()?)));
+        added.chain(self.moved.values().map(|moved| (&moved.to[..], &moved.new))).collect()
+    }
+
     /// Whether a directory was made.
     pub(super) fn has_added(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.old.is_none())

@@ -51,6 +51,9 @@ pub enum ConflictClass {
     /// is where it was added.
     #[serde(rename = "directory rename")]
     DirectoryRename,
+    /// Both sides added names that some filesystems do not tell apart. Both are in the tree.
+    #[serde(rename = "name collision")]
+    Collision,
     /// A rule says that somebody looks at every change of this file. Ours is in the tree.
     #[serde(rename = "critical")]
     Critical,
@@ -73,6 +76,7 @@ impl ConflictClass {
             Self::RenameDelete => "rename/delete",
             Self::FileLocation => "file location",
             Self::DirectoryRename => "directory rename",
+            Self::Collision => "name collision",
             Self::Critical => "critical",
         }
     }

@@ -112,7 +112,7 @@ impl Additions<'_> {
             match nearest(self.gone, &path) {
                 None => {}
                 Some((_, Gone::Apart)) => {
-                    self.tell(merger, slots, ConflictClass::DirectoryRename, &path, &path)
+                    self.tell(merger, slots, ConflictClass::DirectoryRename, &path, &path);
                 }
                 Some((from, Gone::To(to))) => {
                     let place = moved(&path, from, to);

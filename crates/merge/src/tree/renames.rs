@@ -3,6 +3,7 @@
 //! The comparison of trees has found those with equal content. The others are guessed by how alike they are, and only
 //! where it matters: what one side removed and the other changed, or what tells where a directory went to.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use workspace_state::{FileNode, Node, Tree};
@@ -169,7 +170,7 @@ impl Search<'_> {
                 }
             }
         }
-        scores.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+        scores.sort_by_key(|(score, same_name, ..)| Reverse((*score, *same_name)));
         let mut used = BTreeSet::new();
         for (_, _, from, to) in scores {
             let source = &sources[from].path;

@@ -1,7 +1,9 @@
 //! What the merge of trees promises.
 
-use workspace_merge::{ConflictClass, TreeMerge, TreeOptions, merge_trees};
-use workspace_state::Tree;
+use workspace_merge::{
+    ConflictClass, FileRule, OnConflict, PathRule, Policy, TreeMerge, TreeOptions, merge_trees,
+};
+use workspace_state::{Attributes, Tree};
 
 use crate::git::Rng;
 use crate::model::{Doing, Model, Place, Thing, base, model, read, read_merge, side};
@@ -119,4 +121,113 @@ fn changes_that_exclude_each_other_nowhere_give_one_tree_in_any_order() {
         }
     }
     assert_eq!(results.len(), 1);
+}
+
+#[test]
+fn names_that_some_filesystems_do_not_tell_apart_are_told() {
+    let place = Place::new();
+    let base = model(&[("Here/x", "1\n"), ("here/x", "1\n")]);
+    let with = |files: &[(&str, &str)]| base.clone().into_iter().chain(model(files)).collect::<Model>();
+    let ours = with(&[("README", "1\n"), ("\u{e9}/a", "1\n"), ("Same", "1\n"), ("Here/y", "1\n")]);
+    let theirs = with(&[("readme", "2\n"), ("e\u{301}/b", "2\n"), ("Same", "1\n"), ("here/y", "2\n")]);
+    let merge = place.merge(&base, &ours, &theirs);
+    assert_eq!(classes(&merge), [(ConflictClass::Collision, "README"), (ConflictClass::Collision, "\u{e9}")]);
+    assert_eq!(read_merge(&merge), ours.into_iter().chain(theirs).collect::<Model>());
+}
+
+#[test]
+fn a_rename_is_followed_and_two_names_are_both_kept() {
+    let place = Place::new();
+    let text = |edit: &str| format!("one\ntwo\nthree\nfour\nfive\nsix\nseven\n{edit}\n");
+    let base = model(&[("a", &text("eight")), ("b", &text("acht"))]);
+    let ours = model(&[("moved/a", &text("eight")), ("b1", &text("acht"))]);
+    let theirs = model(&[("a", &text("EIGHT")), ("b2", &text("acht"))]);
+    let merge = place.merge(&base, &ours, &theirs);
+    let expected = model(&[("moved/a", &text("EIGHT")), ("b1", &text("acht")), ("b2", &text("acht"))]);
+    assert_eq!(read_merge(&merge), expected);
+    assert_eq!(classes(&merge), [(ConflictClass::RenameRename, "b1")]);
+}
+
+#[test]
+fn what_is_added_to_a_renamed_directory_goes_with_it_and_is_told() {
+    let place = Place::new();
+    let base = model(&[("old/a", "1\n"), ("old/b", "2\n")]);
+    let ours = model(&[("new/a", "1\n"), ("new/b", "2\n")]);
+    let theirs = model(&[("old/a", "1\n"), ("old/b", "2\n"), ("old/c/d", "3\n"), ("old/e", "4\n")]);
+    let expected = model(&[("new/a", "1\n"), ("new/b", "2\n"), ("new/c/d", "3\n"), ("new/e", "4\n")]);
+    for (ours, theirs) in [(&ours, &theirs), (&theirs, &ours)] {
+        let merge = place.merge(&base, ours, theirs);
+        assert_eq!(read_merge(&merge), expected);
+        let location = ConflictClass::FileLocation;
+        assert_eq!(classes(&merge), [(location, "new/c/d"), (location, "new/e")]);
+        assert!(!merge.tree.exists("old").unwrap());
+    }
+}
+
+#[test]
+fn attributes_are_merged_one_by_one() {
+    let place = Place::new();
+    let tree = |mode: u16, xattrs: &[(&str, &str)], content: &str| {
+        let pairs = xattrs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        let attributes = Attributes { mode, xattrs: pairs.collect(), ..Attributes::default() };
+        let mut tree = place.store.empty_tree().unwrap();
+        tree.put_content("f", content.into(), attributes).unwrap();
+        let snapshot = tree.commit(Default::default()).unwrap();
+        Tree::of_snapshot(&place.store, &snapshot).unwrap()
+    };
+    let base = tree(0o644, &[("user.a", "1"), ("user.b", "1")], "1\n");
+    let ours = tree(0o664, &[("user.a", "2"), ("user.b", "1")], "1\n");
+    let theirs = tree(0o755, &[("user.a", "1"), ("user.c", "3")], "2\n");
+    let merge = merge_trees(&base, &ours, &theirs, &TreeOptions::default()).unwrap();
+    assert!(merge.conflicts.is_empty());
+    let stat = merge.tree.stat("f").unwrap();
+    let value = |name: &str| stat.xattrs.get(name.as_bytes()).map(|value| value[..].to_vec());
+    assert_eq!(stat.mode, 0o775);
+    assert_eq!(
+        [value("user.a"), value("user.b"), value("user.c")],
+        [Some(b"2".to_vec()), None, Some(b"3".to_vec())]
+    );
+    assert_eq!(merge.tree.read("f").unwrap(), b"2\n");
+    let other = tree(0o744, &[("user.a", "1"), ("user.b", "1")], "1\n");
+    let merge = merge_trees(&base, &other, &theirs, &TreeOptions::default()).unwrap();
+    assert_eq!(classes(&merge), [(ConflictClass::Mode, "f")]);
+    let other = tree(0o644, &[("user.a", "5")], "1\n");
+    let merge = merge_trees(&base, &ours, &other, &TreeOptions::default()).unwrap();
+    assert_eq!(classes(&merge), [(ConflictClass::Attributes, "f")]);
+}
+
+#[test]
+fn rules_decide_and_critical_files_wait() {
+    let place = Place::new();
+    let rule = |path: &str, strategy: Option<&str>, on_conflict| PathRule {
+        path: path.to_owned(),
+        rule: FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..FileRule::default() },
+    };
+    let rules = [
+        rule("gone", None, OnConflict::Theirs),
+        rule("content", None, OnConflict::Theirs),
+        rule("critical", Some("critical"), OnConflict::Review),
+    ];
+    let options = TreeOptions { policy: Policy::new(rules).unwrap(), ..TreeOptions::default() };
+    let base = model(&[("gone", "1\n"), ("content", "1\n"), ("critical", "1\n")]);
+    let ours = model(&[("gone", "2\n"), ("content", "2\n"), ("critical", "1\n")]);
+    let theirs = model(&[("content", "3\n"), ("critical", "3\n")]);
+    let [base, ours, theirs] = [base, ours, theirs].map(|model| place.tree(&model));
+    let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
+    assert_eq!(read_merge(&merge), model(&[("content", "3\n"), ("critical", "1\n")]));
+    let waiting: Vec<_> = merge.conflicts.iter().filter(|conflict| conflict.decided.is_none()).collect();
+    assert_eq!(waiting.len(), 1);
+    assert_eq!(waiting[0].class, ConflictClass::Critical);
+    assert!(!merge.is_settled());
+}
+
+#[test]
+fn conflicts_are_data() {
+    let place = Place::new();
+    let base = model(&[("a", "1\n")]);
+    let merge = place.merge(&base, &model(&[("a", "2\n")]), &model(&[("a", "3\n")]));
+    let json = serde_json::to_value(&merge.conflicts).unwrap();
+    assert_eq!(json[0]["class"], "content");
+    assert_eq!(json[0]["theirs"]["path"], "a");
+    assert_eq!(json[0]["file"]["places"][0]["kind"], "lines");
 }

@@ -1,0 +1,74 @@
+//! Names that some filesystems do not tell apart: by case, or by how letters with marks are written.
+//!
+//! Each side's own names are its own affair. What one side added beside what the other added is a conflict: neither
+//! has seen the other's name. Both are in the tree.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use unicode_normalization::UnicodeNormalization;
+use workspace_state::TreePath;
+
+use super::changes::Changes;
+use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
+use super::leaf::{Merger, Placement};
+use super::paths::{name, parent, touches};
+
+/// Tells of names that both sides added and that are one elsewhere.
+pub(super) fn tell(merger: &mut Merger<'_>, result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) {
+    let mut by_fold: BTreeMap<(&[u8], Cow<'_, [u8]>), &[u8]> = BTreeMap::new();
+    let added_by_theirs = theirs.added();
+    if added_by_theirs.is_empty() {
+        return;
+    }
+    let added_by_ours = ours.added();
+    for path in added_by_ours.keys() {
+        by_fold.insert((parent(path).unwrap_or_default(), folded(name(path))), path);
+    }
+    for (path, entry) in added_by_theirs {
+        let key = (parent(path).unwrap_or_default(), folded(name(path)));
+        let Some(other) = by_fold.get(&key).copied().filter(|other| *other != path) else { continue };
+        if !stays(result, ours, other) || !stays(result, theirs, path) {
+            continue;
+        }
+        merger.tell(TreeConflict {
+            ours: added_by_ours.get(other).map(|entry| TreeVersion::new(other, (*entry).clone())),
+            theirs: Some(TreeVersion::new(path, entry.clone())),
+            beside: Some(TreePath(path.to_vec())),
+            ..TreeConflict::new(ConflictClass::Collision, other)
+        });
+    }
+}
+
+/// Whether what was added at a path is in the result there.
+fn stays(result: &Placement, side: &Changes<'_>, path: &[u8]) -> bool {
+    match result.get(path) {
+        Some(placed) => placed.leaf.is_some(),
+        None => side.has_added(path) || side.moves_into(path) || touches(result, path),
+    }
+}
+
+/// What a name is where neither case nor the way of writing letters with marks counts.
+fn folded(name: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(name) {
+        Ok(text) if !text.is_ascii() => {
+            let text: String = text.nfd().flat_map(char::to_lowercase).nfc().collect();
+            Cow::Owned(text.into_bytes())
+        }
+        _ if name.iter().any(u8::is_ascii_uppercase) => Cow::Owned(name.to_ascii_lowercase()),
+        _ => Cow::Borrowed(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_look_alike_are_one() {
+        let same = |a: &str, b: &str| folded(a.as_bytes()) == folded(b.as_bytes());
+        assert!(same("README", "readme") && same("\u{c9}t\u{e9}", "e\u{301}te\u{301}"));
+        assert!(!same("a", "b") && !same("e", "\u{e9}"));
+        assert_eq!(folded(b"\xffA").as_ref(), b"\xffa");
+    }
+}
