@@ -67,6 +67,9 @@ _workspace() {
             workspace,ls)
                 cmd="workspace__subcmd__ls"
                 ;;
+            workspace,merge-tree)
+                cmd="workspace__subcmd__merge__subcmd__tree"
+                ;;
             workspace,mount)
                 cmd="workspace__subcmd__mount"
                 ;;
@@ -198,6 +201,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,ls)
                 cmd="workspace__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__help,merge-tree)
+                cmd="workspace__subcmd__help__subcmd__merge__subcmd__tree"
                 ;;
             workspace__subcmd__help,mount)
                 cmd="workspace__subcmd__help__subcmd__mount"
@@ -446,7 +452,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -936,7 +942,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="snapshot log show ls cat diff merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1286,6 +1292,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__merge__subcmd__tree)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2048,6 +2068,47 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__merge__subcmd__tree)
+            opts="-m -h --commit --message --ref --author --label --no-ignore --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --message)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ref)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --author)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then

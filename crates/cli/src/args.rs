@@ -26,7 +26,7 @@ pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use sandbox::{Making, Network, SandboxCommand, SandboxCreate, SandboxOne};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
-pub(crate) use trees::{Cat, Checkout, Diff, Ls, Mount, Umount};
+pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
 pub(crate) use trial::Try;
 pub(crate) use workspace::{Began, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
@@ -39,6 +39,7 @@ Exit status:
   1  failed; stderr says why and what to do
   2  the command line makes no sense
   3  done with reservations: left out files that changed or could not be read, or found damage
+  merge-tree ends with 1 for conflicts, and with 128 when it failed
   try, run, exec and shell end as what they ran; 124: its time was up, 125: they failed themselves
 
 Environment:
@@ -94,6 +95,7 @@ pub(crate) enum Command {
     Cat(Cat),
     Diff(Diff),
     MergeFile(MergeFile),
+    MergeTree(MergeTree),
     Checkout(Checkout),
     Mount(Mount),
     Umount(Umount),

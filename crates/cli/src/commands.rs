@@ -17,6 +17,7 @@ mod log;
 mod logs;
 mod ls;
 mod merge_file;
+mod merge_tree;
 pub(crate) mod mount;
 mod ps;
 mod record;
@@ -55,6 +56,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Cat(args) => cat::run(context, &args),
         Command::Diff(args) => diff::run(context, &args),
         Command::MergeFile(args) => merge_file::run(context, &args),
+        Command::MergeTree(args) => merge_tree::run(context, args),
         Command::Checkout(args) => checkout::run(context, &args),
         Command::Mount(args) => mount::mount(context, &args),
         Command::Umount(args) => mount::umount(&args),

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
 
+use tempfile::TempDir;
 use workspace_state::{SnapshotId, Store};
 
 use crate::args::Global;
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, io_hint};
 use crate::output::Output;
 use crate::progress::Bars;
 
@@ -39,6 +40,17 @@ impl Context {
     /// The store, made if it is not there.
     pub(crate) fn store_or_create(&self) -> Result<Store> {
         Ok(Store::open_or_create(self.path()?)?)
+    }
+
+    /// The store or, if it is not there, an empty one that goes with the directory it is in.
+    pub(crate) fn store_or_temporary(&self) -> Result<(Store, Option<TempDir>)> {
+        if self.path()?.exists() {
+            return Ok((self.store()?, None));
+        }
+        let directory = tempfile::tempdir().map_err(|error| {
+            CommandError::failed(format!("cannot make a temporary directory: {error}")).hint(io_hint(&error))
+        })?;
+        Ok((Store::open_or_create(directory.path().join("store"))?, Some(directory)))
     }
 
     fn existing_path(&self) -> Result<PathBuf> {

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use workspace_merge::TreeMergeError;
 use workspace_mount::MountError;
 use workspace_state::{ArchiveError, DirectoryError, StoreError, TreeError, quote_path};
 
@@ -21,7 +22,7 @@ const RESERVATIONS: u8 = 3;
 
 /// Status 125 of `try`, `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
 const NOT_RUN: u8 = 125;
-/// A merge failed; less is a number of conflicts.
+/// Status 128 of `merge-file` and `merge-tree`, as git has it: less is a number of conflicts.
 const NOT_MERGED: u8 = 128;
 /// Added to the number of the signal that ended it.
 const BY_SIGNAL: u8 = 128;
@@ -146,6 +147,16 @@ impl From<TreeError> for CommandError {
             TreeError::Store(error) => error.into(),
             // Only imports make trees from what others give.
             other => Self::failed(other.to_string()).hint("no directory can hold this; it was not imported"),
+        }
+    }
+}
+
+impl From<TreeMergeError> for CommandError {
+    fn from(error: TreeMergeError) -> Self {
+        match error {
+            TreeMergeError::Store(error) => error.into(),
+            TreeMergeError::Tree(error) => error.into(),
+            TreeMergeError::Strategy(error) => Self::failed(error.to_string()),
         }
     }
 }
@@ -320,7 +331,7 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
         Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         _ if !error.use_stderr() => ExitCode::from(DONE),
         // Two would be the number of conflicts there.
-        _ if std::env::args_os().any(|word| word == "merge-file") => ExitCode::from(NOT_MERGED + 1),
+        _ if std::env::args_os().any(|word| word == "merge-file" || word == "merge-tree") => ExitCode::from(NOT_MERGED + 1),
         _ => ExitCode::from(USAGE),
     }
 }

@@ -54,6 +54,16 @@ pub(crate) struct Record {
     pub(crate) labels: Vec<(String, String)>,
 }
 
+impl Record {
+    /// Whether anything was said.
+    pub(crate) fn says_something(&self) -> bool {
+        !self.message.is_empty()
+            || self.reference.is_some()
+            || self.author.is_some()
+            || !self.labels.is_empty()
+    }
+}
+
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
+use super::history::Record;
+
 /// List a directory of a snapshot
 ///
 /// Names of directories end in `/`. A name that a terminal could not show is quoted, with escapes; PATH may be given so too,
@@ -76,6 +78,41 @@ pub(crate) struct Diff {
     /// The insight diff: sizes, lines and risks of each change
     #[arg(long, group = "form")]
     pub(crate) insight: bool,
+    /// Take everything in a directory, whatever .workspaceignore files say
+    #[arg(long)]
+    pub(crate) no_ignore: bool,
+}
+
+/// Merge two snapshots or directories that come from one
+///
+/// Prints the id of the merged tree, then what could not be merged. Each of the three is a snapshot or, where no snapshot has
+/// that name, a directory; `./NAME` is always a directory. Lines are merged as git merges them; renames of files and directories
+/// are followed. A file in conflict stays as OURS has it, and where two things want one name, that of THEIRS is put beside it as
+/// `NAME~theirs`. Nothing is changed, unless --commit makes the result a snapshot.
+///
+/// The exit status is 0 if everything was merged, 1 if there are conflicts, and 128 if the merge failed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace merge-tree main~1 main agent
+  workspace merge-tree main project ./copy
+  workspace merge-tree base main agent --commit -m \"merge agent\" --ref main
+  workspace --json merge-tree base main agent")]
+pub(crate) struct MergeTree {
+    /// What both come from
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) base: OsString,
+    /// What is merged into
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) ours: OsString,
+    /// What is merged
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) theirs: OsString,
+    /// Make the result a snapshot, conflicts or not, and print its id as well
+    #[arg(long)]
+    pub(crate) commit: bool,
+    #[command(flatten)]
+    pub(crate) record: Record,
     /// Take everything in a directory, whatever .workspaceignore files say
     #[arg(long)]
     pub(crate) no_ignore: bool,

@@ -1,6 +1,6 @@
 //! `workspace diff`
 
-mod side;
+pub(super) mod side;
 mod stat;
 
 use serde::Serialize;

@@ -13,6 +13,7 @@ mod generated;
 mod git;
 mod history;
 mod json;
+mod merged_trees;
 mod merges;
 mod pipes;
 mod redact;

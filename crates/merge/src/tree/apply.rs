@@ -48,6 +48,9 @@ pub(super) fn apply(
     }
     for (path, placed) in result {
         if let Some(leaf) = placed.leaf {
+            if placed.present.is_none() {
+                made.parents(&path)?;
+            }
             made.leaf(&path, leaf)?;
         }
     }
@@ -175,7 +178,6 @@ impl Made<'_> {
     }
 
     fn leaf(&mut self, path: &[u8], leaf: Leaf) -> Result<()> {
-        self.parents(path)?;
         match leaf {
             Leaf::Stored(entry) => self.tree.graft(path, &entry)?,
             Leaf::Kept(extents, attributes) => self.tree.put_extents(path, &extents, attributes)?,

@@ -1,10 +1,10 @@
-//! The two sides of a diff: snapshots, or directories.
+//! The sides of a diff or a merge: snapshots, or directories.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use workspace_state::{
-    Durability, NewSnapshot, Progress, Snapshot, SnapshotOptions, Store, Tree, snapshot_directory,
+    Durability, NewSnapshot, Progress, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, snapshot_directory,
 };
 
 use super::super::report::warn;
@@ -13,14 +13,22 @@ use crate::error::{CommandError, Result};
 use crate::names;
 
 /// What a side's name means.
-pub(super) enum Name {
+pub(crate) enum Name {
     Snapshot(Snapshot),
     Directory(PathBuf),
 }
 
 impl Name {
+    /// The snapshot that it is.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotId> {
+        match self {
+            Self::Snapshot(snapshot) => Some(snapshot.id),
+            Self::Directory(_) => None,
+        }
+    }
+
     /// A snapshot wins over a directory of the same name; `./NAME` can only be a directory.
-    pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<Self> {
+    pub(crate) fn resolve(store: &Store, typed: &OsStr) -> Result<Self> {
         if let Some(text) = typed.to_str()
             && let Some(snapshot) = names::find_snapshot(store, text)?
         {
@@ -36,14 +44,14 @@ impl Name {
 }
 
 /// One side, ready to be compared.
-pub(super) struct Side {
-    pub(super) tree: Tree,
-    pub(super) lacks_content: bool,
+pub(crate) struct Side {
+    pub(crate) tree: Tree,
+    pub(crate) lacks_content: bool,
 }
 
 impl Side {
     /// With `ignore`, what `.workspaceignore` files name is not part of a directory.
-    pub(super) fn open(store: &Store, name: Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
+    pub(crate) fn open(store: &Store, name: Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         match name {
             Name::Snapshot(snapshot) => {
                 Ok(Self { tree: Tree::of_snapshot(store, &snapshot)?, lacks_content: false })
