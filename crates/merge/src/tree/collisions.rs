@@ -16,18 +16,15 @@ use super::paths::{name, parent, touches};
 
 /// Tells of names that both sides added and that are one elsewhere.
 pub(super) fn tell(merger: &mut Merger<'_>, result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) {
-    let mut by_fold: BTreeMap<(&[u8], Cow<'_, [u8]>), &[u8]> = BTreeMap::new();
     let added_by_theirs = theirs.added();
     if added_by_theirs.is_empty() {
         return;
     }
     let added_by_ours = ours.added();
-    for path in added_by_ours.keys() {
-        by_fold.insert((parent(path).unwrap_or_default(), folded(name(path))), path);
-    }
+    let fold = |path| (parent(path).unwrap_or_default(), folded(name(path)));
+    let by_fold: BTreeMap<_, &[u8]> = added_by_ours.keys().map(|path| (fold(path), *path)).collect();
     for (path, entry) in added_by_theirs {
-        let key = (parent(path).unwrap_or_default(), folded(name(path)));
-        let Some(other) = by_fold.get(&key).copied().filter(|other| *other != path) else { continue };
+        let Some(other) = by_fold.get(&fold(path)).copied().filter(|other| *other != path) else { continue };
         if !stays(result, ours, other) || !stays(result, theirs, path) {
             continue;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use workspace_merge::{TreeConflict, TreeMerge};
+use workspace_merge::{ConflictClass, TreeConflict, TreeMerge};
 
 use crate::git::Rng;
 use crate::model::{Doing, Git, GitMerge, Model, Place, Thing, base, read_merge, side};
@@ -106,7 +106,8 @@ fn seeds(from: u64) -> std::ops::Range<u64> {
     from..from + count.unwrap_or(300)
 }
 
-fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) {
+/// Which classes of conflicts there were.
+fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) -> BTreeSet<ConflictClass> {
     let cases: BTreeMap<u64, Case> = seeds.map(|seed| (seed, case(seed, doing))).collect();
     let mut models = Vec::new();
     for (seed, case) in &cases {
@@ -116,7 +117,7 @@ fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) {
     }
     let mut git = Git::new(&models);
     let place = Place::new();
-    let (mut different, mut clean) = (Vec::new(), 0);
+    let (mut different, mut classes) = (Vec::new(), BTreeSet::new());
     for (seed, case) in &cases {
         let merge = place.merge(&case.base, &case.ours, &case.theirs);
         let result = read_merge(&merge);
@@ -128,7 +129,7 @@ fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) {
             "seed {seed}: verdicts depend on the side"
         );
         let by_git = git.merge(&format!("{seed}-base"), &format!("{seed}-ours"), &format!("{seed}-theirs"));
-        clean += usize::from(by_git.is_clean);
+        classes.extend(merge.conflicts.iter().map(|conflict| conflict.class));
         if let Some(why) = compare(&by_git, &merge, &result) {
             if std::env::var_os("SHOW").is_some() {
                 println!(
@@ -149,21 +150,27 @@ fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) {
             different.push((seed, why));
         }
     }
-    println!("{clean} of {} clean", cases.len());
     assert!(different.is_empty(), "{} of {}: {different:?}", different.len(), cases.len());
+    classes
 }
 
 #[test]
 fn changes_and_types_give_what_git_gives() {
-    equal_to_git(Doing::Plain, seeds(0));
+    use ConflictClass::{AddAdd, Content, DistinctTypes, FileDirectory, ModifyDelete, Symlink};
+    let classes = equal_to_git(Doing::Plain, seeds(0));
+    let wanted = [AddAdd, Content, DistinctTypes, FileDirectory, ModifyDelete, Symlink];
+    assert!(classes.is_superset(&BTreeSet::from(wanted)), "{classes:?}");
 }
 
 #[test]
 fn renames_of_files_give_what_git_gives() {
-    equal_to_git(Doing::Renames, seeds(100_000));
+    use ConflictClass::{RenameAdd, RenameDelete, RenameRename};
+    let classes = equal_to_git(Doing::Renames, seeds(100_000));
+    assert!(classes.is_superset(&BTreeSet::from([RenameAdd, RenameDelete, RenameRename])), "{classes:?}");
 }
 
 #[test]
 fn renames_of_directories_give_what_git_gives() {
-    equal_to_git(Doing::Directories, seeds(200_000));
+    let classes = equal_to_git(Doing::Directories, seeds(200_000));
+    assert!(classes.contains(&ConflictClass::FileLocation), "{classes:?}");
 }

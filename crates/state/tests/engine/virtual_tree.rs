@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use workspace_state::{NodeKind, Store, StoreError, Tree, TreeError, VirtualTree};
+use workspace_state::{
+    Attributes, ChunkId, Extent, Node, NodeKind, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
+};
 
 use crate::support::{message, new_store};
 
@@ -347,7 +349,7 @@ fn appending_to_a_stored_file_cuts_where_writing_at_once_cuts() {
         changed.append("f", &noise[split..]).unwrap();
         assert_eq!(once.tree_id().unwrap(), changed.tree_id().unwrap(), "mode changed, split at {split}");
         let mut streamed = store.empty_tree().unwrap();
-        let attributes = workspace_state::Attributes { mode: 0o600, ..Default::default() };
+        let attributes = Attributes { mode: 0o600, ..Default::default() };
         streamed.put_file("f", &mut std::io::Cursor::new(&noise[..split]), attributes).unwrap();
         streamed.append("f", &noise[split..]).unwrap();
         assert_eq!(streamed.read("f").unwrap(), noise);
@@ -363,5 +365,51 @@ fn a_directory_without_times_is_not_put_elsewhere() {
     let first = tree.commit(message("first")).unwrap();
     let entry = Tree::open(&store, first.tree, None).unwrap().entry("d").unwrap().unwrap();
     let refused = store.empty_tree().unwrap().graft("copy", &entry);
+    assert!(matches!(refused, Err(TreeError::Store(StoreError::Refused(_)))), "{refused:?}");
+}
+
+#[test]
+fn a_tree_is_changed_without_its_snapshot() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("d/file", "content").unwrap();
+    let first = tree.commit(message("first")).unwrap();
+    let opened = Tree::of_snapshot(&store, &first).unwrap();
+    let mut over = VirtualTree::over(&opened).unwrap();
+    assert_eq!(over.tree_id().unwrap(), first.tree);
+    over.write("d/other", "more").unwrap();
+    let second = over.commit(message("second")).unwrap();
+    assert!(second.parents.is_empty(), "nothing says what it was made from");
+    assert_eq!(over.read("d/file").unwrap(), b"content");
+    assert!(VirtualTree::over(&Tree::open(&store, first.tree, None).unwrap()).is_err());
+}
+
+#[test]
+fn content_is_put_with_attributes() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    let attributes = || Attributes {
+        mode: 0o750,
+        modified: Some(Timestamp(7)),
+        xattrs: [(b"user.a".to_vec(), b"1".to_vec())].into(),
+        link: None,
+    };
+    // More than one chunk: the node is an object of its own.
+    let content: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
+    tree.put_content("a", content.clone(), attributes()).unwrap();
+    let first = tree.commit(message("first")).unwrap();
+    let opened = Tree::of_snapshot(&store, &first).unwrap();
+    let Node::File(node) = opened.entry("a").unwrap().unwrap().node else { panic!("not a file") };
+    let mut copy = VirtualTree::over(&opened).unwrap();
+    copy.put_extents("b", &node.extents, Attributes { mode: 0o600, ..attributes() }).unwrap();
+    let second = copy.commit(message("second")).unwrap();
+    let opened = Tree::of_snapshot(&store, &second).unwrap();
+    let entry = opened.entry("b").unwrap().unwrap();
+    assert_eq!((entry.node.mode(), entry.modified), (0o600, Some(Timestamp(7))));
+    let Node::File(other) = entry.node else { panic!("not a file") };
+    assert!(other.same_content(&node) && other.xattrs == node.xattrs);
+    assert_eq!(opened.read(&other).unwrap(), content);
+    let unknown = [Extent::Data { len: 1, chunk: ChunkId::from_bytes([7; 32]) }];
+    let refused = copy.put_extents("c", &unknown, attributes());
     assert!(matches!(refused, Err(TreeError::Store(StoreError::Refused(_)))), "{refused:?}");
 }
