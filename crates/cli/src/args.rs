@@ -39,7 +39,7 @@ Exit status:
   1  failed; stderr says why and what to do
   2  the command line makes no sense
   3  done with reservations: left out files that changed or could not be read, or found damage
-  merge-tree ends with 1 for conflicts, and with 128 when it failed
+  merge-file ends with the number of conflicts, merge-tree with 1 if there are any; both with 128 or more when they failed
   try, run, exec and shell end as what they ran; 124: its time was up, 125: they failed themselves
 
 Environment:

@@ -331,7 +331,9 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
         Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         _ if !error.use_stderr() => ExitCode::from(DONE),
         // Two would be the number of conflicts there.
-        _ if std::env::args_os().any(|word| word == "merge-file" || word == "merge-tree") => ExitCode::from(NOT_MERGED + 1),
+        _ if std::env::args_os().any(|word| word == "merge-file" || word == "merge-tree") => {
+            ExitCode::from(NOT_MERGED + 1)
+        }
         _ => ExitCode::from(USAGE),
     }
 }

@@ -38,9 +38,9 @@ mod structured;
 mod text;
 mod text_strategy;
 mod toml;
+mod tree;
 mod value;
 mod yaml;
-mod tree;
 
 pub use conflict::{Conflict, Place, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use bumpalo::Bump;
+
 use crate::json;
 use crate::value::{Node, Value};
 
@@ -18,18 +20,19 @@ pub(super) enum Data {
 
 impl Data {
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        let document = json::parse(std::str::from_utf8(text).ok()?)?;
+        let arena = Bump::new();
+        let document = json::parse(std::str::from_utf8(text).ok()?, &arena)?;
         Some(Self::of(&document.root))
     }
 
     fn of(node: &Node<'_>) -> Self {
         match &node.value {
             Value::Literal(text) => Self::Literal((*text).to_owned()),
-            Value::String(text) => Self::String(text.clone().into_owned()),
+            Value::String(text) => Self::String((*text).to_owned()),
             Value::Array(nodes) => Self::Array(nodes.iter().map(Self::of).collect()),
-            Value::Object(nodes) => Self::Object(
-                nodes.iter().map(|node| (node.key.clone().into_owned(), Self::of(node))).collect(),
-            ),
+            Value::Object(nodes) => {
+                Self::Object(nodes.iter().map(|node| (node.key.to_owned(), Self::of(node))).collect())
+            }
         }
     }
 
