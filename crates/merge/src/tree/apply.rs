@@ -42,7 +42,8 @@ pub(super) fn apply(
             made.graft(path, entry)?;
         }
     }
-    let is_in_whole = |path: &[u8]| above(path).any(|above| whole.iter().any(|whole| whole == above));
+    let wholes: HashSet<&[u8]> = whole.iter().map(Vec::as_slice).collect();
+    let is_in_whole = |path: &[u8]| above(path).any(|above| wholes.contains(above));
     for moved in theirs.moved.values().filter(|moved| !is_in_whole(&moved.to)) {
         made.graft(&moved.to, &moved.new)?;
     }

@@ -1,6 +1,6 @@
 //! Renames, followed: the versions of a file come together at its new name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use workspace_state::TreePath;
 
@@ -19,7 +19,9 @@ pub(super) fn follow(
     theirs: &Changes<'_>,
 ) -> Result<()> {
     let sources: BTreeSet<&Vec<u8>> = ours.renames.keys().chain(theirs.renames.keys()).collect();
-    let mut following = Following { merger, slots, beside: BTreeMap::new(), ours, theirs };
+    let targets = |side: &Changes<'_>| side.renames.values().cloned().collect();
+    let (ours_targets, theirs_targets) = (targets(ours), targets(theirs));
+    let mut following = Following { merger, slots, beside: BTreeMap::new(), ours_targets, theirs_targets };
     for from in sources {
         match (ours.renames.get(from), theirs.renames.get(from)) {
             (Some(here), Some(there)) if here == there => following.same(from, here),
@@ -37,8 +39,9 @@ struct Following<'a, 'm> {
     slots: &'a mut Slots,
     /// Where theirs goes, where both sides have something under one new name.
     beside: BTreeMap<Vec<u8>, Vec<u8>>,
-    ours: &'a Changes<'a>,
-    theirs: &'a Changes<'a>,
+    /// The new names that a side gave.
+    ours_targets: HashSet<Vec<u8>>,
+    theirs_targets: HashSet<Vec<u8>>,
 }
 
 impl Following<'_, '_> {
@@ -110,11 +113,10 @@ impl Following<'_, '_> {
 
     /// Both sides have something else under one name, which at least one of them is a new name for.
     fn split(&mut self, other: Side, from: &[u8], to: &[u8]) -> Result<()> {
-        let by_other = match other {
-            Side::Ours => self.ours,
-            Side::Theirs => self.theirs,
+        let is_rename = match other {
+            Side::Ours => self.ours_targets.contains(to),
+            Side::Theirs => self.theirs_targets.contains(to),
         };
-        let is_rename = by_other.renames.values().any(|target| target == to);
         let class = if is_rename { ConflictClass::RenameRename } else { ConflictClass::RenameAdd };
         let place = self.merger.free_name(to, self.slots)?;
         let base = self.slot(from).base.clone();

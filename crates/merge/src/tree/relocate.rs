@@ -3,7 +3,7 @@
 //! A directory has gone to where most of its files went. What the other side added to it is put there as well, and a
 //! conflict says so: nobody has said that it belongs there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Result;
 use super::changes::{Change, Changes};
@@ -124,6 +124,8 @@ impl Additions<'_> {
                 }
             }
         }
+        let renamed = side.renames.iter().map(|(from, to)| (to.clone(), from.clone()));
+        let renamed: HashMap<Vec<u8>, Vec<u8>> = renamed.collect();
         for (place, paths) in wanted {
             let is_taken = paths.len() > 1 || side.tree.entry(&place)?.is_some();
             for path in paths {
@@ -131,7 +133,10 @@ impl Additions<'_> {
                     self.tell(merger, slots, ConflictClass::DirectoryRename, &path, &path);
                 } else {
                     self.tell(merger, slots, ConflictClass::FileLocation, &path, &place);
-                    self.put(slots, side, &path, &place);
+                    self.put(slots, &path, &place);
+                    if let Some(from) = renamed.get(&path) {
+                        side.renames.insert(from.clone(), place.clone());
+                    }
                 }
             }
         }
@@ -148,12 +153,9 @@ impl Additions<'_> {
         merger.tell(conflict);
     }
 
-    fn put(&self, slots: &mut Slots, side: &mut Changes<'_>, path: &[u8], place: &[u8]) {
+    fn put(&self, slots: &mut Slots, path: &[u8], place: &[u8]) {
         let version = slots.get_mut(path).and_then(|slot| slot.side_mut(self.side).take());
         *slots.entry(place.to_vec()).or_default().side_mut(self.side) = version;
-        for to in side.renames.values_mut().filter(|to| *to == path) {
-            *to = place.to_vec();
-        }
     }
 }
 

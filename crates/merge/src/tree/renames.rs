@@ -13,6 +13,11 @@ use super::changes::Changes;
 use super::paths::{above, name};
 use super::similarity::{Pieces, SAME, may_score};
 
+/// So many symlinks to one place say nothing about which of them is which.
+const SAME_TARGET_MAX: usize = 1000;
+/// For each pair of files that may be compared, how many are looked at to find out that they cannot be alike.
+const LOOKS: usize = 16;
+
 /// How hard renames are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RenameOptions {
@@ -84,19 +89,22 @@ fn pair_symlinks(side: &mut Changes<'_>) {
             gone.entry(&link.target).or_default().push(path);
         }
     }
+    gone.retain(|_, sources| sources.len() <= SAME_TARGET_MAX);
     if gone.is_empty() {
         return;
     }
+    let mut taken = BTreeSet::new();
     for named in [true, false] {
         for (path, change) in side.leaves.iter().filter(|(_, change)| change.old.is_none()) {
             let Some(Node::Symlink(link)) = change.new.as_ref().map(|entry| &entry.node) else { continue };
             let Some(sources) = gone.get_mut(&link.target[..]) else { continue };
-            if found.iter().any(|(_, to)| to == path) {
+            if taken.contains(path) {
                 continue;
             }
             let at = sources.iter().position(|from| !named || name(from) == name(path));
             if let Some(at) = at {
                 found.push((sources.remove(at).clone(), path.clone()));
+                taken.insert(path);
             }
         }
     }
@@ -156,13 +164,17 @@ impl Search<'_> {
     /// The rest: the most alike first.
     fn by_likeness(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
         let taken: BTreeSet<Vec<u8>> = self.found.values().cloned().collect();
+        let left = sources.iter().filter(|source| !self.found.contains_key(&source.path));
+        let left: Vec<&Candidate> = left.copied().collect();
         let least = self.least();
         let mut scores = Vec::new();
+        let mut looks = self.left.pairs.saturating_mul(LOOKS);
         for (to, target) in added.iter().enumerate().filter(|(_, one)| !taken.contains(&one.path)) {
-            for (from, source) in sources.iter().enumerate() {
-                if self.found.contains_key(&source.path) {
-                    continue;
+            for (from, source) in left.iter().enumerate() {
+                if looks == 0 || self.left.pairs == 0 {
+                    break;
                 }
+                looks -= 1;
                 let score = self.score(source, target, least)?;
                 if score >= least {
                     let same_name = name(&source.path) == name(&target.path);
@@ -173,7 +185,7 @@ impl Search<'_> {
         scores.sort_by_key(|(score, same_name, ..)| Reverse((*score, *same_name)));
         let mut used = BTreeSet::new();
         for (_, _, from, to) in scores {
-            let source = &sources[from].path;
+            let source = &left[from].path;
             if !self.found.contains_key(source) && used.insert(to) {
                 self.found.insert(source.clone(), added[to].path.clone());
             }

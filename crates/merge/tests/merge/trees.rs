@@ -1,7 +1,9 @@
 //! What the merge of trees promises.
 
+use std::time::{Duration, Instant};
+
 use workspace_merge::{
-    ConflictClass, FileRule, OnConflict, PathRule, Policy, TreeMerge, TreeOptions, merge_trees,
+    ConflictClass, FileRule, OnConflict, PathRule, Policy, RenameOptions, TreeMerge, TreeOptions, merge_trees,
 };
 use workspace_state::{Attributes, Tree};
 
@@ -230,4 +232,43 @@ fn conflicts_are_data() {
     assert_eq!(json[0]["class"], "content");
     assert_eq!(json[0]["theirs"]["path"], "a");
     assert_eq!(json[0]["file"]["places"][0]["kind"], "lines");
+}
+
+#[test]
+fn renames_are_looked_for_with_a_budget() {
+    let place = Place::new();
+    let text = |edit: &str| format!("one\ntwo\nthree\nfour\nfive\n{edit}\n");
+    let [base, ours, theirs] = [[("a", text("six"))], [("b", text("SIX"))], [("a", text("six") + "seven\n")]]
+        .map(|files| {
+            let files = files.each_ref().map(|(path, content)| (*path, &content[..]));
+            place.tree(&model(&files))
+        });
+    let merge = |renames| {
+        let options = TreeOptions { renames, ..TreeOptions::default() };
+        merge_trees(&base, &ours, &theirs, &options).unwrap()
+    };
+    let found = RenameOptions::default();
+    assert_eq!(classes(&merge(found)), [(ConflictClass::Content, "b")]);
+    for none in [
+        RenameOptions { pairs: 0, ..found },
+        RenameOptions { bytes: 10, ..found },
+        RenameOptions { similarity: 101, ..found },
+    ] {
+        let merge = merge(none);
+        assert_eq!(classes(&merge), [(ConflictClass::ModifyDelete, "a")]);
+        assert_eq!(read_merge(&merge).len(), 2, "both contents are there");
+    }
+}
+
+#[test]
+fn very_many_files_that_cannot_be_told_apart_take_no_time() {
+    let place = Place::new();
+    let many = |prefix: &str, edit: &str| -> Model {
+        let files = (0..3000).map(|n| (format!("{prefix}{n}"), Thing::file(format!("{prefix}{n}{edit}\n"))));
+        files.collect()
+    };
+    let start = Instant::now();
+    let merge = place.merge(&many("a", ""), &many("b", ""), &many("a", "x"));
+    assert_eq!(merge.conflicts.len(), 3000);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
