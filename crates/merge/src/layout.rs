@@ -205,7 +205,8 @@ impl<'d> Layout<'d> {
     fn put_in(&self, out: &mut String, sheet: &Sheet<'d>, merged: &Merged<'d>, like: usize) {
         let (other, node) = (self.of(merged.side()), merged.node());
         let above = other.comments_above(node.start);
-        let item = format!("{}{}", &other.text[above..node.span.start], self.value(merged));
+        let item =
+            format!("{}{}", other.text.get(above..node.span.start).unwrap_or_default(), self.value(merged));
         paste(out, &item, (other, node.start), (sheet, like));
     }
 

@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
                 let tables = tables.iter().map(|table| self.table("", start, table, depth + 1));
                 let elements = self.kept(tables)?;
                 let span = hull(elements).unwrap_or(start..start);
-                Some(node(name, start, span, Value::Array(elements)))
+                Some(node(name, span.start, span, Value::Array(elements)))
             }
         }
     }
@@ -93,7 +93,8 @@ impl<'a> Reader<'a> {
         let members = self.members(table, depth + 1)?;
         let span = table.span().into_iter().chain(hull(members));
         let span = span.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end));
-        Some(node(name, start, span.unwrap_or(start..start), Value::Object(members)))
+        let span = span.unwrap_or(start..start);
+        Some(node(name, span.start, span, Value::Object(members)))
     }
 
     fn value(&self, name: &'a str, start: usize, value: &Inline, depth: usize) -> Option<Node<'a>> {
@@ -241,6 +242,7 @@ impl<'d> Writer<'d, '_> {
                 table.insert_formatted((*key)?, anywhere(self.item(merged)?));
             } else if merged.side() == side {
                 self.change(table.get_mut(key)?, merged)?;
+                write_empty(table, key);
             } else if let (Item::Value(old), Item::Value(new)) = (table.get_mut(key)?, self.item(merged)?) {
                 replace(old, new);
             }
@@ -275,6 +277,15 @@ impl<'d> Writer<'d, '_> {
             tables.push(item.into_table().ok()?);
         }
         Some(())
+    }
+}
+
+/// An array of tables that is empty has to be said: without tables there is nothing else that does.
+fn write_empty(table: &mut Table, key: &str) {
+    let Some((mut key, item)) = table.get_key_value_mut(key) else { return };
+    if matches!(item, Item::ArrayOfTables(tables) if tables.is_empty()) {
+        key.leaf_decor_mut().clear();
+        *item = toml_edit::value(toml_edit::Array::new());
     }
 }
 

@@ -66,6 +66,8 @@ fn tables_are_put_in_and_taken_out() {
     assert_eq!(toml(base, ours, theirs), "[b]\ny = 2\nz = 1\n\n# new\n[ours]\nz = 1\n\n[theirs]\nz = 1\n");
     // Nobody but the tables below says that `a` is there.
     assert_eq!(toml("[a.b]\n[a.c]\n", "[a.b]\n", "[a.c]\n"), "[a]\n");
+    let base = "[[a]]\nid = 1\n\n[[a]]\nid = 2\n";
+    assert_eq!(toml(base, "[[a]]\nid = 1\n", "[[a]]\nid = 2\n"), "a = []\n");
     assert_eq!(toml("a = 1\nb = 1\n", "a = 2\nb = 1\n", "a = 1\n[b]\nc = 1\n"), "a = 2\n[b]\nc = 1\n");
     assert_eq!(toml("a = 1\n[b]\nc = 1\n", "a = 2\n[b]\nc = 1\n", "a = 1\nb = 1\n"), "a = 2\nb = 1\n");
 }
@@ -92,6 +94,14 @@ fn elements_of_arrays_of_tables_are_merged_by_name() {
         toml(base, &ours, &theirs),
         "[[a]]\nid = 1\nv = 2\nw = 1\n\n[[a]]\nid = 2\nv = 1\n\n[[a]]\nid = 4\n[a.sub]\nx = 1\n\n[[a]]\nid = 3\n\n[b]\nc = 1\n"
     );
+}
+
+#[test]
+fn tables_and_inline_tables_are_the_same_values() {
+    let base = "a = [{ x = 1 }]\nb = 1\n";
+    let (ours, theirs) = ("a = [{ x = 1 }]\nb = 2\n", "b = 1\n[[a]]\nx = 1\n[[a]]\nx = 2\n");
+    assert_eq!(toml(base, ours, theirs), "b = 2\n[[a]]\nx = 1\n[[a]]\nx = 2\n");
+    assert_eq!(toml(base, theirs, ours), "b = 2\n[[a]]\nx = 1\n[[a]]\nx = 2\n");
 }
 
 #[test]
