@@ -93,6 +93,10 @@ impl<'d> Layout<'d> {
         let sheet = self.of(side);
         let text = sheet.text;
         let is_block = self.is_block(text, node);
+        if !is_in_one_piece(text, node, is_block) {
+            // Nothing that could be written here: who reads it again will see.
+            return String::new();
+        }
         if is_block && parts.is_empty() {
             return if matches!(node.value, Value::Array(_)) { "[]" } else { "{}" }.to_owned();
         }
@@ -224,6 +228,21 @@ impl<'d> Layout<'d> {
         };
         self.syntax != Syntax::Yaml || !is_block()
     }
+}
+
+/// Whether a container is written in one place, its children in order within it: tables of TOML need not be.
+fn is_in_one_piece(text: &str, node: &Node<'_>, is_block: bool) -> bool {
+    let written = text.get(node.span.clone()).unwrap_or_default();
+    let is_within = |open: char, close: char| written.starts_with(open) && written.ends_with(close);
+    let mut at = node.span.start;
+    let mut follows = |child: &Node<'_>| {
+        let is_next =
+            at <= child.start && child.start <= child.span.start && child.span.start <= child.span.end;
+        at = child.span.end;
+        is_next
+    };
+    let is_ordered = node.children().iter().all(&mut follows);
+    is_ordered && at <= node.span.end && (is_block || is_within('{', '}') || is_within('[', ']'))
 }
 
 fn take_apart(sheet: &Sheet<'_>, node: &Node<'_>, is_block: bool) -> Slots {
