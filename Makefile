@@ -32,7 +32,7 @@ bench: ## Measure, with peers in the same run (docs/benchmarks/)
 	@bench/sandbox
 	@bench/workspace
 
-fuzz: ## Fuzz the decoders of the stored formats, FUZZ_SECONDS (60) each; needs cargo-fuzz and nightly
+fuzz: ## Fuzz decoders of stored formats and the merge of documents, FUZZ_SECONDS (60) each; needs cargo-fuzz and nightly
 	@scripts/fuzz.sh
 
 clean: ## Remove everything that was built

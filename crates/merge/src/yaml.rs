@@ -199,7 +199,11 @@ impl<'a> Reader<'a> {
         let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
         // Of a block, the parser tells where its first line is.
         (if is_block { self.rest().starts_with(['|', '>']) } else { start == span.start }).then_some(())?;
-        let end = if is_block { span.start + written.trim_end().len() } else { span.end };
+        let end = if is_block {
+            span.start + written.trim_end_matches([' ', '\t', '\r', '\n']).len()
+        } else {
+            span.end
+        };
         self.at = end.max(start);
         let value = match style {
             ScalarStyle::Plain if is_literal(written) && !written.contains('\n') => Value::Literal(written),
