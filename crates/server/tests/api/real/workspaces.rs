@@ -78,6 +78,7 @@ fn a_sandbox_goes_from_snapshot_to_snapshot() {
     assert_eq!(content.body, "second\n");
 
     house.begin(&id, json!({ "command": "exec sleep 1000" }));
+    soon("it runs", || house.out(&id, "cat /proc/[0-9]*/comm").contains("sleep"));
     let refused =
         ask(&house, KEY, &format!("{id}/restore"), &json!({ "snapshot": snapshot, "force": false }));
     assert_eq!((refused.status, &refused.json()["error"]["name"]), (409, &json!("WORKSPACE_IN_USE")));
