@@ -67,6 +67,9 @@ _workspace() {
             workspace,ls)
                 cmd="workspace__subcmd__ls"
                 ;;
+            workspace,merge-file)
+                cmd="workspace__subcmd__merge__subcmd__file"
+                ;;
             workspace,merge-tree)
                 cmd="workspace__subcmd__merge__subcmd__tree"
                 ;;
@@ -201,6 +204,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,ls)
                 cmd="workspace__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__help,merge-file)
+                cmd="workspace__subcmd__help__subcmd__merge__subcmd__file"
                 ;;
             workspace__subcmd__help,merge-tree)
                 cmd="workspace__subcmd__help__subcmd__merge__subcmd__tree"
@@ -452,7 +458,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -942,7 +948,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1292,6 +1298,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__merge__subcmd__file)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2068,6 +2088,47 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__merge__subcmd__file)
+            opts="-p -q -L -h --stdout --quiet --style --diff3 --zdiff3 --type --path --ours --theirs --union --marker-size --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --style)
+                    COMPREPLY=($(compgen -W "merge diff3 zdiff3" -- "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "auto text json yaml toml crdt log binary" -- "${cur}"))
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -L)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --marker-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
