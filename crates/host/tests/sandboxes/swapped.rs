@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         another_workspace_takes_its_place,
         a_reader_finds_the_one_or_the_other,
         whoever_is_in_the_old_one_stays_there,
+        a_file_that_is_open_for_writing_keeps_the_old_one,
         without_a_workspace_there_is_nothing_to_swap,
     ]
 }
@@ -192,13 +193,28 @@ fn whoever_is_in_the_old_one_stays_there() {
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "cd /workspace; while :; do echo x >> count; sleep 0.01; done");
     soon("it counts", || home.path("workspace/count").exists());
-    swap(&home.holder, &sandbox.process, &other(&home, "one")).unwrap();
+    let new = other(&home, "one");
+    // It may have the file open just now, since nothing stands still here.
+    soon("it is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
     let size = || std::fs::metadata(home.path("workspace/count")).unwrap().len();
     let before = size();
-    soon("it counts on", || size() > before);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(size(), before, "the old one is written to");
     assert!(!home.path("one/count").exists());
     // It is not a user of the new one.
     assert_eq!(found(&home, &sandbox), []);
+}
+
+fn a_file_that_is_open_for_writing_keeps_the_old_one() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    start_inside(&sandbox, "exec 3> /workspace/open; exec sleep 1000");
+    soon("it is open", || home.path("workspace/open").exists());
+    let error = swap(&home.holder, &sandbox.process, &other(&home, "one")).unwrap_err();
+    assert!(error.to_string().contains("open for writing"), "{error}");
+    // Everything is as it was.
+    start_inside(&sandbox, "echo more > /workspace/more");
+    soon("it is written", || home.path("workspace/more").exists());
 }
 
 fn without_a_workspace_there_is_nothing_to_swap() {

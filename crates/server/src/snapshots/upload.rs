@@ -244,7 +244,7 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut gzip, &zeros).unwrap();
         for small in [gzip.finish().unwrap(), zstd::encode_all(&zeros[..], 1).unwrap()] {
-            assert!(small.len() < 10_000);
+            assert!(small.len() < zeros.len() / 20);
             assert_eq!(read(vec![data(&small), Piece::End], 1 << 20).unwrap(), zeros);
             let error = read(vec![data(&small), Piece::End], (1 << 20) - 1).unwrap_err();
             assert!(error.get_ref().unwrap().is::<TooMuch>(), "{error}");
