@@ -97,7 +97,7 @@ impl CommandError {
     /// Of a command whose status is the number of conflicts.
     pub(crate) fn not_merged(self) -> Self {
         match self.kind {
-            Kind::Failed => Self { kind: Kind::NotMerged, ..self },
+            Kind::Failed | Kind::Usage => Self { kind: Kind::NotMerged, ..self },
             _ => self,
         }
     }
