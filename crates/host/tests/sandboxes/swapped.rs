@@ -198,7 +198,7 @@ fn whoever_is_in_the_old_one_stays_there() {
     soon("it is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
     let size = || std::fs::metadata(home.path("workspace/count")).unwrap().len();
     let before = size();
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     assert_eq!(size(), before, "the old one is written to");
     assert!(!home.path("one/count").exists());
     // It is not a user of the new one.
