@@ -353,6 +353,13 @@ fn no_more_commands_run_at_once_than_may() {
         assert_eq!((answer.status, answer.error().as_str()), (429, "COMMAND_LIMIT_EXCEEDED"));
         assert_eq!(answer.json()["error"]["details"]["limit"], 3);
     }
+    // An order that is on its way is lost with the server, and told so.
+    let output = house.path().join("sandboxes").join(&id).join("output");
+    let has_begun = |answer: &&Answer| {
+        let id = answer.json()["commandId"].as_str().unwrap().to_owned();
+        names(&output).iter().any(|name| name.contains(&id))
+    };
+    soon("all three have begun", || begun.iter().all(has_begun));
     // Those that run are counted by the next server, too, as soon as any order can be given.
     house.restart();
     soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
