@@ -197,3 +197,28 @@ impl Chunks {
         self.0.push(Chunk { kind, base, ours, theirs });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(lines: std::ops::Range<usize>) -> String {
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn what_differs_too_much_is_not_compared() {
+        let effort = Effort { lines: 10, exact: 0 };
+        let base = numbered(0..100);
+        let one = base.replace("50\n", "fifty\n");
+        let merge = |ours: &str, theirs: &str| {
+            let merged = TextMerge::new(base.as_bytes(), ours.as_bytes(), theirs.as_bytes(), effort);
+            merged.map(|text| text.is_clean())
+        };
+        assert_eq!(merge(&one, &base.replace("70\n", "seventy\n")), Ok(true));
+        assert_eq!(merge(&one, &format!("{base}100\n")), Ok(true));
+        assert_eq!(merge(&one, &numbered(100..200)), Err(TooHard));
+        assert_eq!(merge(&one, &base.replace("0\n", "x\n")), Err(TooHard));
+        assert_eq!(merge(&one, ""), Err(TooHard));
+    }
+}

@@ -29,7 +29,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { lines: 20_000_000, exact: 400_000 }
+        Self { lines: 1_000_000, exact: 400_000 }
     }
 }
 
@@ -60,7 +60,10 @@ pub(crate) fn compare(
     effort: Effort,
 ) -> Result<Changes, TooHard> {
     let (offset, side_offset) = (base_range.start, side_range.start);
+    // What both begin and end with costs next to nothing. All of it is compared nevertheless: a change may be seen earlier
+    // or later among lines that repeat, and is to be seen where git sees it.
     let size = base_range.len() + side_range.len();
+    let size = size - 2 * if size > effort.exact { base.common(&base_range, side, &side_range) } else { 0 };
     if size > effort.lines {
         return Err(TooHard);
     }

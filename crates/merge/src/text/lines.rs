@@ -38,6 +38,15 @@ impl<'a> Lines<'a> {
         lines.map(|line| self.get(line))
     }
 
+    /// How many lines two parts begin and end with in common.
+    pub(crate) fn common(&self, lines: &Range<usize>, other: &Lines<'_>, of_other: &Range<usize>) -> usize {
+        let most = lines.len().min(of_other.len());
+        let same = |&at: &usize| self.get(lines.start + at) == other.get(of_other.start + at);
+        let first = (0..most).take_while(same).count();
+        let same = |&at: &usize| self.get(lines.end - 1 - at) == other.get(of_other.end - 1 - at);
+        first + (0..most - first).take_while(same).count()
+    }
+
     /// Whether some lines are the same as some of another text.
     pub(crate) fn are(&self, lines: &Range<usize>, other: &Lines<'_>, of_other: &Range<usize>) -> bool {
         lines.len() == of_other.len() && self.bytes(lines) == other.bytes(of_other)
