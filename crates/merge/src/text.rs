@@ -202,7 +202,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    fn numbered(lines: std::ops::Range<usize>) -> String {
+    fn numbered(lines: Range<usize>) -> String {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
