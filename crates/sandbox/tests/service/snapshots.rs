@@ -399,6 +399,15 @@ async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
     let neighbour = create_from(&service, base.id).await;
     let greedy = create_from(&service, base.id).await;
     sh(&service, &neighbour, "head -c 20000000 /dev/zero > mine").await;
+    // It has no name that could be found in its directory.
+    let nameless = create_from(&service, base.id).await;
+    let fill = "exec 3> late; rm late; while :; do head -c 2000000 /dev/zero >&3; sleep 0.02; done";
+    service.run(&alice(), &nameless.sandbox.id, request(fill)).await.unwrap();
+    let is_stopped = async |view: &View| {
+        service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox.state == State::Stopped
+    };
+    soon("it is ended", async || is_stopped(&nameless).await).await;
+    service.remove(&alice(), &nameless.sandbox.id, false).await.unwrap();
     let fill = "while :; do head -c 2000000 /dev/zero; sleep 0.02; done > all";
     service.run(&alice(), &greedy.sandbox.id, request(fill)).await.unwrap();
     let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
