@@ -11,15 +11,15 @@ use clap::{Args, ValueEnum, ValueHint};
 /// lines do not do, keeping comments and layout; logs by appending what both sides appended. The type is told by the name of
 /// OURS, or by --path.
 ///
-/// The exit status is 0 if everything was merged, the number of conflicts (at most 127) if there are some, and 128 if the merge
-/// failed.
+/// The exit status is 0 if everything was merged, the number of conflicts (at most 127) if there are some, and 128 or more if
+/// the merge failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace merge-file mine.json base.json yours.json
   workspace merge-file -p --style zdiff3 mine.txt base.txt yours.txt
   workspace merge-file --ours -p mine.toml base.toml yours.toml
-  git config merge.workspace.driver 'workspace merge-file --path %P -L ours -L base -L theirs %A %O %B'")]
+  git config merge.workspace.driver 'workspace merge-file --path %P %A %O %B'")]
 pub(crate) struct MergeFile {
     /// One side; gets the result
     #[arg(value_hint = ValueHint::FilePath)]

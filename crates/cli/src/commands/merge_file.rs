@@ -1,6 +1,7 @@
 //! `workspace merge-file`
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
@@ -85,7 +86,9 @@ fn result(args: &MergeFile, merged: &FileMerge, versions: &Versions<'_>) -> (Vec
         return (merged.merged.content.clone(), 0);
     };
     let counted = conflict.places.len().max(1);
-    if merged.strategy == Some("binary") {
+    // Markers are bytes: in binary files and in UTF-16 they would be rubbish.
+    let has_markers = [versions.ours, versions.theirs].iter().all(|text| !text.contains(&0));
+    if merged.strategy == Some("binary") || !has_markers {
         return (merged.merged.content.clone(), counted);
     }
     let base = versions.base.unwrap_or_default();
@@ -141,20 +144,17 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// Whoever reads it meanwhile sees the old or the new one whole.
+/// Whoever reads it meanwhile sees the old or the new one whole. A symlink stays one.
 fn write(path: &Path, content: &[u8]) -> Result<()> {
-    let failed = |error: std::io::Error| {
+    replace(path, content).map_err(|error| {
         CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(&error))
-    };
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mode = fs::metadata(path).map_err(failed)?.permissions();
-    let new = directory.join(format!(".workspace-merge-{}", std::process::id()));
-    let written = fs::write(&new, content)
-        .and_then(|()| fs::set_permissions(&new, mode))
-        .and_then(|()| fs::rename(&new, path));
-    if written.is_err() {
-        // It may not be there; what failed says more.
-        drop(fs::remove_file(&new));
-    }
-    written.map_err(failed)
+    })
+}
+
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let mut new = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")))?;
+    new.write_all(content)?;
+    new.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
+    new.persist(&path).map(drop).map_err(|error| error.error)
 }

@@ -88,6 +88,35 @@ fn what_fails_is_no_number_of_conflicts() {
 }
 
 #[test]
+fn letters_of_two_bytes_get_no_markers_of_one() {
+    let place = Place::new();
+    let utf16 = |text: &str| -> Vec<u8> {
+        format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
+    };
+    for (name, text) in [("ours.txt", "a\nb\nC\n"), ("base.txt", "a\nb\nc\n"), ("theirs.txt", "A\nb\nc\n")] {
+        place.write(name, utf16(text));
+    }
+    let words = ["merge-file", "ours.txt", "base.txt", "theirs.txt"];
+    assert_eq!(place.run(&words).status, 0);
+    assert_eq!(std::fs::read(place.path("ours.txt")).unwrap(), utf16("A\nb\nC\n"));
+    place.write("theirs.txt", utf16("a\nb\nX\n"));
+    assert_eq!(place.run(&words).status, 1);
+    assert_eq!(std::fs::read(place.path("ours.txt")).unwrap(), utf16("A\nb\nC\n"));
+}
+
+#[test]
+fn a_symlink_stays_one() {
+    let place = Place::new();
+    let [_, base, theirs] = versions(&place, "txt", ["a\nb\nC\n", "a\nb\nc\n", "A\nb\nc\n"]);
+    std::os::unix::fs::symlink("ours.txt", place.path("link")).unwrap();
+    assert_eq!(place.run(&["merge-file", "link", &base, &theirs]).status, 0);
+    assert_eq!(place.read("ours.txt"), "A\nb\nC\n");
+    assert!(place.path("link").is_symlink());
+    let left = std::fs::read_dir(place.path("")).unwrap().count();
+    assert_eq!(left, 4, "nothing else is there");
+}
+
+#[test]
 fn git_uses_it_as_a_driver() {
     let place = Place::new();
     let git = |words: &[&str]| -> bool {
