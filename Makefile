@@ -31,6 +31,7 @@ bench: ## Measure, with peers in the same run (docs/benchmarks/)
 	@bench/run
 	@bench/sandbox
 	@bench/workspace
+	@bench/merge
 
 fuzz: ## Fuzz decoders of stored formats and the merge of documents, FUZZ_SECONDS (60) each; needs cargo-fuzz and nightly
 	@scripts/fuzz.sh

@@ -65,7 +65,7 @@ class Bench:
         self.rounds = 5 if quick else 60
         self.few = 3 if quick else 15
         self.repetitions = 1 if quick else 5
-        self.builds = 1 if quick else 5
+        self.builds = 1 if quick else 15
         self.many = 50 if quick else 1_000
         self.tree = data.tree(self.files)
         self.parts = {}

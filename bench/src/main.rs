@@ -1,6 +1,6 @@
 //! Benchmarks: seeded data, storage layouts, hashes, and what is measured through the libraries in one process.
 //!
-//! `bench/run` and `bench/workspace` drive this program and the peers, and write `docs/benchmarks/`.
+//! `bench/run`, `bench/workspace` and `bench/merge` drive this program and the peers, and write `docs/benchmarks/`.
 
 mod args;
 mod bigfile;
@@ -8,6 +8,7 @@ mod engine;
 mod hashes;
 mod history;
 mod layouts;
+mod merges;
 mod plan;
 mod rng;
 mod stats;
@@ -34,6 +35,8 @@ usage: workspace-bench COMMAND …
   engine DIR [--files 100000] [--rounds 5] [--json]                  the rows measured through the library
   layouts DIR [--rounds 5] [--commits 300] [--json]                  what a commit costs in different layouts
   hashes DIR [--json]                                                BLAKE3 against SHA-256
+  merges BED --part text|json|tree|large                             what merging costs
+         [--files 1000] [--rounds 10] [--tree TREE] [--changes 100] [--size 104857600]
   workspaces BED TREE --part create|change|copy|lazy|many|build      what workspaces of a tree cost
              [--files 100000] [--rounds 50] [--many 1000] [--jobs 2] [--git WORKTREE]
 ";
@@ -97,6 +100,7 @@ fn run(command: &str, mut args: Args) -> Result<(), Failure> {
             args.finish()?;
             hashes::run(&dir, json)
         }
+        "merges" => merges::run(args),
         "workspaces" => workspaces::run(args),
         other => Err(format!("unknown command `{other}`").into()),
     }

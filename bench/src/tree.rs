@@ -51,7 +51,7 @@ pub(crate) fn write_entry(plan: &Plan, writer: &Writer, root: &Path, entry: &Ent
     file.write_all(&content(plan, writer, entry))
 }
 
-fn content(plan: &Plan, writer: &Writer, entry: &Entry) -> Vec<u8> {
+pub(crate) fn content(plan: &Plan, writer: &Writer, entry: &Entry) -> Vec<u8> {
     let mut rng = Rng::for_item(plan.parameters.seed, entry.content);
     match entry.kind {
         Kind::Text(language) => writer.text(&mut rng, language, entry.size),

@@ -2103,7 +2103,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__merge__subcmd__file)
-            opts="-p -q -L -h --stdout --quiet --style --diff3 --zdiff3 --type --path --ours --theirs --union --marker-size --store --json --help"
+            opts="-p -q -L -h --stdout --quiet --style --diff3 --zdiff3 --type --path --ours --theirs --union --policy --priority --marker-size --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2119,6 +2119,25 @@ _workspace() {
                     ;;
                 --path)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --policy)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -W "ours theirs" -- "${cur}"))
                     return 0
                     ;;
                 -L)
@@ -2144,12 +2163,31 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__merge__subcmd__tree)
-            opts="-m -h --commit --message --ref --author --label --no-ignore --store --json --help"
+            opts="-m -h --policy --priority --commit --message --ref --author --label --no-ignore --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --policy)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -W "ours theirs" -- "${cur}"))
+                    return 0
+                    ;;
                 --message)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -35,7 +35,7 @@ complete -c workspace -n "__fish_workspace_needs_command" -f -a "ls" -d 'List a 
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "cat" -d 'Print a file of a snapshot'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "diff" -d 'Show what differs between two snapshots or directories'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "merge-file" -d 'Merge what two sides made of a file'
-complete -c workspace -n "__fish_workspace_needs_command" -f -a "merge-tree" -d 'Merge two snapshots or directories that come from one'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "merge-tree" -d 'Merge snapshots or directories that come from one'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "checkout" -d 'Make a directory what a snapshot holds'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "mount" -d 'Mount the lazy view: every snapshot as a read-only directory DIR/ID'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "umount" -d 'Unmount the lazy view, also one whose process has died'
@@ -107,6 +107,9 @@ crdt\t'JSON in which nothing conflicts'
 log\t'What both sides appended'
 binary\t'One or the other'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l path -d 'The path that tells the type of the file, if its name does not' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l policy -d 'A JSON file with rules: which files are merged by which strategy, and what becomes of conflicts' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l priority -d 'Who ranks higher, for rules that go by priority' -r -f -a "ours\t'What is merged into'
+theirs\t'What is merged'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s L -d 'What markers say: of OURS, the base and THEIRS, in this order' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l marker-size -d 'How many characters markers have' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -119,6 +122,9 @@ complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l their
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l union -d 'Settle conflicts of lines by keeping both sides'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l policy -d 'A JSON file with rules: which files are merged by which strategy, and what becomes of conflicts' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l priority -d 'Who ranks higher, for rules that go by priority' -r -f -a "ours\t'What is merged into'
+theirs\t'What is merged'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -s m -l message -d 'Why it was made' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l author -d 'Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
@@ -477,7 +483,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "cat" -d 'Print a file of a snapshot'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "diff" -d 'Show what differs between two snapshots or directories'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "merge-file" -d 'Merge what two sides made of a file'
-complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "merge-tree" -d 'Merge two snapshots or directories that come from one'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "merge-tree" -d 'Merge snapshots or directories that come from one'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "checkout" -d 'Make a directory what a snapshot holds'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "mount" -d 'Mount the lazy view: every snapshot as a read-only directory DIR/ID'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "umount" -d 'Unmount the lazy view, also one whose process has died'

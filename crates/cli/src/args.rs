@@ -21,7 +21,7 @@ mod workspace;
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
-pub(crate) use merge::{ConflictStyle, FileType, MergeFile};
+pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use sandbox::{Making, Network, SandboxCommand, SandboxCreate, SandboxOne};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};

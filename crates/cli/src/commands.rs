@@ -17,6 +17,7 @@ mod log;
 mod logs;
 mod ls;
 mod merge_file;
+mod merge_rules;
 mod merge_tree;
 pub(crate) mod mount;
 mod ps;

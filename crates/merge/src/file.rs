@@ -15,11 +15,21 @@ pub struct Versions<'a> {
     pub theirs: &'a [u8],
 }
 
+impl<'a> Versions<'a> {
+    /// The version of a side.
+    pub fn of(&self, side: Side) -> &'a [u8] {
+        match side {
+            Side::Ours => self.ours,
+            Side::Theirs => self.theirs,
+        }
+    }
+}
+
 /// Who made a version, for rules that decide by it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Author {
-    /// When, in milliseconds since 1970.
+    /// When, in nanoseconds since 1970.
     pub time: i64,
     /// Higher wins.
     pub priority: i64,

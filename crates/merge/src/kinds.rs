@@ -7,8 +7,7 @@ const LOOKED_AT: usize = 8000;
 
 /// By the name of the file, else by what is in it.
 pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
-    let name = input.path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    if let Some(strategy) = by_name(&name) {
+    if let Some(strategy) = by_name(input.path) {
         return strategy;
     }
     let versions = &input.versions;
@@ -16,7 +15,9 @@ pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
     if all.into_iter().all(is_text) { "text" } else { "binary" }
 }
 
-fn by_name(name: &str) -> Option<&'static str> {
+/// Nothing if the name does not tell.
+pub(crate) fn by_name(path: &str) -> Option<&'static str> {
+    let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let ending = |ending: &str| name.len() > ending.len() && name.ends_with(ending);
     let of = |endings: &[&str]| endings.iter().any(|one| ending(one));
     if of(&[".crdt.json"]) {

@@ -3,7 +3,7 @@
 //! Pure functions over bytes and trees: nothing here opens a file or starts a process.
 //!
 //! - [`merge_file`] merges three versions of a file by a [`Strategy`], chosen by a rule of a [`Policy`] or by the type of
-//!   the file. What cannot be merged is a [`Conflict`]: data, not markers in a file.
+//!   the file. What cannot be merged is a [`Conflict`]: data, not markers in a file. [`choices`] tells what would become of it.
 //! - JSON, YAML and TOML are merged value by value, and written as they were: [`ValueConflict`] tells where both sides
 //!   changed the same value.
 //! - [`merge_trees`] merges whole trees, and tells what could not be merged as [`TreeConflict`]s.
@@ -24,6 +24,7 @@
 //! # Ok::<(), workspace_merge::UnknownStrategy>(())
 //! ```
 
+mod choices;
 mod conflict;
 mod crdt;
 mod file;
@@ -42,6 +43,7 @@ mod tree;
 mod value;
 mod yaml;
 
+pub use choices::{Choice, Chosen, choices};
 pub use conflict::{Conflict, Place, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};
 pub use merge::{Decided, FileMerge, merge_file};
@@ -49,6 +51,6 @@ pub use policy::{BadPattern, Crdt, FileRule, OnConflict, PathRule, Policy};
 pub use strategy::{Strategies, Strategy, UnknownStrategy};
 pub use text::{Effort, Favor, Labels, Region, Style, TextMerge, TooHard};
 pub use tree::{
-    ConflictClass, MergedFile, RenameOptions, TreeConflict, TreeMerge, TreeMergeError, TreeOptions,
-    TreeVersion, merge_trees,
+    ConflictClass, HistorySource, MergedFile, RenameOptions, TreeConflict, TreeMerge, TreeMergeError,
+    TreeOptions, TreeVersion, merge_trees, tree_choices,
 };

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Serialize};
 
+use crate::strategy::{Strategies, UnknownStrategy};
+
 /// What becomes of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -61,12 +63,34 @@ impl Default for FileRule {
 
 /// A rule and the files it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenRule")]
 pub struct PathRule {
     /// Which: a pattern such as `docs/**/*.md`. `*` and `?` do not match `/`.
     pub path: String,
     /// How they are merged.
     #[serde(flatten)]
     pub rule: FileRule,
+}
+
+/// A rule as it is read: what is flattened would let fields through that nobody knows, and with them every typing error.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenRule {
+    path: String,
+    strategy: Option<String>,
+    #[serde(default)]
+    on_conflict: OnConflict,
+    keys: Option<Vec<String>>,
+    #[serde(default)]
+    schema: BTreeMap<String, Crdt>,
+}
+
+impl From<WrittenRule> for PathRule {
+    fn from(written: WrittenRule) -> Self {
+        let WrittenRule { path, strategy, on_conflict, keys, schema } = written;
+        let keys = keys.unwrap_or_else(|| FileRule::default().keys);
+        Self { path, rule: FileRule { strategy, on_conflict, keys, schema } }
+    }
 }
 
 /// How the files of a tree are merged: the first rule that matches a path counts.
@@ -96,6 +120,12 @@ impl Policy {
         Ok(Self { rules: compiled.collect::<Result<_, _>>()?, rest: FileRule::default() })
     }
 
+    /// Fails if a rule names a strategy that is not there.
+    pub fn check(&self, strategies: &Strategies) -> Result<(), UnknownStrategy> {
+        let mut named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
+        named.try_for_each(|name| strategies.named(name).map(drop))
+    }
+
     /// How a file is merged.
     pub fn rule(&self, path: &str) -> &FileRule {
         let found = self.rules.iter().find(|(glob, _)| glob.is_match(path));
@@ -120,5 +150,28 @@ mod tests {
         assert_eq!(strategy("a.md").as_deref(), Some("log"));
         assert_eq!(strategy("a.txt"), None);
         assert!(Policy::new([rule("a[", "text")]).unwrap_err().to_string().contains("`a[`"));
+    }
+    #[test]
+    fn rules_are_read_as_they_are_written_and_nothing_else_is() {
+        let read =
+            |text: &str| serde_json::from_str::<Vec<PathRule>>(text).map_err(|error| error.to_string());
+        let rules =
+            read(r#"[{"path": "*", "strategy": "json", "onConflict": "lww", "schema": {"n": "counter"}}]"#);
+        let rules = rules.unwrap();
+        assert_eq!(rules[0].rule.keys, ["id", "key", "name"]);
+        assert_eq!(rules[0].rule.on_conflict, OnConflict::Lww);
+        assert_eq!(
+            serde_json::from_value::<PathRule>(serde_json::to_value(&rules[0]).unwrap()).unwrap(),
+            rules[0]
+        );
+        assert!(read(r#"[{"path": "*", "onconflict": "lww"}]"#).unwrap_err().contains("`onconflict`"));
+        assert!(read(r#"[{"path": "*", "onConflict": "first"}]"#).unwrap_err().contains("`first`"));
+    }
+
+    #[test]
+    fn strategies_that_are_not_there_are_found_before_anything_is_merged() {
+        let rules: Vec<PathRule> = serde_json::from_str(r#"[{"path": "*", "strategy": "guess"}]"#).unwrap();
+        let error = Policy::new(rules).unwrap().check(&Strategies::default()).unwrap_err();
+        assert!(error.to_string().contains("`guess`; there are: binary, crdt, critical"), "{error}");
     }
 }

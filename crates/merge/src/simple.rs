@@ -41,6 +41,10 @@ impl Strategy for Critical {
     fn is_always_asked(&self) -> bool {
         true
     }
+
+    fn wants_review(&self) -> bool {
+        true
+    }
 }
 
 /// What both sides appended: ours first, so that what was in the project's log stays where it was.

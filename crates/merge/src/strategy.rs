@@ -23,14 +23,16 @@ pub trait Strategy: Send + Sync {
     /// The content if all that is in conflict were settled for one side: what is not in conflict is merged.
     fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         let _ = rule;
-        match side {
-            Side::Ours => input.versions.ours.to_vec(),
-            Side::Theirs => input.versions.theirs.to_vec(),
-        }
+        input.versions.of(side).to_vec()
     }
 
     /// Whether it is asked even if only one side changed the file, or both did the same.
     fn is_always_asked(&self) -> bool {
+        false
+    }
+
+    /// Whether somebody has to look at every change of theirs.
+    fn wants_review(&self) -> bool {
         false
     }
 }
@@ -66,6 +68,11 @@ impl Strategies {
         self.0.get(name)
     }
 
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &dyn Strategy> {
+        self.0.values().map(|strategy| &**strategy)
+    }
+
     /// The names of all.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
@@ -77,7 +84,11 @@ impl Strategies {
         input: &Input<'_>,
         rule: &FileRule,
     ) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
-        let name = rule.strategy.as_deref().unwrap_or_else(|| kinds::strategy_for(input));
+        self.named(rule.strategy.as_deref().unwrap_or_else(|| kinds::strategy_for(input)))
+    }
+
+    /// The one of this name, which a rule has written.
+    pub(crate) fn named(&self, name: &str) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
         self.get(name).ok_or_else(|| UnknownStrategy { name: name.to_owned(), known: self.names().collect() })
     }
 }

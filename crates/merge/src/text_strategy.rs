@@ -34,13 +34,13 @@ impl Strategy for Text {
     }
 
     fn settle(&self, input: &Input<'_>, _: &FileRule, side: Side) -> Vec<u8> {
-        let (favor, whole) = match side {
-            Side::Ours => (Favor::Ours, input.versions.ours),
-            Side::Theirs => (Favor::Theirs, input.versions.theirs),
+        let favor = match side {
+            Side::Ours => Favor::Ours,
+            Side::Theirs => Favor::Theirs,
         };
         let settled = Decoded::new(input)
             .and_then(|decoded| Ok(decoded.encoding.encode(decoded.compare()?.favor(favor))));
-        settled.unwrap_or_else(|_| whole.to_vec())
+        settled.unwrap_or_else(|_| input.versions.of(side).to_vec())
     }
 }
 

@@ -10,10 +10,12 @@
 mod apply;
 mod attributes;
 mod changes;
+mod choices;
 mod clash;
 mod collisions;
 mod conflict;
 mod follow;
+mod history;
 mod leaf;
 mod paths;
 mod relocate;
@@ -31,7 +33,9 @@ use crate::strategy::{Strategies, UnknownStrategy};
 use changes::Changes;
 use leaf::Merger;
 
+pub use choices::tree_choices;
 pub use conflict::{ConflictClass, TreeConflict, TreeVersion};
+pub use history::HistorySource;
 pub use renames::RenameOptions;
 
 /// How trees are merged.
@@ -45,6 +49,8 @@ pub struct TreeOptions {
     pub ours: Author,
     /// Who made theirs.
     pub theirs: Author,
+    /// What strategies keep beside versions.
+    pub histories: HistorySource,
     /// How hard renames are looked for.
     pub renames: RenameOptions,
     /// Whether what one side added to a directory follows it to where the other renamed it.
@@ -60,6 +66,7 @@ impl Default for TreeOptions {
             policy: Policy::default(),
             ours: Author::default(),
             theirs: Author::default(),
+            histories: HistorySource::default(),
             renames: RenameOptions::default(),
             directory_renames: true,
             content_max: 128 << 20,
@@ -101,7 +108,7 @@ pub struct MergedFile {
     /// Who won where both could not be had, and a rule decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
-    /// What the strategy keeps beside this version.
+    /// What the strategy keeps beside this version: [`TreeOptions::histories`] should give it in later merges.
     #[serde(skip)]
     pub history: Option<Vec<u8>>,
 }

@@ -19,6 +19,7 @@ Examples:
   workspace merge-file mine.json base.json yours.json
   workspace merge-file -p --style zdiff3 mine.txt base.txt yours.txt
   workspace merge-file --ours -p mine.toml base.toml yours.toml
+  workspace merge-file --policy rules.json --path config/app.json mine base yours
   git config merge.workspace.driver 'workspace merge-file --path %P %A %O %B'")]
 pub(crate) struct MergeFile {
     /// One side; gets the result
@@ -60,12 +61,34 @@ pub(crate) struct MergeFile {
     /// Settle conflicts of lines by keeping both sides
     #[arg(long, group = "favor")]
     pub(crate) union: bool,
+    #[command(flatten)]
+    pub(crate) rules: MergeRules,
     /// What markers say: of OURS, the base and THEIRS, in this order
     #[arg(short = 'L', value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
     /// How many characters markers have
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) marker_size: u16,
+}
+
+/// How files are merged, by path.
+#[derive(Debug, Args)]
+pub(crate) struct MergeRules {
+    /// A JSON file with rules: which files are merged by which strategy, and what becomes of conflicts
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) policy: Option<PathBuf>,
+    /// Who ranks higher, for rules that go by priority
+    #[arg(long, value_enum, value_name = "SIDE")]
+    pub(crate) priority: Option<MergeSide>,
+}
+
+/// One of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MergeSide {
+    /// What is merged into
+    Ours,
+    /// What is merged
+    Theirs,
 }
 
 /// How conflicts are shown.

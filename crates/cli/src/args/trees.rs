@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use super::history::Record;
+use super::merge::MergeRules;
 
 /// List a directory of a snapshot
 ///
@@ -83,12 +84,13 @@ pub(crate) struct Diff {
     pub(crate) no_ignore: bool,
 }
 
-/// Merge two snapshots or directories that come from one
+/// Merge snapshots or directories that come from one
 ///
-/// Prints the id of the merged tree, then what could not be merged. Each of the three is a snapshot or, where no snapshot has
-/// that name, a directory; `./NAME` is always a directory. Lines are merged as git merges them; renames of files and directories
-/// are followed. A file in conflict stays as OURS has it, and where two things want one name, that of THEIRS is put beside it as
-/// `NAME~theirs`. Nothing is changed, unless --commit makes the result a snapshot.
+/// Prints the id of the merged tree, then what could not be merged. BASE, OURS and THEIRS are snapshots or, where no snapshot has
+/// that name, directories; `./NAME` is always a directory. Several THEIRS are merged one after another. Lines are merged as git merges
+/// them, documents by value; renames of files and directories are followed. A file in conflict stays as OURS has it, and where two
+/// things want one name, that of THEIRS is put beside it as `NAME~theirs`. Nothing is changed, unless --commit makes the result a
+/// snapshot. With --json, each conflict tells what it would become by each rule and by other strategies.
 ///
 /// The exit status is 0 if everything was merged, 1 if there are conflicts, and 128 if the merge failed.
 #[derive(Debug, Args)]
@@ -97,6 +99,7 @@ Examples:
   workspace merge-tree main~1 main agent
   workspace merge-tree main project ./copy
   workspace merge-tree base main agent --commit -m \"merge agent\" --ref main
+  workspace merge-tree base main agent-1 agent-2 agent-3 --policy rules.json
   workspace --json merge-tree base main agent")]
 pub(crate) struct MergeTree {
     /// What both come from
@@ -106,8 +109,10 @@ pub(crate) struct MergeTree {
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) ours: OsString,
     /// What is merged
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) theirs: OsString,
+    #[arg(value_hint = ValueHint::DirPath, required = true)]
+    pub(crate) theirs: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) rules: MergeRules,
     /// Make the result a snapshot, conflicts or not, and print its id as well
     #[arg(long)]
     pub(crate) commit: bool,

@@ -6,10 +6,12 @@ use std::path::Path;
 
 use serde::Serialize;
 use workspace_merge::{
-    Conflict, Decided, Effort, Favor, FileMerge, FileRule, Input, Labels, OnConflict, Place, Strategies,
-    Style, TextMerge, Versions, merge_file,
+    Choice, Conflict, Decided, Effort, Favor, FileMerge, FileRule, Input, Labels, OnConflict, Place,
+    Strategies, Style, TextMerge, UnknownStrategy, Versions, choices, merge_file,
 };
+use workspace_state::Timestamp;
 
+use super::merge_rules;
 use crate::args::{ConflictStyle, FileType, MergeFile};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
@@ -28,6 +30,9 @@ struct Report<'a> {
     conflicts: usize,
     conflict: Option<&'a Conflict>,
     decided: Option<Decided>,
+    /// What the conflict would become.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    choices: Vec<Choice>,
 }
 
 pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
@@ -38,9 +43,14 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     let (ours, base, theirs) = (read(&args.ours)?, read(&args.base)?, read(&args.theirs)?);
     let path = args.path.as_deref().unwrap_or(&args.ours).to_string_lossy();
     let versions = Versions { base: Some(&base), ours: &ours, theirs: &theirs };
-    let merged = merge_file(&Strategies::default(), &rule(args), &Input::new(&path, versions));
-    let merged = merged.map_err(|error| CommandError::failed(error.to_string()))?;
-    if merged.strategy == Some("binary") && args.kind == FileType::Auto && !merged.is_settled() {
+    let mut input = Input::new(&path, versions);
+    (input.ours.priority, input.theirs.priority) = merge_rules::priorities(&args.rules);
+    (input.ours.time, input.theirs.time) = (written(&args.ours)?, written(&args.theirs)?);
+    let (strategies, rule) =
+        (Strategies::default(), rule(args, merge_rules::policy(&args.rules)?.rule(&path)));
+    let unknown = |error: UnknownStrategy| CommandError::failed(error.to_string());
+    let merged = merge_file(&strategies, &rule, &input).map_err(unknown)?;
+    if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_settled() {
         let failed = CommandError::failed(format!("`{path}` is no text and cannot be merged"));
         return Err(
             failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`")
@@ -54,16 +64,22 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     }
     if context.output.json() && !args.stdout {
         let (strategy, conflict, decided) = (merged.strategy, merged.conflict.as_ref(), merged.decided);
-        context.output.record(&Report { path: &path, strategy, conflicts, conflict, decided })?;
+        let choices = if conflict.is_some() {
+            choices(&strategies, &rule, &input).map_err(unknown)?
+        } else {
+            Vec::new()
+        };
+        context.output.record(&Report { path: &path, strategy, conflicts, conflict, decided, choices })?;
     } else if !args.quiet && conflicts > 0 {
         tell(&path, &merged);
     }
     Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
 }
 
-fn rule(args: &MergeFile) -> FileRule {
+/// What is typed counts more than what a policy says.
+fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
     let strategy = match args.kind {
-        FileType::Auto => None,
+        FileType::Auto => by_policy.strategy.as_deref(),
         FileType::Text => Some("text"),
         FileType::Json => Some("json"),
         FileType::Yaml => Some("yaml"),
@@ -75,9 +91,16 @@ fn rule(args: &MergeFile) -> FileRule {
     let on_conflict = match (args.ours_wins, args.theirs_wins) {
         (true, _) => OnConflict::Ours,
         (_, true) => OnConflict::Theirs,
-        _ => OnConflict::Review,
+        _ => by_policy.on_conflict,
     };
-    FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..FileRule::default() }
+    FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..by_policy.clone() }
+}
+
+/// When a file was written, for rules that go by it.
+fn written(path: &Path) -> Result<i64> {
+    let modified =
+        fs::metadata(path).and_then(|metadata| metadata.modified()).map_err(|error| unread(path, &error))?;
+    Ok(Timestamp::from(modified).0)
 }
 
 /// What is written, and how many conflicts are left in it.
@@ -139,9 +162,11 @@ fn tell(path: &str, merged: &FileMerge) {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| {
-        CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(&error))
-    })
+    fs::read(path).map_err(|error| unread(path, &error))
+}
+
+fn unread(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(error))
 }
 
 /// Whoever reads it meanwhile sees the old or the new one whole. A symlink stays one.

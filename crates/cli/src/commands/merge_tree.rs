@@ -1,12 +1,17 @@
 //! `workspace merge-tree`
 
+use std::ffi::OsString;
+
 use serde::Serialize;
-use workspace_merge::{MergedFile, Side as Winner, TreeConflict, TreeMerge, TreeOptions, merge_trees};
-use workspace_state::{Durability, SnapshotId, Store, TreePath, quote_path};
+use workspace_merge::{
+    Choice, MergedFile, Side as Winner, TreeConflict, TreeOptions, merge_trees, tree_choices,
+};
+use workspace_state::{Durability, NewSnapshot, Store, Timestamp, Tree, TreePath, VirtualTree, quote_path};
 
 use super::diff::side::{Name, Side};
+use super::merge_rules;
 use super::record::new_snapshot;
-use crate::args::{MergeTree, Record};
+use crate::args::MergeTree;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
@@ -23,66 +28,151 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
         return Err(CommandError::usage("only a snapshot has a message, a reference, an author and labels")
             .hint("`--commit` makes the result a snapshot"));
     }
+    let policy = merge_rules::policy(&args.rules)?;
     // Directories can be merged without a store; what is read of them goes with the temporary one.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
-    let names = [&args.base, &args.ours, &args.theirs];
-    let [base, ours, theirs] = names.map(|typed| Name::resolve(&store, typed));
-    let (base, ours, theirs) = (base?, ours?, theirs?);
-    let parents = [ours.snapshot(), theirs.snapshot()].into_iter().flatten().collect();
+    let name = |typed: &OsString| Name::resolve(&store, typed);
+    let (base, ours) = (name(&args.base)?, name(&args.ours)?);
+    let theirs: Vec<Name> = args.theirs.iter().map(name).collect::<Result<_>>()?;
+    let parents = [&ours].into_iter().chain(&theirs).filter_map(Name::snapshot).collect();
+    let (ours_at, theirs_at): (i64, Vec<i64>) = (made(&ours), theirs.iter().map(made).collect());
     let open = |name| Side::open(&store, name, !args.no_ignore, &context.progress);
-    let (base, ours, theirs) = (open(base)?, open(ours)?, open(theirs)?);
-    let mut merge = merge_trees(&base.tree, &ours.tree, &theirs.tree, &TreeOptions::default())?;
-    let tree = merge.tree.tree_id()?.to_string();
-    let snapshot = if args.commit { Some(commit(&store, &mut merge, args.record, parents)?) } else { None };
-    print(&mut context.output, tree, snapshot, &merge)?;
-    if !merge.is_settled() {
+    let (base, ours) = (open(base)?, open(ours)?);
+    let theirs: Vec<Side> = theirs.into_iter().map(open).collect::<Result<_>>()?;
+
+    let mut options = TreeOptions { policy, ..TreeOptions::default() };
+    (options.ours.priority, options.theirs.priority) = merge_rules::priorities(&args.rules);
+    let mut all = Merging {
+        store: &store,
+        base: &base.tree,
+        head: ours.tree.clone(),
+        result: None,
+        told: Vec::new(),
+        merged: Vec::new(),
+    };
+    for (number, side) in theirs.iter().enumerate() {
+        options.ours.time = theirs_at[..number].iter().copied().fold(ours_at, i64::max);
+        options.theirs.time = theirs_at[number];
+        let name = (theirs.len() > 1).then(|| args.theirs[number].to_string_lossy().into_owned());
+        all.merge(&side.tree, name, &options, context.output.json())?;
+    }
+    let Merging { result, told, merged, .. } = all;
+    let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
+    let tree = result.tree_id()?.to_string();
+    let snapshot = if args.commit {
+        let new = new_snapshot(&store, args.record, parents, Durability::Synced)?;
+        Some(result.commit(new)?.id.to_string())
+    } else {
+        None
+    };
+    let is_settled = told.iter().all(|told| told.conflict.decided.is_some());
+    print(&mut context.output, &Fields { tree, snapshot, conflicts: told, merged })?;
+    if !is_settled {
         return Ok(Outcome::Exit(CONFLICTS));
     }
-    Ok(Outcome::with_reservations_if([&base, &ours, &theirs].iter().any(|side| side.lacks_content)))
+    let lacks_content = [&base, &ours].into_iter().chain(&theirs).any(|side| side.lacks_content);
+    Ok(Outcome::with_reservations_if(lacks_content))
 }
 
-fn commit(
-    store: &Store,
-    merge: &mut TreeMerge,
-    record: Record,
-    parents: Vec<SnapshotId>,
-) -> Result<SnapshotId> {
-    let new = new_snapshot(store, record, parents, Durability::Synced)?;
-    Ok(merge.tree.commit(new)?.id)
+/// When a side was made, for rules that go by it: a directory is as it is now.
+fn made(name: &Name) -> i64 {
+    match name {
+        Name::Snapshot(snapshot) => snapshot.time.0,
+        Name::Directory(_) => Timestamp::now().0,
+    }
+}
+
+/// Sides that are merged one after another.
+struct Merging<'a> {
+    store: &'a Store,
+    base: &'a Tree,
+    /// What is merged onto.
+    head: Tree,
+    result: Option<VirtualTree>,
+    told: Vec<Told>,
+    merged: Vec<MergedFile>,
+}
+
+impl Merging<'_> {
+    fn merge(
+        &mut self,
+        theirs: &Tree,
+        name: Option<String>,
+        options: &TreeOptions,
+        with_choices: bool,
+    ) -> Result<()> {
+        if let Some(before) = self.result.take() {
+            self.head = self.kept(before)?;
+        }
+        let merge = merge_trees(self.base, &self.head, theirs, options)?;
+        for conflict in merge.conflicts {
+            let choices = if with_choices {
+                tree_choices(&conflict, self.base, &self.head, theirs, options)?
+            } else {
+                Vec::new()
+            };
+            self.told.push(Told { side: name.clone(), conflict, choices });
+        }
+        self.merged.extend(merge.merged);
+        self.result = Some(merge.tree);
+        Ok(())
+    }
+
+    /// What came out so far as a tree that can be merged onto. Its snapshot is gone when this returns; the open tree keeps
+    /// what it holds from being collected.
+    fn kept(&self, mut result: VirtualTree) -> Result<Tree> {
+        let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
+        let snapshot = result.commit(new)?;
+        let tree = Tree::of_snapshot(self.store, &snapshot);
+        self.store.remove_snapshots(&[snapshot.id])?;
+        Ok(tree?)
+    }
+}
+
+/// A conflict, whose it is where several are merged, and what it would become.
+#[derive(Serialize)]
+struct Told {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    side: Option<String>,
+    #[serde(flatten)]
+    conflict: TreeConflict,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    choices: Vec<Choice>,
 }
 
 /// What became of a merge.
 #[derive(Serialize)]
-struct Fields<'m> {
+struct Fields {
     tree: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
-    conflicts: &'m [TreeConflict],
-    merged: &'m [MergedFile],
+    conflicts: Vec<Told>,
+    merged: Vec<MergedFile>,
 }
 
-fn print(output: &mut Output, tree: String, snapshot: Option<SnapshotId>, merge: &TreeMerge) -> Result<()> {
-    let snapshot = snapshot.map(|id| id.to_string());
+fn print(output: &mut Output, fields: &Fields) -> Result<()> {
     if output.json() {
-        let (conflicts, merged) = (&merge.conflicts[..], &merge.merged[..]);
-        return output.record(&Fields { tree, snapshot, conflicts, merged });
+        return output.record(fields);
     }
-    output.line(tree)?;
-    if let Some(snapshot) = snapshot {
+    output.line(&fields.tree)?;
+    if let Some(snapshot) = &fields.snapshot {
         output.line(snapshot)?;
     }
-    for conflict in &merge.conflicts {
-        output.line(line(conflict))?;
+    for told in &fields.conflicts {
+        output.line(line(told))?;
     }
     Ok(())
 }
 
-fn line(conflict: &TreeConflict) -> String {
+fn line(Told { side, conflict, .. }: &Told) -> String {
     let shown = |path: &TreePath| quote_path(&path.0).into_owned();
     let mut line = format!("conflict ({}): {}", conflict.class.name(), shown(&conflict.path));
     if let Some(beside) = &conflict.beside {
         line += &format!(", theirs is {}", shown(beside));
+    }
+    if let Some(side) = side {
+        line += &format!(", of {side}");
     }
     if let Some(decided) = conflict.decided {
         line += match decided.winner {

@@ -97,3 +97,88 @@ fn failures_have_a_status_of_their_own() {
     assert!(ran.stderr.contains("--commit"), "{}", ran.stderr);
     assert_eq!(place.run(&["merge-tree", "base", "ours"]).status, 129);
 }
+
+#[test]
+fn many_sides_are_merged_one_after_another_and_give_the_same_in_any_order() {
+    let place = three();
+    for (name, content) in [("second", "one\ntwo\nTHREE\nfour\nfive\n"), ("third", "one\ntwo\nthree\n")] {
+        place.write(&format!("{name}/file.txt"), content);
+        place.write(&format!("{name}/same.txt"), "same\n");
+    }
+    place.write("second/by-second.txt", "new\n");
+    let merge = |sides: &[&str]| {
+        let words = ["merge-tree", "base", "ours"].into_iter().chain(sides.iter().copied());
+        place.run(&words.collect::<Vec<_>>())
+    };
+    // Ours has line 1, the second line 3, theirs line 5.
+    let first = merge(&["theirs", "second"]);
+    assert_eq!((first.status, first.stdout.lines().count()), (0, 1), "{}", first.stdout);
+    assert_eq!(merge(&["second", "theirs"]).stdout, first.stdout);
+    let words = ["merge-tree", "base", "ours", "theirs", "second", "--commit", "--ref", "all"];
+    assert!(place.ok(&words).starts_with(&first.stdout));
+    assert_eq!(place.ok(&["cat", "all", "file.txt"]), "ONE\ntwo\nTHREE\nfour\nFIVE\n");
+    // The third has no line 5: whose conflict it is, is told.
+    let third = merge(&["theirs", "third"]);
+    assert_eq!(third.status, 1);
+    assert!(third.stdout.ends_with("conflict (content): file.txt, of third\n"), "{}", third.stdout);
+    assert_eq!(place.json(&["log"]).len(), 1, "what is between is gone");
+}
+
+#[test]
+fn a_policy_says_how_files_are_merged_and_what_becomes_of_conflicts() {
+    let place = in_conflict();
+    place.write(
+        "rules.json",
+        r#"[{"path": "file.*", "onConflict": "theirs"}, {"path": "same.txt", "strategy": "critical"}]"#,
+    );
+    place.write("theirs/same.txt", "other\n");
+    let ran = place.run(&["merge-tree", "base", "ours", "theirs", "--policy", "rules.json"]);
+    let lines: Vec<&str> = ran.stdout.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "conflict (content): file.txt, theirs was taken",
+            "conflict (file/directory): name, theirs is name~theirs",
+            "conflict (critical): same.txt",
+        ]
+    );
+    for (rules, said) in [
+        ("{}", "is no list of rules"),
+        (r#"[{"path": "a", "onconflict": "ours"}]"#, "unknown field `onconflict`"),
+        (r#"[{"path": "a", "strategy": "guess"}]"#, "there is no strategy `guess`"),
+        (r#"[{"path": "a["}]"#, "`a[` is no pattern"),
+    ] {
+        place.write("rules.json", rules);
+        for words in [
+            &["merge-tree", "base", "ours", "theirs", "--policy", "rules.json"][..],
+            &[
+                "merge-file",
+                "-p",
+                "ours/file.txt",
+                "base/file.txt",
+                "theirs/file.txt",
+                "--policy",
+                "rules.json",
+            ],
+        ] {
+            let ran = place.run(words);
+            assert_eq!(ran.status, 128);
+            assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn conflicts_tell_what_they_would_become() {
+    let place = in_conflict();
+    let ran = place.run(&["--json", "merge-tree", "base", "ours", "theirs", "--priority", "ours"]);
+    let merge: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let choices = &merge["conflicts"][0]["choices"];
+    assert_eq!(choices[0]["content"], "ONE\ntwo\nthree\nfour\nfive\n");
+    assert_eq!(choices[1]["content"], "EINS\ntwo\nthree\nfour\nfive\n");
+    let rules = |at: usize| choices[at]["onConflict"].as_array().unwrap();
+    assert!(rules(0).contains(&"ours".into()) && rules(0).contains(&"priority".into()), "{choices}");
+    assert!(rules(1).contains(&"theirs".into()), "{choices}");
+    // Both are in the tree: there is nothing to choose.
+    assert!(merge["conflicts"][1].get("choices").is_none());
+}

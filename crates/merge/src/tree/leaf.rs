@@ -8,10 +8,11 @@ use super::attributes::{self, Has};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::slot::{Slot, Slots, same};
 use super::{MergedFile, Result, TreeOptions};
-use crate::conflict::Conflict;
-use crate::file::{Input, Side, Versions};
+use crate::file::{Histories, Input, Side, Versions};
+use crate::kinds;
 use crate::merge::{Decided, FileMerge, merge_file, winner};
 use crate::policy::FileRule;
+use crate::strategy::Strategy;
 
 /// A file or symlink of the result.
 #[derive(Debug)]
@@ -82,10 +83,27 @@ impl<'a> Merger<'a> {
         self.options.policy.rule(&String::from_utf8_lossy(path))
     }
 
+    /// The strategy of a file, where its content does not matter for that.
+    fn strategy(&self, path: &[u8]) -> Option<&dyn Strategy> {
+        let named = self.rule(path).strategy.as_deref();
+        let name = named.or_else(|| kinds::by_name(&String::from_utf8_lossy(path)))?;
+        self.options.strategies.get(name).map(|strategy| &**strategy)
+    }
+
     /// Whether somebody looks at every change of a file.
     fn is_critical(&self, path: &[u8]) -> bool {
-        let strategy = self.rule(path).strategy.as_deref().and_then(|name| self.options.strategies.get(name));
-        strategy.is_some_and(|strategy| strategy.is_always_asked())
+        self.strategy(path).is_some_and(Strategy::wants_review)
+    }
+
+    /// Whether something is kept beside each version of a file.
+    fn has_history(&self, path: &[u8], slot: &Slot) -> bool {
+        let is_file = |version: &Option<TreeVersion>| {
+            version.as_ref().is_some_and(|version| matches!(version.entry.node, Node::File(_)))
+        };
+        self.options.histories.is_there()
+            && is_file(&slot.ours)
+            && is_file(&slot.theirs)
+            && self.strategy(path).is_some_and(Strategy::is_always_asked)
     }
 
     /// What belongs at a path, and what of theirs belongs beside it.
@@ -99,7 +117,7 @@ impl<'a> Merger<'a> {
         if self.is_critical(path) {
             return Ok((self.either(ConflictClass::Critical, path, &slot, Side::Ours), None));
         }
-        if is(&slot.base, &slot.ours) {
+        if is(&slot.base, &slot.ours) && !self.has_history(path, &slot) {
             return Ok((stored(slot.theirs), None));
         }
         match (&slot.ours, &slot.theirs) {
@@ -152,7 +170,9 @@ impl<'a> Merger<'a> {
         }
         let mut with =
             Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
-        let kept = if a.same_content(b) || base.is_some_and(|base| base.same_content(b)) {
+        let kept = if self.has_history(path, slot) {
+            None
+        } else if a.same_content(b) || base.is_some_and(|base| base.same_content(b)) {
             Some(ours)
         } else if base.is_some_and(|base| base.same_content(a)) {
             Some(theirs)
@@ -162,10 +182,12 @@ impl<'a> Merger<'a> {
         if let Some(kept) = kept {
             return Ok(Some(keep(&kept.entry, with)));
         }
-        let merge = self.contents(path, base, a, b)?;
+        let class = if base.is_some() { ConflictClass::Content } else { ConflictClass::AddAdd };
+        let Some(merge) = self.contents(path, slot)? else {
+            return Ok(self.either(class, path, slot, Side::Ours));
+        };
         let is_settled = merge.is_settled();
         if let Some(conflict) = merge.conflict {
-            let class = if base.is_some() { ConflictClass::Content } else { ConflictClass::AddAdd };
             let told = of_slot(class, path, slot);
             self.tell(TreeConflict { file: Some(conflict), decided: merge.decided, ..told });
         }
@@ -187,31 +209,53 @@ impl<'a> Merger<'a> {
         Ok(Some(Leaf::Written(merge.merged.content, with)))
     }
 
-    fn contents(
-        &self,
-        path: &[u8],
-        base: Option<&FileNode>,
-        a: &FileNode,
-        b: &FileNode,
-    ) -> Result<FileMerge> {
-        let max = self.options.content_max;
-        if [base, Some(a), Some(b)].into_iter().flatten().any(|file| file.size() > max) {
-            let reason = format!("a version has more than {max} bytes");
-            return Ok(FileMerge {
-                merged: crate::file::Merged::default(),
-                strategy: None,
-                conflict: Some(Conflict::whole("binary", reason)),
-                decided: None,
-            });
-        }
-        let base = base.map(|file| self.base.read(file)).transpose()?;
-        let (ours, theirs) = (self.ours.read(a)?, self.theirs.read(b)?);
-        let versions = Versions { base: base.as_deref(), ours: &ours, theirs: &theirs };
+    /// Nothing if a version is too large to be looked into.
+    fn contents(&self, path: &[u8], slot: &Slot) -> Result<Option<FileMerge>> {
+        let versions = [&slot.base, &slot.ours, &slot.theirs].map(Option::as_ref);
+        let Some(read) = self.read(versions)? else { return Ok(None) };
         let name = String::from_utf8_lossy(path);
-        let mut input = Input::new(&name, versions);
-        (input.ours, input.theirs) = (self.options.ours, self.options.theirs);
-        Ok(merge_file(&self.options.strategies, self.rule(path), &input)?)
+        let merge = merge_file(&self.options.strategies, self.rule(path), &self.input(&name, &read))?;
+        Ok(Some(merge))
     }
+
+    /// The content of base, ours and theirs, and what is kept beside them. Nothing if one is too large.
+    pub(super) fn read(&self, versions: [Option<&TreeVersion>; 3]) -> Result<Option<Read>> {
+        let [base, ours, theirs] = versions.map(|version| match version.map(|version| &version.entry.node) {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        });
+        let all = [base, ours, theirs];
+        if all.into_iter().flatten().any(|file| file.size() > self.options.content_max) {
+            return Ok(None);
+        }
+        let read = |tree: &Tree, file: Option<&FileNode>| file.map(|file| tree.read(file)).transpose();
+        let histories = &self.options.histories;
+        Ok(Some(Read {
+            base: read(self.base, base)?,
+            ours: read(self.ours, ours)?.unwrap_or_default(),
+            theirs: read(self.theirs, theirs)?.unwrap_or_default(),
+            histories: [histories.of(versions[0]), histories.of(versions[1])],
+        }))
+    }
+
+    pub(super) fn input<'r>(&self, path: &'r str, read: &'r Read) -> Input<'r> {
+        let versions = Versions { base: read.base.as_deref(), ours: &read.ours, theirs: &read.theirs };
+        let [base, ours] = read.histories.each_ref().map(Option::as_deref);
+        Input {
+            ours: self.options.ours,
+            theirs: self.options.theirs,
+            histories: Histories { base, ours },
+            ..Input::new(path, versions)
+        }
+    }
+}
+
+/// What versions hold.
+pub(super) struct Read {
+    base: Option<Vec<u8>>,
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+    histories: [Option<Vec<u8>>; 2],
 }
 
 /// An entry's content with other attributes.

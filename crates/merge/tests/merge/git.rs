@@ -1,9 +1,11 @@
 //! Texts are merged as `git merge-file` merges them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use workspace_merge::{Effort, Labels, Style, TextMerge};
+
+use crate::repository::Repository;
 
 /// Numbers that look random and are the same each time.
 pub(crate) struct Rng(pub(crate) u64);
@@ -132,55 +134,13 @@ fn random_texts_are_merged_as_git_does() {
     compare(count, |number| Some(random(number)));
 }
 
-/// Files that both sides of merges in a repository's history changed.
-fn history(repository: &Path, most: usize) -> Vec<(String, [String; 3])> {
-    let git = |args: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(repository).args(args).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let mut found = Vec::new();
-    for line in git(&["rev-list", "--merges", "--parents", "HEAD"]).lines() {
-        let commits: Vec<&str> = line.split(' ').collect();
-        let [_, ours, theirs] = commits.as_slice() else { continue };
-        let base = git(&["merge-base", ours, theirs]);
-        let base = base.trim();
-        if base.is_empty() {
-            continue;
-        }
-        let changed =
-            |side: &str| git(&["diff", "--name-only", "--no-renames", "--diff-filter=M", base, side]);
-        let (by_ours, by_theirs) = (changed(ours), changed(theirs));
-        let by_theirs: std::collections::HashSet<&str> = by_theirs.lines().collect();
-        for path in by_ours.lines().filter(|path| by_theirs.contains(path)) {
-            found.push((path.to_owned(), [base, ours, theirs].map(str::to_owned)));
-            if found.len() == most {
-                return found;
-            }
-        }
-    }
-    found
-}
-
 #[test]
 fn files_of_a_repository_are_merged_as_git_does() {
-    let Some(repository) = std::env::var_os("WORKSPACE_TEST_REPOSITORY").map(PathBuf::from) else {
-        eprintln!("WORKSPACE_TEST_REPOSITORY names no repository: its history is not merged");
-        return;
-    };
-    let files = history(&repository, 2_000);
-    let read = |commit: &str, path: &str| {
-        let output = Command::new("git")
-            .arg("-C")
-            .arg(&repository)
-            .arg("show")
-            .arg(format!("{commit}:{path}"))
-            .output()
-            .unwrap();
-        output.stdout
-    };
+    let Some(repository) = Repository::find() else { return };
+    let files = repository.files();
     compare(files.len(), |number| {
         let (path, [base, ours, theirs]) = &files[number];
-        let [base, ours, theirs] = [base, ours, theirs].map(|commit| read(commit, path));
+        let [base, ours, theirs] = [base, ours, theirs].map(|commit| repository.read(commit, path));
         let is_text = |text: &[u8]| !text[..text.len().min(8000)].contains(&0);
         [&base, &ours, &theirs].iter().all(|text| is_text(text)).then_some(Triple { base, ours, theirs })
     });

@@ -8,6 +8,7 @@ mod json;
 mod mangled;
 mod model;
 mod properties;
+mod repository;
 mod toml;
 mod trees;
 mod trees_git;

@@ -60,8 +60,18 @@ impl Place {
     }
 
     pub(crate) fn merge(&self, base: &Model, ours: &Model, theirs: &Model) -> TreeMerge {
+        self.merge_by(&TreeOptions::default(), base, ours, theirs)
+    }
+
+    pub(crate) fn merge_by(
+        &self,
+        options: &TreeOptions,
+        base: &Model,
+        ours: &Model,
+        theirs: &Model,
+    ) -> TreeMerge {
         let (base, ours, theirs) = (self.tree(base), self.tree(ours), self.tree(theirs));
-        merge_trees(&base, &ours, &theirs, &TreeOptions::default()).unwrap()
+        merge_trees(&base, &ours, &theirs, options).unwrap()
     }
 }
 
@@ -91,7 +101,7 @@ pub(crate) fn read_merge(merge: &TreeMerge) -> Model {
     read(&merge.tree.preview().unwrap())
 }
 
-/// A bare repository that has models as commits.
+/// A repository that has models as commits.
 pub(crate) struct Git {
     directory: tempfile::TempDir,
     objects: Child,
@@ -128,6 +138,20 @@ impl Git {
         }
         drop(input);
         assert!(import.wait().unwrap().success());
+        Self::in_directory(directory)
+    }
+
+    /// Has the commits of one that is there, which is left alone.
+    pub(crate) fn sharing(repository: &Path) -> Self {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut clone = git(temporary.path());
+        let done =
+            clone.args(["clone", "-q", "--bare", "--shared"]).arg(repository).arg(".").status().unwrap();
+        assert!(done.success());
+        Self::in_directory(temporary)
+    }
+
+    fn in_directory(directory: tempfile::TempDir) -> Self {
         let mut objects = git(directory.path())
             .args(["cat-file", "--batch"])
             .stdin(Stdio::piped())
@@ -156,7 +180,8 @@ impl Git {
         Some(GitMerge { is_clean: code == 0, tree: self.read(&tree)?, conflicted, messages })
     }
 
-    fn read(&mut self, tree: &str) -> Option<Model> {
+    /// Nothing if objects are missing.
+    pub(crate) fn read(&mut self, tree: &str) -> Option<Model> {
         let output = git(self.directory.path()).args(["ls-tree", "-r", "-z", tree]).output().unwrap().stdout;
         let text = String::from_utf8(output).unwrap();
         let mut model = Model::new();

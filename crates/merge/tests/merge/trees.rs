@@ -1,11 +1,14 @@
 //! What the merge of trees promises.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use workspace_merge::{
-    ConflictClass, FileRule, OnConflict, PathRule, Policy, RenameOptions, TreeMerge, TreeOptions, merge_trees,
+    Author, Choice, Chosen, ConflictClass, Crdt, FileRule, HistorySource, OnConflict, PathRule, Policy,
+    RenameOptions, Side, TreeMerge, TreeOptions, merge_trees, tree_choices,
 };
-use workspace_state::{Attributes, Tree};
+use workspace_state::{Attributes, Extent, NewSnapshot, Node, Tree};
 
 use crate::git::Rng;
 use crate::model::{Doing, Model, Place, Thing, base, model, read, read_merge, side};
@@ -271,4 +274,103 @@ fn very_many_files_that_cannot_be_told_apart_take_no_time() {
     let merge = place.merge(&many("a", ""), &many("b", ""), &many("a", "x"));
     assert_eq!(merge.conflicts.len(), 3000);
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_conflict_tells_what_would_become_of_it() {
+    use OnConflict::{Lww, Ours, Priority, Theirs};
+    let place = Place::new();
+    let base = place.tree(&model(&[("a", "1\n2\n3\n4\n"), ("gone", "x\n"), ("log.txt", "1\n")]));
+    let ours = place.tree(&model(&[("a", "one\n2\n3\nfour\n"), ("log.txt", "1\n2\n")]));
+    let theirs = place.tree(&model(&[("a", "uno\n2\n3\n4\n"), ("gone", "y\n"), ("log.txt", "1\n3\n")]));
+    let options = TreeOptions { ours: Author { time: 5, priority: 0 }, ..TreeOptions::default() };
+    let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
+    let choices: Vec<Vec<Choice>> = merge
+        .conflicts
+        .iter()
+        .map(|conflict| tree_choices(conflict, &base, &ours, &theirs, &options).unwrap())
+        .collect();
+    let content = |text: &str| Chosen::Content(text.as_bytes().to_vec());
+    let choice =
+        |rules: &[OnConflict], result| Choice { on_conflict: rules.to_vec(), strategies: Vec::new(), result };
+    assert_eq!(
+        choices[0],
+        [
+            choice(&[Ours, Lww, Priority], content("one\n2\n3\nfour\n")),
+            choice(&[Theirs], content("uno\n2\n3\nfour\n")),
+        ]
+    );
+    assert_eq!(
+        choices[1],
+        [
+            choice(&[Ours, Lww, Priority], Chosen::Version(Side::Ours)),
+            choice(&[Theirs], Chosen::Version(Side::Theirs)),
+        ]
+    );
+    let as_log = Choice { strategies: vec!["log"], ..choice(&[], content("1\n2\n3\n")) };
+    assert_eq!(choices[2].last(), Some(&as_log));
+}
+
+#[test]
+fn what_is_too_large_to_be_looked_into_is_decided_by_its_rule_alone() {
+    let place = Place::new();
+    let base = model(&[("a", "1\n2\n3\n4\n5\n")]);
+    let (ours, theirs) = (model(&[("a", "one\n2\n3\n4\n5\n")]), model(&[("a", "1\n2\n3\n4\nfive\n")]));
+    let small = TreeOptions { content_max: 4, ..TreeOptions::default() };
+    let merge = place.merge_by(&small, &base, &ours, &theirs);
+    assert_eq!((classes(&merge), read_merge(&merge)), (vec![(ConflictClass::Content, "a")], ours.clone()));
+    let rule = FileRule { on_conflict: OnConflict::Theirs, ..FileRule::default() };
+    let policy = Policy::new([PathRule { path: "*".to_owned(), rule }]).unwrap();
+    let merge = place.merge_by(&TreeOptions { policy, ..small }, &base, &ours, &theirs);
+    assert!(merge.is_settled());
+    assert_eq!(read_merge(&merge), theirs);
+}
+
+/// What is kept beside versions, by what they hold.
+type Kept = Arc<Mutex<Vec<(Vec<Extent>, Vec<u8>)>>>;
+
+/// Merges sides one after another, from one base, with histories that are kept.
+fn one_after_another(place: &Place, base: &str, sides: &[&String]) -> Model {
+    let name = "board.crdt.json";
+    let schema = BTreeMap::from([("votes".to_owned(), Crdt::Counter)]);
+    let rule = FileRule { strategy: Some("crdt".to_owned()), schema, ..FileRule::default() };
+    let policy = Policy::new([PathRule { path: name.to_owned(), rule }]).unwrap();
+    let (base, kept) = (place.tree(&model(&[(name, base)])), Kept::default());
+    let mut head = base.clone();
+    for side in sides {
+        let known = Arc::clone(&kept);
+        let histories = HistorySource::new(move |version| {
+            let Node::File(file) = &version.entry.node else { return None };
+            let known = known.lock().unwrap();
+            known.iter().find(|(extents, _)| *extents == file.extents).map(|(_, history)| history.clone())
+        });
+        let options = TreeOptions { policy: policy.clone(), histories, ..TreeOptions::default() };
+        let mut merge = merge_trees(&base, &head, &place.tree(&model(&[(name, side)])), &options).unwrap();
+        assert!(merge.conflicts.is_empty(), "{:?}", merge.conflicts);
+        let history = merge.merged[0].history.take().expect("each version has a history");
+        let snapshot = merge.tree.commit(NewSnapshot::default()).unwrap();
+        head = Tree::of_snapshot(&place.store, &snapshot).unwrap();
+        let Some(Node::File(file)) = head.entry(name).unwrap().map(|entry| entry.node) else {
+            panic!("gone")
+        };
+        kept.lock().unwrap().push((file.extents, history));
+    }
+    read(&head)
+}
+
+#[test]
+fn histories_that_are_kept_make_crdts_the_same_in_any_order() {
+    let place = Place::new();
+    let base = r#"{"tasks": ["one"], "votes": 5}"#;
+    let sides: Vec<String> = [("zero", 6), ("two", 8), ("three", 4)]
+        .map(|(task, votes)| format!(r#"{{"tasks": ["one", "{task}"], "votes": {votes}}}"#))
+        .to_vec();
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let results: Vec<Model> =
+        orders.iter().map(|order| one_after_another(&place, base, &order.map(|at| &sides[at]))).collect();
+    let Thing::File { content, .. } = &results[0]["board.crdt.json"] else { panic!("no file") };
+    let text = String::from_utf8(content.clone()).unwrap();
+    assert!(text.contains("\"votes\": 8"), "{text}");
+    assert!(["zero", "two", "three"].iter().all(|task| text.contains(task)), "{text}");
+    assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
 }

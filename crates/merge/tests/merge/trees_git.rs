@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use workspace_merge::{ConflictClass, TreeConflict, TreeMerge};
+use workspace_merge::{ConflictClass, FileRule, PathRule, Policy, TreeConflict, TreeMerge, TreeOptions};
 
 use crate::git::Rng;
 use crate::model::{Doing, Git, GitMerge, Model, Place, Thing, base, read_merge, side};
+use crate::repository::Repository;
 
 struct Case {
     base: Model,
@@ -174,4 +175,34 @@ fn renames_of_files_give_what_git_gives() {
 fn renames_of_directories_give_what_git_gives() {
     let classes = equal_to_git(Doing::Directories, seeds(200_000));
     assert!(classes.contains(&ConflictClass::FileLocation), "{classes:?}");
+}
+
+/// Where a strategy would merge more than git does, lines are merged here.
+fn by_lines() -> TreeOptions {
+    let rule = |ending: &str| PathRule {
+        path: format!("**/*.{ending}"),
+        rule: FileRule { strategy: Some("text".to_owned()), ..FileRule::default() },
+    };
+    let rules = ["json", "jsonc", "ipynb", "yaml", "yml", "toml", "jsonl", "log"].map(rule);
+    TreeOptions { policy: Policy::new(rules).unwrap(), ..TreeOptions::default() }
+}
+
+#[test]
+fn trees_of_a_repository_are_merged_as_git_does() {
+    let Some(repository) = Repository::find() else { return };
+    let mut git = Git::sharing(&repository.path);
+    let (place, mut different) = (Place::new(), Vec::new());
+    let merges = repository.trees(8);
+    for commits in &merges {
+        let [base, ours, theirs] =
+            commits.each_ref().map(|commit| git.read(commit).expect("a commit has a tree"));
+        let case = Case { base, ours, theirs };
+        let merge = place.merge_by(&by_lines(), &case.base, &case.ours, &case.theirs);
+        let result = read_merge(&merge);
+        nothing_is_lost(&case, &merge, &result);
+        let [base, ours, theirs] = commits;
+        let by_git = git.merge(base, ours, theirs).expect("git merges its own history");
+        different.extend(compare(&by_git, &merge, &result).map(|why| (commits.clone(), why)));
+    }
+    assert!(different.is_empty(), "{} of {}: {different:?}", different.len(), merges.len());
 }

@@ -1,0 +1,126 @@
+"""Builds, makes the data, runs the rows about merges, writes the report."""
+
+import datetime
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import machine
+import merge_rows
+from data import FULL, QUICK, Data
+from plot import plot
+from report import bars, details, reasons
+from sandbox_main import ROOT, place, save
+from sandbox_peers import Package
+from timing import Command, run
+from workspace_main import Git
+
+ROWS = {
+    "text": merge_rows.text,
+    "process": merge_rows.process,
+    "tree": merge_rows.tree,
+    "json": merge_rows.json_documents,
+    "large": merge_rows.large,
+}
+PANELS = {"text": "1,000 files", "process": "one file", "tree": "two sides"}
+BINARIES = ("workspace", "workspace-bench")
+
+
+class Bench:
+    """What the rows share."""
+
+    def __init__(self, binaries, data, quick):
+        self.workspace, self.program = (os.path.join(binaries, name) for name in BINARIES)
+        self.data = data
+        self.files = 100 if quick else 1_000
+        self.tree_files = 2_000 if quick else 100_000
+        self.changes = 20 if quick else 100
+        self.rounds = 3 if quick else 20
+        self.large = (1 if quick else 100) << 20
+
+    def bed(self, name):
+        path = os.path.join(self.data.base, f"merge-{name}")
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def part(self, name, **options):
+        """What a part measured."""
+        words = [word for key, value in options.items() for word in (f"--{key}", value)]
+        command = [self.program, "merges", self.bed(name), "--part", name, *words]
+        return json.loads(run(Command(command), capture=True).output)
+
+    @functools.cache  # noqa: B019
+    def git(self):
+        """A packed repository of the tree, as a clone would have it."""
+        git = Git(os.path.join(self.data.base, "git"), self.data.tree(self.tree_files))
+        if not any(name.endswith(".pack") for name in os.listdir(os.path.join(git.store, "objects/pack"))):
+            print("    packing git's repository", file=sys.stderr)
+            run(git.command("repack", "-adq"))
+        return git
+
+
+def main(words, usage):
+    options = {word for word in words if word.startswith("-")}
+    chosen = [word for word in words if not word.startswith("-")]
+    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(ROWS))
+    if unknown:
+        print(usage, file=sys.stderr)
+        print(f"rows: {' '.join(ROWS)}", file=sys.stderr)
+        return 0 if unknown <= {"-h", "--help"} else 2
+    quick = "--quick" in options
+    output, results = place(quick, "merge")
+    if "--render" not in options:
+        measure(chosen or list(ROWS), quick, results, output)
+    render(results, output)
+    return 0
+
+
+def measure(chosen, quick, results, output):
+    machine.install_missing([Package("git", "git")])
+    packages = [word for package in ("workspace-cli", "workspace-bench") for word in ("-p", package)]
+    subprocess.run(["cargo", "build", "--release", "--locked", *packages], cwd=ROOT, check=True)
+    target = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release")
+    default = os.path.join(tempfile.gettempdir(), "workspace-bench")
+    base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
+    os.makedirs(base, exist_ok=True)
+    bench = Bench(target, Data(base, QUICK if quick else FULL, os.path.join(target, "workspace-bench")), quick)
+    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(base))
+    results["git"] = run(Command(["git", "--version"]), capture=True).output
+    for name in chosen:
+        load = round(os.getloadavg()[0], 2)
+        print(f"  {name}", file=sys.stderr)
+        row = ROWS[name](bench).to_json()
+        row["load_before"] = load
+        results["rows"][name] = row
+        save(results, output, "merge")
+
+
+def render(results, output):
+    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
+    page = os.path.join(output, "merge.md")
+    facts = results["machine"]
+    small = " — small data, only to try the harness" if results.get("quick") else ""
+    parts = [
+        f"# Merges: speed and memory{small}\n",
+        f"Made by `bench/merge` on {results['date']}; do not edit, except between the marks.\n",
+        "## Before the numbers\n",
+        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
+        f"{facts['kernel']}, {facts['system']}. Each row says what the load was before it. Peer: {results['git']}.",
+        "- Everything is on one core and in the page cache; ours and git take turns where both are processes.",
+        "- Texts come from the seeded generator of the state engine's benchmark: sizes log-normal with a median of 4 KiB. Each side "
+        "changes one to four places; in every tenth file both change the same place.",
+        "- The tree is the 100,000 files (1 GB, a dozen files a directory) of the other benchmarks. Of a side's 100 changes 80 are "
+        "edits (ten of files that both edit), the rest is added, removed and renamed. git's repository is packed.\n",
+        bars(rows),
+        reasons(page),
+        "![Times by tool](merge.svg)\n",
+        *(details(row).replace("`bench/run ", "`bench/merge ") for row in rows),
+        "## Again\n\n`bench/merge` measures everything; `bench/merge --help` says how to measure less.\n",
+    ]
+    with open(page, "w", encoding="utf-8") as file:
+        file.write("\n".join(parts))
+    with open(os.path.join(output, "merge.svg"), "w", encoding="utf-8") as file:
+        file.write(plot(rows, PANELS, "Merges, and git's"))

@@ -1,0 +1,36 @@
+//! Rules of merges, as they are typed.
+
+use std::fs;
+use std::path::Path;
+
+use workspace_merge::{PathRule, Policy, Strategies};
+
+use crate::args::{MergeRules, MergeSide};
+use crate::error::{CommandError, Result, io_hint};
+
+/// What a file of rules says; nothing is said where there is none.
+pub(super) fn policy(rules: &MergeRules) -> Result<Policy> {
+    let Some(path) = &rules.policy else { return Ok(Policy::default()) };
+    let text = fs::read(path).map_err(|error| {
+        CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(&error))
+    })?;
+    read(&text).map_err(|reason| unread(path, &reason))
+}
+
+fn read(text: &[u8]) -> Result<Policy, String> {
+    let rules: Vec<PathRule> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let policy = Policy::new(rules).map_err(|error| error.to_string())?;
+    policy.check(&Strategies::default()).map_err(|error| error.to_string())?;
+    Ok(policy)
+}
+
+fn unread(path: &Path, reason: &str) -> CommandError {
+    CommandError::failed(format!("{} is no list of rules: {reason}", path.display()))
+        .hint(r#"a list of rules looks like [{"path": "**/*.png", "onConflict": "theirs"}]; docs/merge.md has all fields"#)
+}
+
+/// How ours and theirs rank.
+pub(super) fn priorities(rules: &MergeRules) -> (i64, i64) {
+    let ranks = |side| i64::from(rules.priority == Some(side));
+    (ranks(MergeSide::Ours), ranks(MergeSide::Theirs))
+}

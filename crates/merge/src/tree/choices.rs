@@ -1,0 +1,31 @@
+//! What conflicts of trees would become.
+
+use workspace_state::Tree;
+
+use super::conflict::{ConflictClass, TreeConflict};
+use super::leaf::Merger;
+use super::{Result, TreeOptions};
+use crate::choices::{Choice, Chosen, by_rules, choices};
+
+/// What a conflict would become by each rule and by each other strategy. Nothing where all versions are in the tree already.
+pub fn tree_choices(
+    conflict: &TreeConflict,
+    base: &Tree,
+    ours: &Tree,
+    theirs: &Tree,
+    options: &TreeOptions,
+) -> Result<Vec<Choice>> {
+    let merger = Merger::new(options, base, ours, theirs);
+    let versions = [&conflict.base, &conflict.ours, &conflict.theirs].map(Option::as_ref);
+    let of_versions = || by_rules(&options.ours, &options.theirs, Chosen::Version);
+    match conflict.class {
+        ConflictClass::Content | ConflictClass::AddAdd => {
+            let Some(read) = merger.read(versions)? else { return Ok(of_versions()) };
+            let path = String::from_utf8_lossy(&conflict.path.0);
+            let rule = options.policy.rule(&path);
+            Ok(choices(&options.strategies, rule, &merger.input(&path, &read))?)
+        }
+        ConflictClass::ModifyDelete | ConflictClass::Symlink | ConflictClass::Critical => Ok(of_versions()),
+        _ => Ok(Vec::new()),
+    }
+}
