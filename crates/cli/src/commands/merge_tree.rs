@@ -55,7 +55,7 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
         options.ours.time = theirs_at[..number].iter().copied().fold(ours_at, i64::max);
         options.theirs.time = theirs_at[number];
         let name = (theirs.len() > 1).then(|| args.theirs[number].to_string_lossy().into_owned());
-        all.merge(&side.tree, name, &options, context.output.json())?;
+        all.merge(&side.tree, name.as_deref(), &options, context.output.json())?;
     }
     let Merging { result, told, merged, .. } = all;
     let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
@@ -98,12 +98,12 @@ impl Merging<'_> {
     fn merge(
         &mut self,
         theirs: &Tree,
-        name: Option<String>,
+        name: Option<&str>,
         options: &TreeOptions,
         with_choices: bool,
     ) -> Result<()> {
-        if let Some(before) = self.result.take() {
-            self.head = self.kept(before)?;
+        if let Some(mut before) = self.result.take() {
+            self.head = self.kept(&mut before)?;
         }
         let merge = merge_trees(self.base, &self.head, theirs, options)?;
         for conflict in merge.conflicts {
@@ -112,7 +112,7 @@ impl Merging<'_> {
             } else {
                 Vec::new()
             };
-            self.told.push(Told { side: name.clone(), conflict, choices });
+            self.told.push(Told { side: name.map(str::to_owned), conflict, choices });
         }
         self.merged.extend(merge.merged);
         self.result = Some(merge.tree);
@@ -121,7 +121,7 @@ impl Merging<'_> {
 
     /// What came out so far as a tree that can be merged onto. Its snapshot is gone when this returns; the open tree keeps
     /// what it holds from being collected.
-    fn kept(&self, mut result: VirtualTree) -> Result<Tree> {
+    fn kept(&self, result: &mut VirtualTree) -> Result<Tree> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
         let snapshot = result.commit(new)?;
         let tree = Tree::of_snapshot(self.store, &snapshot);
