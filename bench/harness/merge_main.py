@@ -21,11 +21,12 @@ from workspace_main import Git
 ROWS = {
     "text": merge_rows.text,
     "process": merge_rows.process,
-    "tree": merge_rows.tree,
+    "tree": merge_rows.scattered,
+    "neighbours": merge_rows.neighbours,
     "json": merge_rows.json_documents,
     "large": merge_rows.large,
 }
-PANELS = {"text": "1,000 files", "process": "one file", "tree": "two sides"}
+PANELS = {"text": "1,000 files", "process": "one file", "tree": "two sides", "neighbours": "two sides"}
 BINARIES = ("workspace", "workspace-bench")
 
 
@@ -46,10 +47,10 @@ class Bench:
         os.makedirs(path, exist_ok=True)
         return path
 
-    def part(self, name, **options):
+    def part(self, name, bed=None, **options):
         """What a part measured."""
         words = [word for key, value in options.items() for word in (f"--{key}", value)]
-        command = [self.program, "merges", self.bed(name), "--part", name, *words]
+        command = [self.program, "merges", self.bed(bed or name), "--part", name, *words]
         return json.loads(run(Command(command), capture=True).output)
 
     @functools.cache  # noqa: B019

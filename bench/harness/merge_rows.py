@@ -49,18 +49,26 @@ def process(bench):
     return row
 
 
-def tree(bench):
-    row = Row("tree", f"two sides with {bench.changes} changes each in {bench.tree_files:,} files",
+def scattered(bench):
+    return tree(bench, "tree", 1, "each in a directory of its own")
+
+
+def neighbours(bench):
+    return tree(bench, "neighbours", 10, "in runs of ten neighbours")
+
+
+def tree(bench, name, length, where):
+    row = Row(name, f"two sides with {bench.changes} changes each in {bench.tree_files:,} files, {where}",
               "ours through the library, to the id of the merged tree; `git merge-tree --write-tree`; as processes they take turns")
-    taken = bench.part("tree", files=bench.tree_files, rounds=bench.rounds, changes=bench.changes,
+    taken = bench.part("tree", bed=name, files=bench.tree_files, rounds=bench.rounds, changes=bench.changes, run=length,
                        tree=bench.data.tree(bench.tree_files))
     samples = taken["samples"]
     row.add(OURS, "two sides", "ms", summary(samples["again"]))
     row.add(OURS, "first after opening the store", "ms", summary(samples["first"]))
     row.add(OURS, "with a commit", "ms", summary(samples["with a commit"]))
     git = bench.git()
-    sides = [git_side(bench, git, side) for side in ("ours", "theirs")]
-    store = os.path.join(bench.bed("tree"), "store")
+    sides = [git_side(bench.bed(name), git, side) for side in ("ours", "theirs")]
+    store = os.path.join(bench.bed(name), "store")
     by_us = Command([bench.workspace, "--store", store, "merge-tree", *taken["snapshots"]])
     by_git = git.command("merge-tree", "--write-tree", *sides)
     runs = {OURS: [], GIT: []}
@@ -79,10 +87,10 @@ def tree(bench):
     return row
 
 
-def git_side(bench, git, side):
+def git_side(bed, git, side):
     """A commit of git's with the changes of a side."""
-    index = {"GIT_INDEX_FILE": os.path.join(bench.bed("tree"), f"index-{side}")}
-    directory = os.path.join(bench.bed("tree"), side)
+    index = {"GIT_INDEX_FILE": os.path.join(bed, f"index-{side}")}
+    directory = os.path.join(bed, side)
 
     def command(*words, capture=False):
         told = git.command(f"--work-tree={directory}", *words)

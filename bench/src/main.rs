@@ -36,7 +36,7 @@ usage: workspace-bench COMMAND …
   layouts DIR [--rounds 5] [--commits 300] [--json]                  what a commit costs in different layouts
   hashes DIR [--json]                                                BLAKE3 against SHA-256
   merges BED --part text|json|tree|large                             what merging costs
-         [--files 1000] [--rounds 10] [--tree TREE] [--changes 100] [--size 104857600]
+         [--files 1000] [--rounds 10] [--tree TREE] [--changes 100] [--run 1] [--size 104857600]
   workspaces BED TREE --part create|change|copy|lazy|many|build      what workspaces of a tree cost
              [--files 100000] [--rounds 50] [--many 1000] [--jobs 2] [--git WORKTREE]
 ";

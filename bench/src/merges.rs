@@ -39,7 +39,8 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
         "tree" => {
             let changes = args.option("changes", 100)?;
             let tree: PathBuf = args.option("tree", PathBuf::new())?;
-            trees(&bed, &tree, files, changes, rounds)?
+            let run = args.option("run", 1)?;
+            trees(&bed, &tree, files, [changes, run], rounds)?
         }
         "large" => large(&bed, args.option("size", 100 << 20)?)?,
         other => return Err(format!("there is no part `{other}`").into()),
@@ -51,6 +52,9 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
 
 /// Three versions of a file.
 struct Triple([Vec<u8>; 3]);
+
+/// How often trees are merged again after a store was opened.
+const AGAIN: usize = 5;
 
 const SIDES: [&str; 3] = ["base", "ours", "theirs"];
 
@@ -207,16 +211,22 @@ struct Changes {
 
 /// Of `count` changes, 80 % are edits, a tenth of them of files that the other side edits too; the rest is added,
 /// removed and renamed.
-fn changes(plan: &Plan, count: usize, side: usize) -> Changes {
+///
+/// They lie far from each other, but for runs of so many neighbours.
+fn changes(plan: &Plan, [count, run]: [usize; 2], side: usize) -> Changes {
     let writer = Writer::new();
-    let texts: Vec<_> = plan
+    let mut texts: Vec<_> = plan
         .files
         .iter()
         .skip(3)
         .filter(|entry| matches!(entry.kind, Kind::Text(_)) && entry.size > 200)
         .collect();
-    // Far from each other, and none of the other side's but the shared ones.
-    let file = |number: usize, side: usize| texts[(number * 2 + side) * texts.len() / (count * 2) + 1];
+    texts.sort_by_cached_key(|entry| plan.path(entry));
+    let runs = count.div_ceil(run);
+    // The sides have files of their own, but for the shared ones.
+    let file = |number: usize, side: usize| {
+        texts[((number / run) * 2 + side) * texts.len() / (runs * 2) + number % run + 1]
+    };
     let mut changes = Changes { written: Vec::new(), removed: Vec::new() };
     for number in 0..count {
         let is_shared = number % 10 == 0;
@@ -270,7 +280,13 @@ impl Changes {
 }
 
 /// Merges two sides of a tree that is in the bed's store, the first time after opening it and again.
-fn trees(bed: &Path, tree: &Path, files: usize, count: usize, rounds: usize) -> Result<Value, Failure> {
+fn trees(
+    bed: &Path,
+    tree: &Path,
+    files: usize,
+    [count, run]: [usize; 2],
+    rounds: usize,
+) -> Result<Value, Failure> {
     let plan = Plan::new(Parameters { files, seed: 1, median: 4096 });
     check(regular_paths(&plan).len() > count * 4, "there are too few files for so many changes")?;
     let note = bed.join("snapshots");
@@ -284,7 +300,7 @@ fn trees(bed: &Path, tree: &Path, files: usize, count: usize, rounds: usize) -> 
             let base = snapshot_directory(&store, tree, options, &Quiet)?.snapshot.id;
             let mut ids = vec![base];
             for (side, name) in [(0, "ours"), (1, "theirs")] {
-                let changes = changes(&plan, count, side);
+                let changes = changes(&plan, [count, run], side);
                 changes.leave(&bed.join(name))?;
                 ids.push(changes.commit(&store, base)?);
             }
@@ -297,7 +313,7 @@ fn trees(bed: &Path, tree: &Path, files: usize, count: usize, rounds: usize) -> 
     let (mut merged, mut conflicts) = (0, 0);
     for _ in 0..rounds {
         let store = Store::open(&path)?;
-        for what in ["first", "again", "again"] {
+        for what in std::iter::once("first").chain(std::iter::repeat_n("again", AGAIN)) {
             let began = Instant::now();
             let merge = merge_three(&store, &ids)?;
             black_box(merge.0.tree_id()?);

@@ -37,6 +37,8 @@ pub(crate) struct Batch {
     _guard: Arc<Guard>,
     /// Whether the committer waits for every microsecond, and the next step will read what this one wrote.
     interactive: bool,
+    /// Whether only the names of objects are wanted: nothing is looked up or collected.
+    names_only: bool,
     state: Mutex<State>,
     spilled: Condvar,
 }
@@ -90,6 +92,7 @@ impl Batch {
             store,
             _guard: guard,
             interactive: false,
+            names_only: false,
             state: Mutex::default(),
             spilled: Condvar::new(),
         })
@@ -98,7 +101,21 @@ impl Batch {
     /// A batch for a step of a search: quick to write, and its directories stay in memory. The guard was
     /// taken before.
     pub(crate) fn interactive(store: Store, guard: Arc<Guard>) -> Self {
-        Self { store, _guard: guard, interactive: true, state: Mutex::default(), spilled: Condvar::new() }
+        Self {
+            store,
+            _guard: guard,
+            interactive: true,
+            names_only: false,
+            state: Mutex::default(),
+            spilled: Condvar::new(),
+        }
+    }
+
+    /// A batch that tells what objects would be called, and keeps nothing.
+    pub(crate) fn of_names(store: Store, guard: Arc<Guard>) -> Self {
+        let mut batch = Self::interactive(store, guard);
+        batch.names_only = true;
+        batch
     }
 
     fn effort(&self, kind: Kind, len: usize) -> Effort {
@@ -118,7 +135,7 @@ impl Batch {
 
     /// What is known is in the batch for certain: whoever is told so may commit what refers to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
-        if self.lock().known.contains(&(kind, *id)) {
+        if self.names_only || self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }
         self.put_unknown(kind, id, content)
@@ -352,7 +369,7 @@ impl NodeSink for Batch {
 
     fn put_page(&self, page: Page) -> Result<NodeId> {
         let id = self.put_node(page.bytes())?;
-        if self.interactive {
+        if self.interactive && !self.names_only {
             self.store.remember_page(id, page);
         }
         Ok(id)

@@ -17,6 +17,7 @@ import pathlib
 import re
 import sys
 import tarfile
+import time
 import urllib.error
 import urllib.request
 
@@ -37,12 +38,16 @@ class Server:
         kind = "application/octet-stream" if raw is not None else "application/json"
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": kind}
         request = urllib.request.Request(f"{self.address}/api/v1/{path}", data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            sys.exit(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}")
-        return json.loads(text) if text else None
+        while True:
+            try:
+                with urllib.request.urlopen(request) as answer:
+                    text = answer.read()
+                return json.loads(text) if text else None
+            except urllib.error.HTTPError as error:
+                if error.code != 429:
+                    sys.exit(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}")
+                # Too many requests in a short time: the server says when to come again.
+                time.sleep(float(error.headers.get("Retry-After", 1)))
 
     def upload(self, directory):
         archive = io.BytesIO()

@@ -147,7 +147,7 @@ pub(crate) struct Making {
 pub(crate) enum Network {
     /// Nothing
     None,
-    /// What the server's machine can reach, but not that machine
+    /// What the machine it runs on can reach, but not that machine
     Egress,
 }
 

@@ -12,16 +12,16 @@ use super::server::{Server, duration};
 #[derive(Debug, Args)]
 pub(crate) struct Began {
     /// Begin with what this snapshot of the server holds; its whole id [default: an empty workspace]
-    #[arg(long, value_name = "SNAPSHOT", conflicts_with = "dir")]
+    #[arg(long, value_name = "SNAPSHOT", group = "content")]
     pub(crate) snapshot: Option<String>,
     /// Begin with what this directory holds, without what .workspaceignore files name; it becomes a snapshot of the server
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, group = "content")]
     pub(crate) dir: Option<PathBuf>,
     /// How the workspace is made [default: as the server chose]
     #[arg(long, value_enum)]
     pub(crate) provider: Option<Provider>,
-    /// When the snapshot's files are written for it [default: auto]
-    #[arg(long, value_enum)]
+    /// When the files of --snapshot or --dir are written for it [default: auto]
+    #[arg(long, value_enum, requires = "content")]
     pub(crate) materialize: Option<Materialize>,
 }
 

@@ -66,7 +66,7 @@ impl VirtualTree {
 
     /// The id the tree would have if it were committed now. Nothing is kept.
     pub fn tree_id(&self) -> Result<TreeId> {
-        let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
+        let batch = Batch::of_names(self.store.clone(), Arc::clone(&self.guard));
         Ok(self.write_root(&batch)?.0.into())
     }
 
