@@ -1,5 +1,5 @@
-//! What the fuzz targets share: one per stored format, each decoding what it is given, and one per kind of document,
-//! each merging three that it is given.
+//! What the fuzz targets share: one per stored format, each decoding what it is given, and one per kind of file,
+//! each merging three versions that it is given.
 //!
 //! What decodes must encode to the same bytes again. Inputs worth keeping go to `crates/state/tests/corpus` and
 //! `crates/merge/tests/corpus`, which the tests of these crates replay.
@@ -19,7 +19,7 @@ macro_rules! fuzz_format {
     };
 }
 
-/// Three documents that are merged, divided by the byte 0x1e. Whoever is ours, the verdict is the same.
+/// Three versions that are merged, divided by the byte 0x1e. Whoever is ours, the verdict is the same.
 pub fn merge(path: &str, bytes: &[u8]) {
     use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, merge_file};
 
@@ -37,7 +37,7 @@ pub fn merge(path: &str, bytes: &[u8]) {
     merged(ours, theirs, OnConflict::Ours);
 }
 
-/// The target for documents of this name.
+/// The target for files of this name.
 #[macro_export]
 macro_rules! fuzz_merge {
     ($path:literal) => {

@@ -1,4 +1,4 @@
-//! Documents that were mangled are merged or not, but whoever is ours, the verdict is the same, and nothing fails.
+//! Files that were mangled are merged or not, but whoever is ours, the verdict is the same, and nothing fails.
 
 use std::path::Path;
 
@@ -57,11 +57,19 @@ fn check(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) {
 }
 
 #[test]
-fn mangled_documents_have_symmetric_verdicts() {
+fn mangled_files_have_symmetric_verdicts() {
     let rounds =
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
-    for kind in ["json", "toml", "yaml"] {
-        let path = format!("a.{kind}");
+    let kinds = [
+        ("json", "json"),
+        ("toml", "toml"),
+        ("yaml", "yaml"),
+        ("crdt", "crdt.json"),
+        ("text", "txt"),
+        ("log", "log"),
+    ];
+    for (kind, ending) in kinds {
+        let path = format!("a.{ending}");
         for (number, versions) in samples(kind).iter().enumerate() {
             for round in 0..rounds {
                 let mut rng = Rng((number * 1_000_000 + round) as u64);

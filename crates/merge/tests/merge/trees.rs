@@ -11,7 +11,7 @@ use workspace_merge::{
 use workspace_state::{Attributes, Extent, NewSnapshot, Node, Tree};
 
 use crate::git::Rng;
-use crate::model::{Doing, Model, Place, Thing, base, model, read, read_merge, side};
+use crate::model::{Doing, Git, Model, Place, Thing, base, model, read, read_merge, side};
 
 fn classes(merge: &TreeMerge) -> Vec<(ConflictClass, &str)> {
     let name = |path| std::str::from_utf8(path).unwrap();
@@ -373,4 +373,21 @@ fn histories_that_are_kept_make_crdts_the_same_in_any_order() {
     assert!(text.contains("\"votes\": 8"), "{text}");
     assert!(["zero", "two", "three"].iter().all(|task| text.contains(task)), "{text}");
     assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
+}
+
+#[test]
+fn what_was_added_to_a_directory_that_went_apart_stays_where_it_is() {
+    let place = Place::new();
+    let base = model(&[("d/1", "one\n"), ("d/2", "two\n")]);
+    // Half of it is here, half of it there: git cannot tell either where the new one belongs.
+    let ours = model(&[("left/1", "one\n"), ("right/2", "two\n")]);
+    let theirs = model(&[("d/1", "one\n"), ("d/2", "two\n"), ("d/new", "new\n")]);
+    let merge = place.merge(&base, &ours, &theirs);
+    assert_eq!(classes(&merge), [(ConflictClass::DirectoryRename, "d/new")]);
+    assert_eq!(read_merge(&merge), model(&[("d/new", "new\n"), ("left/1", "one\n"), ("right/2", "two\n")]));
+    let names = ["base", "ours", "theirs"].map(str::to_owned);
+    let [one, two, three] = names.clone();
+    let mut git = Git::new(&[(one, &base), (two, &ours), (three, &theirs)]);
+    let by_git = git.merge(&names[0], &names[1], &names[2]).unwrap();
+    assert!(!by_git.is_clean && by_git.messages.contains("directory rename split"), "{}", by_git.messages);
 }

@@ -1,0 +1,5 @@
+//! Logs, merged.
+
+#![no_main]
+
+workspace_fuzz::fuzz_merge!("a.log");

@@ -1,0 +1,5 @@
+//! Texts, merged.
+
+#![no_main]
+
+workspace_fuzz::fuzz_merge!("a.txt");
