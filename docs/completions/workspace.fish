@@ -222,7 +222,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand try" -l template -d 
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l timeout -d 'How long it may run' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l env -d 'A variable for it; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
-egress\t'What the server\'s machine can reach, but not that machine'"
+egress\t'What the machine it runs on can reach, but not that machine'"
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l keep -d 'Keep what it changes, however it ends; do not ask'
@@ -236,7 +236,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand run" -l cpu -d 'Proc
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l memory -d 'Memory, such as 512m or 2g' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l disk -d 'What its workspace may hold, such as 10g' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
-egress\t'What the server\'s machine can reach, but not that machine'"
+egress\t'What the machine it runs on can reach, but not that machine'"
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l timeout -d 'How long it may run' -r
@@ -316,7 +316,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l memory -d 'Memory, such as 512m or 2g' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l disk -d 'What its workspace may hold, such as 10g' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
-egress\t'What the server\'s machine can reach, but not that machine'"
+egress\t'What the machine it runs on can reach, but not that machine'"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l snapshot -d 'Begin with what this snapshot of the server holds; its whole id [default: an empty workspace]' -r
@@ -324,7 +324,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l provider -d 'How the workspace is made [default: as the server chose]' -r -f -a "overlay\t'Changes lie over files that all share'
 clone\t'Files share their blocks until they are written to'
 copy\t'Every file is written'"
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l materialize -d 'When the snapshot\'s files are written for it [default: auto]' -r -f -a "auto\t'Few at once; many are loaded as they are read, and written meanwhile'
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l materialize -d 'When the files of --snapshot or --dir are written for it [default: auto]' -r -f -a "auto\t'Few at once; many are loaded as they are read, and written meanwhile'
 lazy\t'They are loaded as they are read'
 full\t'All before the sandbox runs'"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l timeout -d 'How long it lives [default: as the server says, an hour]' -r

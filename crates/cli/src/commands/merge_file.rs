@@ -73,6 +73,9 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     } else if !args.quiet && conflicts > 0 {
         tell(&path, &merged);
     }
+    if args.union && !args.quiet && !merged.is_settled() {
+        warn_of_union(&path, merged.strategy);
+    }
     Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
 }
 
@@ -149,6 +152,15 @@ fn labels(args: &MergeFile) -> Labels<'_> {
         said.unwrap_or_else(|| files[at].to_str().unwrap_or_default())
     };
     Labels { ours: label(0), base: label(1), theirs: label(2), size: usize::from(args.marker_size) }
+}
+
+/// Lines of both sides are text for sure, and nothing else.
+fn warn_of_union(path: &str, strategy: Option<&str>) {
+    if let Some(kind @ ("json" | "yaml" | "toml" | "crdt")) = strategy {
+        print_stderr(&format!(
+            "warning: `{path}` has the lines of both sides now; it may be no valid {kind} any more"
+        ));
+    }
 }
 
 fn tell(path: &str, merged: &FileMerge) {

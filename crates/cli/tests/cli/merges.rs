@@ -54,6 +54,9 @@ fn conflicts_are_counted_shown_and_told() {
         let settled = merge(&place, &["-p", option], &names);
         assert_eq!((settled.status, settled.stdout.as_str()), (0, content));
     }
+    let both = merge(&place, &["-p", "--union"], &names);
+    assert_eq!((both.status, both.stdout.as_str()), (0, "{\"count\":2}\n{\"count\":3}"));
+    assert!(both.stderr.contains("may be no valid json"), "{}", both.stderr);
     let told = place.run(&["--json", "merge-file", "ours.json", "base.json", "theirs.json"]);
     let told: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
     assert_eq!((&told["conflicts"], &told["strategy"]), (&1.into(), &"json".into()));
