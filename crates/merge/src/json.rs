@@ -28,6 +28,11 @@ impl Format for Json {
 
 /// None if it is no JSON, has a key twice, or is nested too deep.
 pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
+    // To some it ends a line, and with it a comment, to others not.
+    let is_alone = |(at, _): (usize, &str)| !text[at + 1..].starts_with('\n');
+    if text.match_indices('\r').any(is_alone) {
+        return None;
+    }
     let at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut parser = Parser {
         text,

@@ -4,8 +4,8 @@
 //! those that are to be in it:
 //!
 //! ```text
-//! {⏎    // about a⏎  "a": 1 , // one⏎  "b": 2⏎}
-//! ^[----- lead -----][item]^ [-tail-]         [rest]
+//! { // head⏎    // about a⏎  "a": 1 , // one⏎  "b": 2⏎}
+//! ^[-head-][----- lead -----][item]^ [-tail-]         [rest]
 //! ```
 //!
 //! The result may be wrong where comments stand in odd places. Who writes reads it again.
@@ -61,6 +61,8 @@ struct Slot {
 
 /// A container taken apart.
 struct Slots {
+    /// A comment behind the opening bracket.
+    head: Range<usize>,
     slots: Vec<Slot>,
     /// What is before the closing bracket.
     rest: Range<usize>,
@@ -105,8 +107,9 @@ impl<'d> Layout<'d> {
         if !is_block {
             out.push_str(&text[node.span.start..=node.span.start]);
         }
-        // The comment behind the child before.
-        let mut behind = "";
+        // The comment behind the bracket, or behind the child before.
+        let mut behind = &text[apart.head.clone()];
+        out.push_str(behind);
         for (number, part) in parts.iter().enumerate() {
             let is_first = number == 0;
             let needs_comma = !is_block && (number + 1 < parts.len() || apart.has_last_comma);
@@ -250,6 +253,9 @@ fn take_apart(sheet: &Sheet<'_>, node: &Node<'_>, is_block: bool) -> Slots {
         if is_block { (node.span.start, node.span.end) } else { (node.span.start + 1, node.span.end - 1) };
     let (mut slots, mut has_last_comma) = (Vec::new(), false);
     let children = node.children();
+    let first = children.first().map_or(at, |first| first.start);
+    let head = at..at + tail_length(&sheet.text[at..first], false);
+    at = head.end;
     for (number, child) in children.iter().enumerate() {
         let item = child.item();
         let next = children.get(number + 1).map_or(end, |next| next.start);
@@ -260,7 +266,7 @@ fn take_apart(sheet: &Sheet<'_>, node: &Node<'_>, is_block: bool) -> Slots {
         slots.push(Slot { lead: at..item.start, item, middle, tail: tail.clone() });
         (at, has_last_comma) = (tail.end, comma.is_some());
     }
-    Slots { slots, rest: at..end, has_last_comma }
+    Slots { head, slots, rest: at..end, has_last_comma }
 }
 
 /// How much of what is behind a child belongs to it: comments on its line, or everything.

@@ -112,6 +112,10 @@ impl Policy {
     /// Rules in order of precedence.
     pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, BadPattern> {
         let compiled = rules.into_iter().map(|rule| {
+            if rule.path.is_empty() || rule.path.starts_with('/') {
+                let reason = "it matches no path: paths of a tree have no `/` before them".to_owned();
+                return Err(BadPattern { pattern: rule.path, reason });
+            }
             let glob = globset::GlobBuilder::new(&rule.path).literal_separator(true).build();
             let glob =
                 glob.map_err(|error| BadPattern { pattern: rule.path, reason: error.kind().to_string() })?;
@@ -150,6 +154,11 @@ mod tests {
         assert_eq!(strategy("a.md").as_deref(), Some("log"));
         assert_eq!(strategy("a.txt"), None);
         assert!(Policy::new([rule("a[", "text")]).unwrap_err().to_string().contains("`a[`"));
+        for pattern in ["", "/**"] {
+            assert!(
+                Policy::new([rule(pattern, "text")]).unwrap_err().to_string().contains("matches no path")
+            );
+        }
     }
     #[test]
     fn rules_are_read_as_they_are_written_and_nothing_else_is() {

@@ -167,17 +167,21 @@ fn written<'d, F: Format>(
     })
 }
 
-/// Whether all comments are there that a side has and the base has not.
+/// Whether all comments are there that a side wrote, and all that both kept.
 fn has_comments(document: &Document<'_>, documents: Documents<'_>) -> bool {
     let base = documents.base.map_or(&[][..], |base| &base.comments);
-    let found = counts(&document.comments);
-    let before = counts(base);
-    [documents.ours, documents.theirs].into_iter().all(|side| {
-        let is_there = |(comment, count): (&&str, &usize)| {
-            let of = |counts: &HashMap<&str, usize>| counts.get(comment).copied().unwrap_or(0);
-            *count <= of(&before) || *count <= of(&found)
+    let [found, base, ours, theirs] =
+        [&document.comments[..], base, &documents.ours.comments, &documents.theirs.comments].map(counts);
+    ours.keys().chain(theirs.keys()).all(|comment| {
+        let [found, base, ours, theirs] =
+            [&found, &base, &ours, &theirs].map(|counts| counts.get(comment).copied().unwrap_or(0));
+        let needed = if ours >= base && theirs >= base {
+            // What both wrote may be one.
+            ours.max(theirs)
+        } else {
+            (ours + theirs).saturating_sub(base)
         };
-        counts(&side.comments).iter().all(is_there)
+        found >= needed
     })
 }
 

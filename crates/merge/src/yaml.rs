@@ -157,6 +157,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Notes the comment behind the sign that a block scalar begins with.
+    fn header_comment(&mut self) {
+        let start = self.at;
+        let line = self.rest().lines().next().unwrap_or_default();
+        if let Some(comment) = line.find('#') {
+            self.at += comment;
+            self.comment();
+        }
+        self.at = start;
+    }
+
     fn value(
         &mut self,
         key: &'a str,
@@ -199,10 +210,15 @@ impl<'a> Reader<'a> {
         let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
         // Of a block, the parser tells where its first line is.
         (if is_block { self.rest().starts_with(['|', '>']) } else { start == span.start }).then_some(())?;
-        let end = if is_block {
-            span.start + written.trim_end_matches([' ', '\t', '\r', '\n']).len()
-        } else {
-            span.end
+        let end = match style {
+            ScalarStyle::Plain => span.end,
+            // Of a scalar in quotes, the parser tells where what is behind it ends, comments included.
+            ScalarStyle::SingleQuoted => start + single_quoted_length(self.rest())?,
+            ScalarStyle::DoubleQuoted => start + double_quoted_length(self.rest())?,
+            ScalarStyle::Literal | ScalarStyle::Folded => {
+                self.header_comment();
+                span.start + written.trim_end_matches([' ', '\t', '\r', '\n']).len()
+            }
         };
         self.at = end.max(start);
         let value = match style {
@@ -311,6 +327,30 @@ impl<'a> Reader<'a> {
             self.skip();
         }
         self.take(sign)
+    }
+}
+
+/// How long the scalar in single quotes is that a text begins with. Two quotes in it are one.
+fn single_quoted_length(text: &str) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        at += text.get(at..)?.find('\'')? + 1;
+        if !text[at..].starts_with('\'') {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+/// How long the scalar in double quotes is that a text begins with.
+fn double_quoted_length(text: &str) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        at += text.get(at..)?.find(['"', '\\'])?;
+        if text[at..].starts_with('"') {
+            return Some(at + 1);
+        }
+        at += 1 + text[at + 1..].chars().next()?.len_utf8();
     }
 }
 

@@ -40,9 +40,14 @@ pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
 }
 
 fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
+    if !args.stdout {
+        check_replaceable(&args.ours)?;
+    }
     let (ours, base, theirs) = (read(&args.ours)?, read(&args.base)?, read(&args.theirs)?);
     let path = args.path.as_deref().unwrap_or(&args.ours).to_string_lossy();
-    let versions = Versions { base: Some(&base), ours: &ours, theirs: &theirs };
+    // For git, what both sides added was empty before.
+    let is_added = base.is_empty() && !ours.is_empty() && !theirs.is_empty();
+    let versions = Versions { base: (!is_added).then_some(&base[..]), ours: &ours, theirs: &theirs };
     let mut input = Input::new(&path, versions);
     (input.ours.priority, input.theirs.priority) = merge_rules::priorities(&args.rules);
     (input.ours.time, input.theirs.time) = (written(&args.ours)?, written(&args.theirs)?);
@@ -171,6 +176,20 @@ fn tell(path: &str, merged: &FileMerge) {
             print_stderr(&format!("  at {}", value.path));
         }
     }
+}
+
+/// The result takes the place of a file: a device or a pipe would be gone, and what may not be written stays.
+fn check_replaceable(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path).map_err(|error| unread(path, &error))?;
+    let told = path.display();
+    if !metadata.is_file() {
+        return Err(CommandError::failed(format!("{told} is no regular file and cannot get the result"))
+            .hint("`-p` prints it"));
+    }
+    let is_open = fs::OpenOptions::new().append(true).open(path);
+    is_open
+        .map(drop)
+        .map_err(|error| CommandError::failed(format!("cannot write {told}: {error}")).hint(io_hint(&error)))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

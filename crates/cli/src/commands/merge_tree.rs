@@ -6,7 +6,9 @@ use serde::Serialize;
 use workspace_merge::{
     Choice, MergedFile, Side as Winner, TreeConflict, TreeOptions, merge_trees, tree_choices,
 };
-use workspace_state::{Durability, NewSnapshot, Store, Timestamp, Tree, TreePath, VirtualTree, quote_path};
+use workspace_state::{
+    Durability, Expect, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreePath, VirtualTree, quote_path,
+};
 
 use super::diff::side::{Name, Side};
 use super::merge_rules;
@@ -32,10 +34,13 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     // Directories can be merged without a store; what is read of them goes with the temporary one.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
+    // Before OURS is: who moves the reference from here on is not overwritten.
+    let new =
+        args.commit.then(|| new_snapshot(&store, args.record, Vec::new(), Durability::Synced)).transpose()?;
     let name = |typed: &OsString| Name::resolve(&store, typed);
     let (base, ours) = (name(&args.base)?, name(&args.ours)?);
     let theirs: Vec<Name> = args.theirs.iter().map(name).collect::<Result<_>>()?;
-    let parents = [&ours].into_iter().chain(&theirs).filter_map(Name::snapshot).collect();
+    let new = new.map(|new| onto(new, &ours, &theirs)).transpose()?;
     let (ours_at, theirs_at): (i64, Vec<i64>) = (made(&ours), theirs.iter().map(made).collect());
     let open = |name| Side::open(&store, name, !args.no_ignore, &context.progress);
     let (base, ours) = (open(base)?, open(ours)?);
@@ -60,12 +65,7 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let Merging { result, told, merged, .. } = all;
     let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
     let tree = result.tree_id()?.to_string();
-    let snapshot = if args.commit {
-        let new = new_snapshot(&store, args.record, parents, Durability::Synced)?;
-        Some(result.commit(new)?.id.to_string())
-    } else {
-        None
-    };
+    let snapshot = new.map(|new| result.commit(new)).transpose()?.map(|snapshot| snapshot.id.to_string());
     let is_settled = told.iter().all(|told| told.conflict.decided.is_some());
     print(&mut context.output, &Fields { tree, snapshot, conflicts: told, merged })?;
     if !is_settled {
@@ -73,6 +73,22 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     }
     let lacks_content = [&base, &ours].into_iter().chain(&theirs).any(|side| side.lacks_content);
     Ok(Outcome::with_reservations_if(lacks_content))
+}
+
+/// The sides are the parents of what is made of them. A reference that stands elsewhere would lose what it stands at.
+fn onto(mut new: NewSnapshot, ours: &Name, theirs: &[Name]) -> Result<NewSnapshot> {
+    if let (Some(ours), [(name, Expect::At(there))]) = (ours.snapshot(), &new.references[..])
+        && ours != *there
+    {
+        let message = format!("`{name}` is at {there}, which is not what was merged onto");
+        return Err(CommandError::failed(message)
+            .hint(format!("name `{name}` as OURS, or another reference with `--ref`")));
+    }
+    let parents: Vec<SnapshotId> = [ours].into_iter().chain(theirs).filter_map(Name::snapshot).collect();
+    if !parents.is_empty() {
+        new.parents = parents;
+    }
+    Ok(new)
 }
 
 /// When a side was made, for rules that go by it: a directory is as it is now.

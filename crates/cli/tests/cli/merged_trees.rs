@@ -182,3 +182,34 @@ fn conflicts_tell_what_they_would_become() {
     // Both are in the tree: there is nothing to choose.
     assert!(merge["conflicts"][1].get("choices").is_none());
 }
+
+#[test]
+fn merges_into_one_reference_at_once_lose_nothing() {
+    let place = Place::new();
+    place.write("base/f", "x\n");
+    let base = place.ok(&["snapshot", "base", "--ref", "main"]);
+    let base = base.trim_end();
+    let sides: Vec<String> = (0..6)
+        .map(|number| {
+            place.write(&format!("side{number}/f"), "x\n");
+            place.write(&format!("side{number}/new{number}"), "new\n");
+            place.ok(&["snapshot", &format!("side{number}")]).trim_end().to_owned()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for side in &sides {
+            let place = &place;
+            scope.spawn(move || {
+                // Who comes too late merges again, onto what is there now.
+                let words = ["merge-tree", base, "main", side, "--commit", "--ref", "main"];
+                while place.run(&words).status != 0 {}
+            });
+        }
+    });
+    let names = place.ok(&["ls", "main"]);
+    assert_eq!(names.lines().count(), 7, "{names}");
+    // What is merged onto something else than the reference stands at would leave that behind.
+    let late = place.run(&["merge-tree", base, base, &sides[0], "--commit", "--ref", "main"]);
+    assert_eq!(late.status, 128);
+    assert!(late.stderr.contains("not what was merged onto"), "{}", late.stderr);
+}

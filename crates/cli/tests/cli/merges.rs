@@ -145,3 +145,24 @@ fn git_uses_it_as_a_driver() {
     assert_eq!(place.read("repository/data.json"), "{\"count\": 2, \"name\": \"new\"}\n");
     assert_eq!(place.read("repository/run.log"), "one\ntwo\nthree\n");
 }
+
+#[test]
+fn only_a_file_that_may_be_written_gets_the_result() {
+    let place = Place::new();
+    let names = versions(&place, "txt", ["a\n", "b\n", "c\n"]);
+    let fifo = place.path("pipe");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let ran = place.run(&["merge-file", fifo.to_str().unwrap(), &names[1], &names[2]]);
+    assert_eq!(ran.status, 128);
+    assert!(ran.stderr.contains("no regular file") && ran.stderr.contains("`-p`"), "{}", ran.stderr);
+    let kind = std::fs::symlink_metadata(&fifo).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+}
+
+#[test]
+fn what_both_sides_added_has_no_base() {
+    let place = Place::new();
+    let names = versions(&place, "crdt.json", [r#"{"a": 1}"#, "", r#"{"b": 2}"#]);
+    let ran = merge(&place, &["-p"], &names);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "{\n  \"a\": 1,\n  \"b\": 2\n}\n"), "{}", ran.stderr);
+}

@@ -239,3 +239,11 @@ fn notebooks_are_merged_by_their_cells() {
     let merged = clean("a.ipynb", Some(&base), &ours, &theirs);
     assert_eq!(merged, notebook(&[cell("a", "1"), cell("b", "20"), cell("theirs", "4"), cell("ours", "3")]));
 }
+
+#[test]
+fn a_return_that_ends_no_line_makes_it_text() {
+    let [base, ours, theirs] =
+        ["{\"a\": 1, // x\r\"b\": 1}", "{\"a\": 2, // x\r\"b\": 1}", "{\"a\": 1, // x\r\"b\": 2}"];
+    let merge = merged("a.json", Some(base), ours, theirs);
+    assert_eq!(merge.conflict.map(|conflict| conflict.strategy), Some("text"));
+}

@@ -132,3 +132,34 @@ fn what_is_not_understood_is_text() {
         assert_eq!(strategy, "text", "{base}");
     }
 }
+
+#[test]
+fn comments_behind_values_in_quotes_and_on_headers_of_blocks_are_not_lost() {
+    for quoted in ["\"1\"", "'1'", "'it''s'", "\"a\\\"b\""] {
+        let (base, ours) = (format!("x: {quoted}\n"), format!("x: {quoted} # why\n"));
+        assert_eq!(clean("a.yaml", Some(&base), &ours, "x: \"m\"\n"), "x: \"m\" # why\n");
+        assert_eq!(clean("a.yaml", Some(&base), "x: \"m\"\n", &ours), "x: \"m\" # why\n");
+        let theirs = format!("x: {quoted} # because\n");
+        assert!(merged("a.yaml", Some(&base), &ours, &theirs).conflict.is_some());
+    }
+    let [base, ours, theirs] = ["c: |\n  x\nd: 1\n", "c: | # o\n  x\nd: 1\n", "c: |\n  y\nd: 1\n"];
+    let merge = merged("a.yaml", Some(base), ours, theirs);
+    let text = String::from_utf8(merge.merged.content).unwrap();
+    assert!(merge.conflict.is_some() || text.contains("# o"), "{text}");
+}
+
+#[test]
+fn a_comment_behind_a_bracket_belongs_to_the_bracket() {
+    for (path, sign) in [("a.yaml", "#"), ("a.json", "//"), ("a.toml", "#")] {
+        let text = |one: u8, two: u8| {
+            let array = format!("[ {sign} why\n  {one},\n  {two},\n  3,\n]\n");
+            match path {
+                "a.json" => array,
+                "a.yaml" => format!("c: {array}"),
+                _ => format!("c = {array}"),
+            }
+        };
+        assert_eq!(clean(path, Some(&text(1, 2)), &text(1, 5), &text(4, 2)), text(4, 5));
+        assert_eq!(clean(path, Some(&text(1, 2)), &text(4, 2), &text(1, 5)), text(4, 5));
+    }
+}
