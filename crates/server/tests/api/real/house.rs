@@ -231,6 +231,13 @@ impl Drop for House {
             let lines: Vec<&str> = log.lines().filter(|line| !line.contains("\"answered\"")).collect();
             eprintln!("the server's log:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
         }
+        self.end_all();
+    }
+}
+
+impl House {
+    /// Ends all that runs and is mounted, as a crash of the machine does.
+    pub(crate) fn end_all(&mut self) {
         if let Some(mut running) = self.running.take() {
             let _ = running.child.kill();
             let _ = running.child.wait();

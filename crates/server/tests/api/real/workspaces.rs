@@ -235,6 +235,27 @@ fn assert_tidy(house: &House) {
     }
 }
 
+#[test]
+fn what_was_written_outlives_a_crash_of_the_machine() {
+    let mut house = House::new();
+    let snapshot = upload(&house, KEY, &some_files());
+    let (over, alone) = (from(&house, &snapshot), house.create());
+    house.out(&over, "echo second > src/main; rm README");
+    house.out(&alone, "echo precious > file");
+    house.end_all();
+    house.start();
+    for (id, path, content) in [(&over, "src/main", "second\n"), (&alone, "file", "precious\n")] {
+        soon("it is given up", || house.sandbox(id)["state"] == "error");
+        let kept = commit(&house, id);
+        let read = house.get(&format!("/api/v1/snapshots/{kept}/files/{path}"));
+        assert_eq!((read.status, read.body.as_str()), (200, content));
+        let forked = done(&ask(&house, KEY, &format!("{id}/fork"), &json!({ "count": 1 })), 201);
+        assert_eq!(house.out(&text(&forked["sandboxes"][0], "id"), &format!("cat {path}")), content);
+        house.delete(id);
+    }
+    assert_tidy(&house);
+}
+
 fn rounds() -> u64 {
     if full() { 60 } else { 10 }
 }
