@@ -73,6 +73,30 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+/// `merge-file` alone.
+#[derive(Parser)]
+struct OnlyMergeFile {
+    #[command(flatten)]
+    global: Global,
+    #[command(flatten)]
+    merge: MergeFile,
+}
+
+impl Args {
+    /// What was typed. Git starts its merge driver for every file, so that one is not kept waiting while all other
+    /// commands are described; what it does not understand is left to the description of all.
+    pub(crate) fn typed() -> Result<Self, clap::Error> {
+        let mut words = std::env::args_os();
+        let program = words.next();
+        if words.next().is_some_and(|word| word == "merge-file")
+            && let Ok(only) = OnlyMergeFile::try_parse_from(program.into_iter().chain(words))
+        {
+            return Ok(Self { global: only.global, command: Command::MergeFile(only.merge) });
+        }
+        Self::try_parse()
+    }
+}
+
 /// Options of every command.
 #[derive(Debug, Arguments)]
 pub(crate) struct Global {

@@ -24,8 +24,6 @@ mod user;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::Args;
 
 fn main() -> ExitCode {
@@ -33,7 +31,7 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::entry() {
         return code;
     }
-    match Args::try_parse() {
+    match Args::typed() {
         Ok(args) => {
             limits::raise_open_files();
             error::exit_code(commands::run(args))
