@@ -12,7 +12,7 @@ release=$(target_directory)/release
 # `workspace try` looks for it there.
 ln -sf "$AGENT_PROGRAM" "$release/workspace-agent"
 
-say "starting the server; Ctrl-C stops it, what runs in sandboxes goes on until they expire"
+say "starting the server; Ctrl-C stops it; what runs in sandboxes goes on, and those whose time is up go when the server runs again"
 if ! have workspace; then
     printf 'In another terminal, first:  export PATH="%s:$PATH"\n\n' "$release"
 fi

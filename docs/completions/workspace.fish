@@ -113,7 +113,7 @@ theirs\t'What is merged'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s L -d 'What markers say: of OURS, the base and THEIRS, in this order' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l marker-size -d 'How many characters markers have' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s p -l stdout -d 'Print the result, and leave OURS alone'
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s p -l stdout -d 'Print the result, and leave OURS alone; with --json it is the field `content`'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s q -l quiet -d 'Say nothing of conflicts'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l diff3 -d 'The same as --style diff3'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l zdiff3 -d 'The same as --style zdiff3'

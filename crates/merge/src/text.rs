@@ -137,6 +137,15 @@ impl<'a> TextMerge<'a> {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
     }
 
+    /// The same with every change in conflict, for whoever has to look at all of them.
+    #[must_use]
+    pub fn in_conflict(mut self) -> Self {
+        for chunk in &mut self.chunks {
+            chunk.kind = ChunkKind::Conflict;
+        }
+        self
+    }
+
     /// Where both sides disagree.
     pub fn conflicts(&self) -> Vec<Region> {
         let conflicts = self.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Conflict);

@@ -104,7 +104,7 @@ pub enum SandboxError {
         runtime: &'static str,
     },
     /// Processes that use its workspace would have to end.
-    #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be ended with `force`", count(.users), told(.users))]
+    #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be ended (`force`)", count(.users), told(.users))]
     WorkspaceUsed {
         /// The sandbox.
         id: String,

@@ -113,7 +113,8 @@ impl Service {
             return Ok(Kept::Directory(path));
         }
         let message = format!("what sandbox {id} left");
-        let committed = match self.commit_still(id, NewSnapshot::with_message(message)).await {
+        let new = NewSnapshot { author: owner.to_owned(), ..NewSnapshot::with_message(message) };
+        let committed = match self.commit_still(id, new).await {
             // Whoever began to remove it has kept it.
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
             committed => committed?,

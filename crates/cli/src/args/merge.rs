@@ -31,7 +31,7 @@ pub(crate) struct MergeFile {
     /// The other side
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) theirs: PathBuf,
-    /// Print the result, and leave OURS alone
+    /// Print the result, and leave OURS alone; with --json it is the field `content`
     #[arg(short = 'p', long)]
     pub(crate) stdout: bool,
     /// Say nothing of conflicts

@@ -33,6 +33,9 @@ struct Report<'a> {
     /// What the conflict would become.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     choices: Vec<Choice>,
+    /// The result, with `-p`; missing if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
 }
 
 pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
@@ -62,19 +65,28 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         );
     }
     let (content, conflicts) = result(args, &merged, &versions);
-    if args.stdout {
+    if args.stdout && !context.output.json() {
         context.output.bytes(&content)?;
-    } else if content != ours {
+    } else if !args.stdout && content != ours {
         write(&args.ours, &content)?;
     }
-    if context.output.json() && !args.stdout {
+    if context.output.json() {
+        let content = args.stdout.then(|| str::from_utf8(&content).ok()).flatten();
         let (strategy, conflict, decided) = (merged.strategy, merged.conflict.as_ref(), merged.decided);
         let choices = if conflict.is_some() {
             choices(&strategies, &rule, &input).map_err(unknown)?
         } else {
             Vec::new()
         };
-        context.output.record(&Report { path: &path, strategy, conflicts, conflict, decided, choices })?;
+        context.output.record(&Report {
+            path: &path,
+            strategy,
+            conflicts,
+            conflict,
+            decided,
+            choices,
+            content,
+        })?;
     } else if !args.quiet && conflicts > 0 {
         tell(&path, &merged);
     }
@@ -133,10 +145,9 @@ fn result(args: &MergeFile, merged: &FileMerge, versions: &Versions<'_>) -> (Vec
     if shown > 0 {
         return (content, shown);
     }
-    // Lines can be merged, but not what they say: both sides are shown whole.
-    let whole = TextMerge::new(b"", versions.ours, versions.theirs, Effort::default());
-    let content = whole.map_or(content, |text| text.render(Style::Diff3, &labels(args)).0);
-    (content, counted)
+    // Lines can be merged, but not what they say, or nobody may take them without looking.
+    let (content, shown) = text.in_conflict().render(style(args), &labels(args));
+    (content, shown.max(counted))
 }
 
 fn style(args: &MergeFile) -> Style {

@@ -89,6 +89,8 @@ impl Problem {
             "SANDBOX_NOT_RUNNING" | "SANDBOX_EXPIRED" => {
                 "`workspace run` or `workspace sandbox create` make another"
             }
+            "SNAPSHOT_NOT_FOUND" => "ids of a server's snapshots are given whole",
+            "WORKSPACE_IN_USE" => "without `--no-force` they are ended",
             "TEMPLATE_NOT_FOUND" | "TEMPLATE_UNAVAILABLE" => "`workspace template ls` lists the templates",
             "SANDBOX_LIMIT_EXCEEDED" => "`workspace ps` lists sandboxes, `workspace sandbox rm` ends them",
             "RUNTIME_UNAVAILABLE" | "ISOLATION_UNAVAILABLE" | "SANDBOX_CREATION_FAILED" => {

@@ -166,3 +166,26 @@ fn what_both_sides_added_has_no_base() {
     let ran = merge(&place, &["-p"], &names);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "{\n  \"a\": 1,\n  \"b\": 2\n}\n"), "{}", ran.stderr);
 }
+
+#[test]
+fn what_somebody_has_to_look_at_is_shown_with_its_base_in_every_style() {
+    let place = Place::new();
+    let names = versions(&place, "txt", ["1\n2\n3\n", "1\n2\n3\n", "1\ntwo\n3\n"]);
+    place.write("rules.json", r#"[{"path": "*.txt", "strategy": "critical"}]"#);
+    let labels = ["-L", "o", "-L", "b", "-L", "t", "--policy", "rules.json", "-p"];
+    for (style, shown) in [
+        ("merge", "1\n<<<<<<< o\n2\n=======\ntwo\n>>>>>>> t\n3\n"),
+        ("diff3", "1\n<<<<<<< o\n2\n||||||| b\n2\n=======\ntwo\n>>>>>>> t\n3\n"),
+    ] {
+        let ran = merge(&place, &[&labels[..], &["--style", style]].concat(), &names);
+        assert_eq!((ran.status, ran.stdout.as_str()), (1, shown));
+    }
+    // With --json and -p everything is told, and nothing is written.
+    let mut words = vec!["--json", "merge-file"];
+    words.extend(labels);
+    words.extend(names.iter().map(String::as_str));
+    let told: serde_json::Value = serde_json::from_str(&place.run(&words).stdout).unwrap();
+    assert_eq!(told["content"], "1\n<<<<<<< o\n2\n=======\ntwo\n>>>>>>> t\n3\n");
+    assert_eq!(told["choices"][1]["content"], "1\ntwo\n3\n");
+    assert_eq!(place.read("ours.txt"), "1\n2\n3\n");
+}
