@@ -43,7 +43,6 @@ def process(bench):
     for tool, runs in taken.items():
         row.add(tool, "one file", "ms", summary([one.wall for one in runs], 1e3))
         row.add(tool, "processor time", "ms", summary([one.cpu for one in runs], 1e3))
-        row.add(tool, "memory", "MiB", summary([one.max_rss for one in runs], 2**-20))
     ratio = row.median(OURS, "one file") / row.median(GIT, "one file")
     row.at_most("as a process: not slower than `git merge-file`", ratio, 1, "×")
     return row
