@@ -13,7 +13,7 @@ import merge_rows
 from data import FULL, QUICK, Data
 from plot import plot
 from report import bars, details, reasons
-from sandbox_main import ROOT, place, save
+from sandbox_main import ROOT, place, save, typed, write
 from sandbox_peers import Package
 from timing import Command, run
 from workspace_main import Git
@@ -64,17 +64,11 @@ class Bench:
 
 
 def main(words, usage):
-    options = {word for word in words if word.startswith("-")}
-    chosen = [word for word in words if not word.startswith("-")]
-    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(ROWS))
-    if unknown:
-        print(usage, file=sys.stderr)
-        print(f"rows: {' '.join(ROWS)}", file=sys.stderr)
-        return 0 if unknown <= {"-h", "--help"} else 2
+    chosen, options = typed(words, usage, ROWS)
     quick = "--quick" in options
     output, results = place(quick, "merge")
     if "--render" not in options:
-        measure(chosen or list(ROWS), quick, results, output)
+        measure(chosen, quick, results, output)
     render(results, output)
     return 0
 
@@ -122,7 +116,4 @@ def render(results, output):
         *(details(row).replace("`bench/run ", "`bench/merge ") for row in rows),
         "## Again\n\n`bench/merge` measures everything; `bench/merge --help` says how to measure less.\n",
     ]
-    with open(page, "w", encoding="utf-8") as file:
-        file.write("\n".join(parts))
-    with open(os.path.join(output, "merge.svg"), "w", encoding="utf-8") as file:
-        file.write(plot(rows, PANELS, "Merges, and git's"))
+    write(page, parts, plot(rows, PANELS, "Merges, and git's"))

@@ -57,14 +57,20 @@ class Bench:
                 peer.stop()
 
 
-def main(words, usage):
+def typed(words, usage, rows):
+    """The rows that were typed (all, if none was) and the options. What makes no sense ends with the usage."""
     options = {word for word in words if word.startswith("-")}
     chosen = [word for word in words if not word.startswith("-")]
-    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(ROWS))
+    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(rows))
     if unknown:
         print(usage, file=sys.stderr)
-        print(f"rows: {' '.join(ROWS)}", file=sys.stderr)
-        return 0 if unknown <= {"-h", "--help"} else 2
+        print(f"rows: {' '.join(rows)}", file=sys.stderr)
+        sys.exit(0 if unknown <= {"-h", "--help"} else 2)
+    return chosen or list(rows), options
+
+
+def main(words, usage):
+    chosen, options = typed(words, usage, ROWS)
     quick = "--quick" in options
     output, results = place(quick)
     if "--render" not in options:
@@ -73,7 +79,7 @@ def main(words, usage):
             return 1
         if INSIDE not in os.environ:
             return inside(words)
-        measure(chosen or list(ROWS), quick, results, output)
+        measure(chosen, quick, results, output)
     render(results, output)
     return 0
 
@@ -162,7 +168,12 @@ def render(results, output):
         *(details(row).replace("`bench/run ", "`bench/sandbox ") for row in rows),
         "## Again\n\n`bench/sandbox` measures everything; `bench/sandbox --help` says how to measure less.\n",
     ]
+    write(page, parts, plot(rows, PANELS, "Sandboxes and their peers"))
+
+
+def write(page, parts, picture):
+    """A page, and the picture of the same name."""
     with open(page, "w", encoding="utf-8") as file:
         file.write("\n".join(parts))
-    with open(os.path.join(output, "sandbox.svg"), "w", encoding="utf-8") as file:
-        file.write(plot(rows, PANELS, "Sandboxes and their peers"))
+    with open(page.removesuffix(".md") + ".svg", "w", encoding="utf-8") as file:
+        file.write(picture)

@@ -15,7 +15,7 @@ from data import FULL, QUICK, Data
 from plot import plot
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN
-from sandbox_main import ROOT, build, place, save
+from sandbox_main import ROOT, build, place, save, typed, write
 from sandbox_peers import HARDENED, PACKAGES, Docker, Package, time_to_output
 from timing import Command, run, sync_filesystem
 from workspace_server import Sandboxes
@@ -143,20 +143,14 @@ class Bench:
 
 
 def main(words, usage):
-    options = {word for word in words if word.startswith("-")}
-    chosen = [word for word in words if not word.startswith("-")]
-    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(ROWS))
-    if unknown:
-        print(usage, file=sys.stderr)
-        print(f"rows: {' '.join(ROWS)}", file=sys.stderr)
-        return 0 if unknown <= {"-h", "--help"} else 2
+    chosen, options = typed(words, usage, ROWS)
     quick = "--quick" in options
     output, results = place(quick, "workspace")
     if "--render" not in options:
         if os.geteuid() != 0:
             print("error: mounting needs the superuser", file=sys.stderr)
             return 1
-        measure(chosen or list(ROWS), quick, results, output)
+        measure(chosen, quick, results, output)
     render(results, output)
     return 0
 
@@ -210,7 +204,4 @@ def render(results, output):
         *(details(row).replace("`bench/run ", "`bench/workspace ") for row in rows),
         "## Again\n\n`bench/workspace` measures everything; `bench/workspace --help` says how to measure less.\n",
     ]
-    with open(page, "w", encoding="utf-8") as file:
-        file.write("\n".join(parts))
-    with open(os.path.join(output, "workspace.svg"), "w", encoding="utf-8") as file:
-        file.write(plot(rows, PANELS, "Workspaces and their peers"))
+    write(page, parts, plot(rows, PANELS, "Workspaces and their peers"))

@@ -160,6 +160,7 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn rules_are_read_as_they_are_written_and_nothing_else_is() {
         let read =
