@@ -5,6 +5,19 @@ use crate::file::Input;
 /// A NUL so early in a file says that it is no text, as for git.
 const LOOKED_AT: usize = 8000;
 
+/// Strategies by how names of files end; the first one counts.
+pub(crate) const BY_ENDING: [(&str, &str); 9] = [
+    (".crdt.json", "crdt"),
+    (".json", "json"),
+    (".jsonc", "json"),
+    (".ipynb", "json"),
+    (".yaml", "yaml"),
+    (".yml", "yaml"),
+    (".toml", "toml"),
+    (".jsonl", "log"),
+    (".log", "log"),
+];
+
 /// By the name of the file, else by what is in it.
 pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
     if let Some(strategy) = by_name(input.path) {
@@ -18,21 +31,8 @@ pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
 /// Nothing if the name does not tell.
 pub(crate) fn by_name(path: &str) -> Option<&'static str> {
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    let ending = |ending: &str| name.len() > ending.len() && name.ends_with(ending);
-    let of = |endings: &[&str]| endings.iter().any(|one| ending(one));
-    if of(&[".crdt.json"]) {
-        Some("crdt")
-    } else if of(&[".json", ".jsonc", ".ipynb"]) {
-        Some("json")
-    } else if of(&[".yaml", ".yml"]) {
-        Some("yaml")
-    } else if of(&[".toml"]) {
-        Some("toml")
-    } else if of(&[".jsonl", ".log"]) {
-        Some("log")
-    } else {
-        None
-    }
+    let is_of = |ending: &str| name.len() > ending.len() && name.ends_with(ending);
+    BY_ENDING.iter().find(|(ending, _)| is_of(ending)).map(|(_, strategy)| *strategy)
 }
 
 /// UTF-16 counts: its byte order mark says that the NULs are part of letters.

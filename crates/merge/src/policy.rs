@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Serialize};
 
+use crate::kinds::BY_ENDING;
 use crate::strategy::{Strategies, UnknownStrategy};
 
 /// What becomes of a conflict.
@@ -122,6 +123,13 @@ impl Policy {
             Ok((Glob::compile_matcher(&glob), rule.rule))
         });
         Ok(Self { rules: compiled.collect::<Result<_, _>>()?, rest: FileRule::default() })
+    }
+
+    /// Whether somebody has to look at every change of some files.
+    pub(crate) fn wants_review(&self, strategies: &Strategies) -> bool {
+        let named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
+        let mut used = named.chain(BY_ENDING.map(|(_, strategy)| strategy));
+        used.any(|name| strategies.get(name).is_some_and(|strategy| strategy.wants_review()))
     }
 
     /// Fails if a rule names a strategy that is not there.

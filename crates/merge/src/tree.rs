@@ -1,6 +1,7 @@
 //! Merging whole trees.
 //!
-//! Both sides are compared with the base, so the cost is that of what differs. Leaves (files and symlinks) are what is
+//! Both sides are compared with the base, so the cost is that of what differs; where nothing speaks against it,
+//! directories that only one side changed are taken without being read. Leaves (files and symlinks) are what is
 //! merged: for each path that a side touched there is a slot with three versions, which renames move from one path to
 //! another. Each slot is decided alone, then things that want one name are told apart, and what came out is put into
 //! a virtual tree over ours. Directories follow what is in them.
@@ -30,7 +31,6 @@ use crate::file::Author;
 use crate::merge::Decided;
 use crate::policy::Policy;
 use crate::strategy::{Strategies, UnknownStrategy};
-use changes::Changes;
 use leaf::Merger;
 
 pub use choices::tree_choices;
@@ -71,6 +71,13 @@ impl Default for TreeOptions {
             directory_renames: true,
             content_max: 128 << 20,
         }
+    }
+}
+
+impl TreeOptions {
+    /// Whether what only one side changed may be more than taken.
+    fn has_to_see_everything(&self) -> bool {
+        self.histories.is_there() || self.policy.wants_review(&self.strategies)
     }
 }
 
@@ -134,14 +141,8 @@ type Result<T, E = TreeMergeError> = std::result::Result<T, E>;
 /// More than two sides are merged one after another: commit the result, and merge the next side onto it. Changes
 /// that exclude each other nowhere give the same tree in any order.
 pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOptions) -> Result<TreeMerge> {
-    // Most of the time goes into reading what differs: both sides are read at once.
-    let (by_ours, by_theirs) = std::thread::scope(|scope| {
-        let by_theirs = scope.spawn(|| Changes::new(base, theirs));
-        (Changes::new(base, ours), by_theirs.join())
-    });
-    let mut by_ours = by_ours?;
-    let mut by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    changes::open_moves(&mut by_ours, &mut by_theirs)?;
+    let [mut by_ours, mut by_theirs] =
+        changes::of_both(base, [ours, theirs], options.has_to_see_everything())?;
     let mut merger = Merger::new(options, base, ours, theirs);
     renames::find(options.renames, &mut by_ours, &by_theirs)?;
     renames::find(options.renames, &mut by_theirs, &by_ours)?;

@@ -6,6 +6,7 @@
 //!
 //! Times are not a difference: they are not part of a tree's identity.
 
+mod beside;
 mod cursor;
 mod renames;
 
@@ -15,6 +16,8 @@ use crate::node::NodeRef;
 use crate::store::Store;
 use crate::tree::{Entry, Node, Tree, join};
 use cursor::{Cursor, Leaf, Next};
+
+pub use beside::{Beside, Subtree, diff_beside};
 
 /// One difference between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,18 +59,17 @@ pub enum DifferenceKind {
 /// removed and added, one to one: directories that are equal and not empty, and files with equal content
 /// that is not empty. Among equals the same base name wins, then the order of paths.
 pub fn diff(from: &Tree, to: &Tree) -> Result<Vec<Difference>> {
-    let root = |tree: &Tree| match tree.root().node {
-        Node::Directory(root) => Directory { id: root.id, times: root.times },
-        Node::File(_) | Node::Symlink(_) => unreachable!("the root of a tree is a directory"),
-    };
     let mut comparison = Comparison::new(from.store(), to.store());
     comparison.push(Vec::new(), root(from), root(to));
     comparison.run()?;
-    let mut differences = comparison.differences;
-    let (removed, added) = (comparison.removed, comparison.added);
-    renames::settle((from.store(), removed), (to.store(), added), &mut differences)?;
-    differences.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    Ok(differences)
+    comparison.finish()
+}
+
+fn root(tree: &Tree) -> Directory {
+    match tree.root().node {
+        Node::Directory(root) => Directory { id: root.id, times: root.times },
+        Node::File(_) | Node::Symlink(_) => unreachable!("the root of a tree is a directory"),
+    }
 }
 
 /// A directory by name.
@@ -116,6 +118,13 @@ impl<'s> Comparison<'s> {
             self.compare_directories(&path, old, new)?;
         }
         Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<Difference>> {
+        let mut differences = self.differences;
+        renames::settle((self.old, self.removed), (self.new, self.added), &mut differences)?;
+        differences.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(differences)
     }
 
     fn compare_directories(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {

@@ -98,7 +98,7 @@ pub use archive::{ArchiveError, ImportOptions, ImportReport, SkippedMember, expo
 pub use change::{Durability, Expect};
 pub use codec::DecodeError;
 pub use counts::IndexCounts;
-pub use diff::{Difference, DifferenceKind, diff};
+pub use diff::{Beside, Difference, DifferenceKind, Subtree, diff, diff_beside};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
     SnapshotOptions, SnapshotReport, checkout, escape_attributes, ignored_paths, materialize, note_snapshot,

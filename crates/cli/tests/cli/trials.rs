@@ -140,6 +140,7 @@ fn what_a_program_changes_is_listed_and_dropped_unless_it_is_to_be_kept() {
         assert!(user.place.path("project/build.sh").exists() && !user.place.path("project/new").exists());
         let ran = user.attempt(&["--drop"], "echo new > new");
         assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains("nothing of this was kept"), "{}", ran.stderr);
         assert!(!user.place.path("project/new").exists());
         let ran = user.attempt(&[], "true");
         assert_eq!((ran.status, ran.stderr.as_str()), (0, "nothing was changed\n"));

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use workspace_state::{DifferenceKind, Entry, Node, StoreError, Tree, diff};
+use workspace_state::{
+    Difference, DifferenceKind, Entry, Node, StoreError, Subtree, Tree, diff, diff_beside,
+};
 
 use super::paths::{above, join, parent, touches};
 
@@ -13,6 +15,13 @@ type Result<T> = std::result::Result<T, StoreError>;
 pub(super) struct Change {
     pub(super) old: Option<Entry>,
     pub(super) new: Option<Entry>,
+}
+
+impl Change {
+    /// Whether something of its kind is still there.
+    fn is_edit(&self) -> bool {
+        self.old.is_some() && self.new.is_some()
+    }
 }
 
 /// A directory that is elsewhere now, with all it holds and nothing else.
@@ -36,10 +45,12 @@ pub(super) struct Changes<'t> {
     targets: BTreeMap<Vec<u8>, ()>,
     /// Leaves that are elsewhere now: from where, and where to.
     pub(super) renames: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Directories that only this side changed: they are not looked into, and what is in them is in none of the maps.
+    pub(super) alone: Vec<Subtree>,
 }
 
 impl<'t> Changes<'t> {
-    pub(super) fn new(base: &'t Tree, tree: &'t Tree) -> Result<Self> {
+    fn new(base: &'t Tree, tree: &'t Tree, differences: Vec<Difference>, alone: Vec<Subtree>) -> Self {
         let mut changes = Self {
             base,
             tree,
@@ -48,8 +59,9 @@ impl<'t> Changes<'t> {
             moved: BTreeMap::new(),
             targets: BTreeMap::new(),
             renames: BTreeMap::new(),
+            alone,
         };
-        for difference in diff(base, tree)? {
+        for difference in differences {
             match (difference.kind, difference.old, difference.new) {
                 (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
                     changes.renamed(from, difference.path, old, new);
@@ -60,7 +72,7 @@ impl<'t> Changes<'t> {
                 }
             }
         }
-        Ok(changes)
+        changes
     }
 
     fn change(&mut self, path: &[u8], is_directory: bool) -> &mut Change {
@@ -102,6 +114,19 @@ impl<'t> Changes<'t> {
                 }
             }
         }
+    }
+
+    /// Whether nothing that this side did has to do with anything that the other did, but for leaves that both
+    /// changed where they are.
+    fn is_apart_from(&self, other: &Self) -> bool {
+        let is_left = |path: &[u8]| !other.touches(path);
+        let is_edited = |path: &[u8]| other.leaves.get(path).is_some_and(Change::is_edit);
+        let mut leaves = self.leaves.iter();
+        let mut directories = self.directories.iter();
+        leaves.all(|(path, change)| is_left(path) || change.is_edit() && is_edited(path))
+            && directories.all(|(path, change)| is_left(path) || change.is_edit())
+            && self.moved.iter().all(|(from, moved)| is_left(from) && is_left(&moved.to))
+            && self.alone.iter().all(|directory| is_left(&directory.path))
     }
 
     /// Whether anything is different at a path or below it.
@@ -181,8 +206,36 @@ pub(super) fn is_directory(entry: &Entry) -> bool {
     matches!(entry.node, Node::Directory(_))
 }
 
+/// What both sides did. Without `everything`, directories that only one side changed are not looked into, if what is
+/// outside of them says that nothing in them has to do with what the other side did.
+pub(super) fn of_both<'t>(
+    base: &'t Tree,
+    [ours, theirs]: [&'t Tree; 2],
+    everything: bool,
+) -> Result<[Changes<'t>; 2]> {
+    if !everything {
+        let [by_ours, by_theirs] = diff_beside(base, ours, theirs)?;
+        let by_ours = Changes::new(base, ours, by_ours.differences, by_ours.alone);
+        let by_theirs = Changes::new(base, theirs, by_theirs.differences, by_theirs.alone);
+        if by_ours.is_apart_from(&by_theirs) && by_theirs.is_apart_from(&by_ours) {
+            return Ok([by_ours, by_theirs]);
+        }
+    }
+    // Most of the time goes into reading what differs: both sides are read at once.
+    let (by_ours, by_theirs) = std::thread::scope(|scope| {
+        let by_theirs = scope.spawn(|| diff(base, theirs));
+        (diff(base, ours), by_theirs.join())
+    });
+    let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let mut both = [(ours, by_ours?), (theirs, by_theirs)]
+        .map(|(tree, differences)| Changes::new(base, tree, differences, Vec::new()));
+    let [by_ours, by_theirs] = &mut both;
+    open_moves(by_ours, by_theirs)?;
+    Ok(both)
+}
+
 /// Looks into directories that moved as far as both sides touched them.
-pub(super) fn open_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>) -> Result<()> {
+fn open_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>) -> Result<()> {
     loop {
         forget_same_moves(ours, theirs);
         let opened = ours.open_where(|from, to| theirs.meets(from, to))?;

@@ -177,6 +177,69 @@ fn renames_of_directories_give_what_git_gives() {
     assert!(classes.contains(&ConflictClass::FileLocation), "{classes:?}");
 }
 
+/// Nobody has a file of this name, but because of it every change is looked at.
+fn looking_everywhere() -> TreeOptions {
+    let rule = FileRule { strategy: Some("critical".to_owned()), ..FileRule::default() };
+    let rule = PathRule { path: "nobody-has-this".to_owned(), rule };
+    TreeOptions { policy: Policy::new([rule]).unwrap(), ..TreeOptions::default() }
+}
+
+/// Several bases beside each other, so that sides often have directories for themselves.
+fn wide_case(seed: u64, doing: Doing) -> Case {
+    let mut rng = Rng(seed);
+    let mut case = Case { base: Model::new(), ours: Model::new(), theirs: Model::new() };
+    for part in 0..6 {
+        let base = base(&mut rng);
+        let mut side =
+            |chance| if rng.below(6) < chance { side(&base, &mut rng, doing) } else { base.clone() };
+        let (ours, theirs) = (side(3), side(2));
+        let parts = [(&mut case.base, &base), (&mut case.ours, &ours), (&mut case.theirs, &theirs)];
+        for (whole, model) in parts {
+            let paths =
+                model.iter().map(|(path, thing)| (format!("part{}/p{part}/{path}", part % 2), thing.clone()));
+            whole.extend(paths);
+        }
+    }
+    // Files also go from one part to another.
+    for (side, from, to) in [(0, 1, 4), (1, 4, 1), (1, 0, 3)] {
+        let model = if side == 0 { &mut case.ours } else { &mut case.theirs };
+        let prefix = format!("part{}/p{from}/", from % 2);
+        let path = model.keys().find(|path| path.starts_with(&prefix)).cloned();
+        if let (0, Some(path)) = (rng.below(3), path) {
+            let thing = model.remove(&path).unwrap();
+            model.insert(format!("part{}/p{to}/moved-{from}", to % 2), thing);
+        }
+    }
+    case
+}
+
+#[test]
+fn what_only_one_side_changed_need_not_be_looked_at() {
+    let (place, everywhere) = (Place::new(), looking_everywhere());
+    let mut clean = 0;
+    for (at, doing) in [Doing::Plain, Doing::Renames, Doing::Directories].into_iter().enumerate() {
+        for seed in seeds(300_000 + 100_000 * at as u64).step_by(3) {
+            let case = wide_case(seed, doing);
+            let merge = place.merge(&case.base, &case.ours, &case.theirs);
+            let other = place.merge_by(&everywhere, &case.base, &case.ours, &case.theirs);
+            let told = |merge: &TreeMerge| -> Vec<_> {
+                let conflicts = merge.conflicts.iter();
+                conflicts
+                    .map(|one| (one.class, one.path.0.clone(), one.beside.clone().map(|path| path.0)))
+                    .collect()
+            };
+            let merged = |merge: &TreeMerge| -> Vec<_> {
+                merge.merged.iter().map(|one| (one.path.0.clone(), one.strategy)).collect()
+            };
+            assert_eq!(told(&merge), told(&other), "seed {seed}");
+            assert_eq!(merged(&merge), merged(&other), "seed {seed}");
+            assert_eq!(merge.tree.tree_id().unwrap(), other.tree.tree_id().unwrap(), "seed {seed}");
+            clean += usize::from(merge.conflicts.is_empty());
+        }
+    }
+    assert!(clean > 30, "{clean} clean merges");
+}
+
 /// Where a strategy would merge more than git does, lines are merged here.
 fn by_lines() -> TreeOptions {
     let rule = |ending: &str| PathRule {

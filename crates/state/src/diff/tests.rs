@@ -85,11 +85,12 @@ impl Library {
         revealed
     }
 
+    fn tree(&self, directory: Directory) -> Tree {
+        Tree::open(&self.store, TreeId::from(directory.id), directory.times).unwrap()
+    }
+
     fn diff(&self, old: Directory, new: Directory) -> Result<Vec<Difference>> {
-        let tree = |directory: Directory| {
-            Tree::open(&self.store, TreeId::from(directory.id), directory.times).unwrap()
-        };
-        diff(&tree(old), &tree(new))
+        diff(&self.tree(old), &self.tree(new))
     }
 }
 
@@ -116,6 +117,50 @@ fn equal_directories_are_not_read() {
     let b = new.directory(0o755, &[unreadable("d"), file("f", "2"), unreadable("z")]);
     assert_eq!(library.reveal_what_differs(&old, &new), 2);
     assert_eq!(summary(&library.diff(a, b).unwrap()), ["Modified f"]);
+}
+
+/// A directory of which all that can be known is its name.
+fn closed(name: &str, content: &str) -> Line {
+    let directory = Directory { id: NodeId::of(content.as_bytes()), times: Some(NodeId::of(b"times")) };
+    self::directory(name, directory)
+}
+
+#[test]
+fn of_two_trees_only_what_both_changed_is_read() {
+    let library = Library::new();
+    let shelf = Shelf::default();
+    let tree = |both: &str, [a, b, c, d]: [&str; 4], gone: &[Line]| {
+        let shared = shelf.directory(0o755, &[file("f", both), closed("c", c), closed("same", "same")]);
+        let lines = [directory("both", shared), closed("a", a), closed("b", b), closed("d", d)];
+        library.tree(revealed(&library, &shelf, shelf.directory(0o755, lines.iter().chain(gone)), shared))
+    };
+    let base = tree("0", ["0", "0", "0", "0"], &[file("gone", "1")]);
+    let one = tree("1", ["1", "0", "0", "1"], &[file("gone", "1")]);
+    let other = tree("2", ["0", "2", "2", "2"], &[]);
+    // Both changed `d`: it is opened, and cannot be read.
+    assert!(diff_beside(&base, &one, &other).unwrap_err().is_corruption());
+    let other = tree("2", ["0", "2", "2", "0"], &[]);
+    let [by_one, by_other] = diff_beside(&base, &one, &other).unwrap();
+    let alone = |side: &Beside| -> Vec<String> {
+        side.alone.iter().map(|one| String::from_utf8(one.path.clone()).unwrap()).collect()
+    };
+    assert_eq!(
+        (alone(&by_one), alone(&by_other)),
+        (vec!["a".into(), "d".into()], vec!["b".into(), "both/c".into()])
+    );
+    assert_eq!(summary(&by_one.differences), ["Modified both/f"]);
+    assert_eq!(summary(&by_other.differences), ["Modified both/f", "Removed gone"]);
+    let [nothing, everything] = diff_beside(&base, &base, &other).unwrap();
+    assert!(nothing.alone.is_empty() && everything.differences.is_empty());
+    assert_eq!(alone(&everything), [""]);
+}
+
+fn revealed(library: &Library, shelf: &Shelf, root: Directory, below: Directory) -> Directory {
+    for directory in [root, below] {
+        library.reveal(shelf, directory.id);
+        library.reveal(shelf, directory.times.unwrap());
+    }
+    root
 }
 
 #[test]

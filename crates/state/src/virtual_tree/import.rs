@@ -4,7 +4,10 @@
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 
+use heed::RoTxn;
+
 use crate::content::ContentWriter;
+use crate::diff::Subtree;
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::NodeId;
 use crate::node::{Extent, FileNode, MODE_BITS, NodeRef, is_valid_target};
@@ -12,10 +15,11 @@ use crate::page::EntryTime;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::snapshot::Timestamp;
+use crate::store::Store;
 use crate::tree::{Entry, Node, path_names};
 
 use super::commit::{file_reference, symlink_reference};
-use super::{Attributes, Child, File, Result, Staging, TreeError, VirtualTree, shown};
+use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, shown};
 
 impl VirtualTree {
     /// Puts a file whose content is streamed: memory does not grow with its size.
@@ -76,7 +80,7 @@ impl VirtualTree {
     ) -> Result<()> {
         let node = FileNode { extents: extents.to_vec(), ..FileNode::default() };
         let path = path.as_ref();
-        self.check_live(path, &Node::File(node))?;
+        self.check_node(path, &Node::File(node))?;
         let file = File {
             mode: attributes.mode & MODE_BITS,
             xattrs: attributes.xattrs,
@@ -121,12 +125,9 @@ impl VirtualTree {
     /// directory with all it holds.
     pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
-            return Err(StoreError::Refused(
-                "a directory can only be put elsewhere with its times".to_owned(),
-            )
-            .into());
+            return Err(without_times().into());
         }
-        self.check_live(path.as_ref(), &entry.node)?;
+        self.check_node(path.as_ref(), &entry.node)?;
         let time = match (&entry.node, entry.modified) {
             (Node::Directory(node), _) => node.times.map_or(EntryTime::Unknown, EntryTime::Directory),
             (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
@@ -141,9 +142,27 @@ impl VirtualTree {
         self.put(path.as_ref(), child)
     }
 
-    /// What is live when it becomes part of this tree is kept for it. What a collection has condemned before
-    /// may be gone by the time the tree is committed.
-    fn check_live(&self, path: &[u8], node: &Node) -> StoreResult<()> {
+    /// Puts directories of other trees of this store where they were there, without reading them. Each takes
+    /// the place of what this tree has; a whole tree takes the place of everything.
+    pub fn graft_subtrees<'s>(&mut self, subtrees: impl IntoIterator<Item = &'s Subtree>) -> Result<()> {
+        let store = self.store.clone();
+        let txn = store.inner.index.read()?;
+        for Subtree { path, id, times } in subtrees {
+            let times = times.ok_or_else(without_times)?;
+            for node in [id, &times] {
+                check_live(&store, &txn, path, Kind::Node, node.as_bytes())?;
+            }
+            if path.is_empty() {
+                self.root = Arc::new(Directory::stored(*id, times));
+                continue;
+            }
+            let (reference, time) = (NodeRef::Directory(*id).encode(), EntryTime::Directory(times).encode());
+            self.put(path, Child::Stored { reference: reference.into(), time: time.into() })?;
+        }
+        Ok(())
+    }
+
+    fn check_node(&self, path: &[u8], node: &Node) -> StoreResult<()> {
         let objects: Vec<ObjectId> = match node {
             Node::Directory(node) => {
                 node.times.iter().chain([&node.id]).map(|id| (Kind::Node, *id.as_bytes())).collect()
@@ -156,17 +175,8 @@ impl VirtualTree {
             }
             Node::Symlink(_) => Vec::new(),
         };
-        let index = &self.store.inner.index;
-        let txn = index.read()?;
-        for (kind, id) in objects {
-            if index.live(&txn, kind, &id)?.is_none() {
-                let what = shown(path);
-                return Err(StoreError::Refused(format!(
-                    "what is to become `{what}` was given up meanwhile"
-                )));
-            }
-        }
-        Ok(())
+        let txn = self.store.inner.index.read()?;
+        objects.iter().try_for_each(|(kind, id)| check_live(&self.store, &txn, path, *kind, id))
     }
 
     fn staging(&mut self) -> StoreResult<Arc<Staging>> {
@@ -177,4 +187,17 @@ impl VirtualTree {
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
     }
+}
+
+fn without_times() -> StoreError {
+    StoreError::Refused("a directory can only be put elsewhere with its times".to_owned())
+}
+
+/// What is live when it becomes part of a tree is kept for it. What a collection has condemned before may be gone by
+/// the time the tree is committed.
+fn check_live(store: &Store, txn: &RoTxn<'_>, path: &[u8], kind: Kind, id: &[u8; 32]) -> StoreResult<()> {
+    if store.inner.index.live(txn, kind, id)?.is_some() {
+        return Ok(());
+    }
+    Err(StoreError::Refused(format!("what is to become `{}` was given up meanwhile", shown(path))))
 }

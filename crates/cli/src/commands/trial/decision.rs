@@ -29,7 +29,11 @@ enum Answer {
 impl Trial<'_> {
     pub(super) async fn decide(&self, ran: &mut Ran, signals: &mut Signals) -> Result<Decision> {
         let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        if ran.changes.entries.is_empty() || self.args.drop {
+        if ran.changes.entries.is_empty() {
+            return Ok(Decision::Drop);
+        }
+        if self.args.drop {
+            self.tell_dropped();
             return Ok(Decision::Drop);
         }
         if self.args.keep {
@@ -52,9 +56,20 @@ impl Trial<'_> {
                 signal = signals.next() => return Err(CommandError::asked(signal)),
             };
             match answer(&line) {
-                Answer::Decided(decision) => return Ok(decision),
+                Answer::Decided(decision) => {
+                    if decision == Decision::Drop {
+                        self.tell_dropped();
+                    }
+                    return Ok(decision);
+                }
                 Answer::Show => self.show_patch(ran)?,
             }
+        }
+    }
+
+    fn tell_dropped(&self) {
+        if !self.context.output.json() {
+            print_stderr(&format!("nothing of this was kept: {} is as it was", self.directory.display()));
         }
     }
 
