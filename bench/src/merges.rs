@@ -54,7 +54,7 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
 struct Triple([Vec<u8>; 3]);
 
 /// How often trees are merged again after a store was opened.
-const AGAIN: usize = 5;
+const AGAIN: usize = 20;
 
 const SIDES: [&str; 3] = ["base", "ours", "theirs"];
 

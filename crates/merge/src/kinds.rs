@@ -37,7 +37,7 @@ pub(crate) fn by_name(path: &str) -> Option<&'static str> {
 
 /// UTF-16 counts: its byte order mark says that the NULs are part of letters.
 pub(crate) fn is_text(content: &[u8]) -> bool {
-    is_utf16(content) || !content[..content.len().min(LOOKED_AT)].contains(&0)
+    is_utf16(content) || memchr::memchr(0, &content[..content.len().min(LOOKED_AT)]).is_none()
 }
 
 pub(crate) fn is_utf16(content: &[u8]) -> bool {

@@ -77,8 +77,7 @@ impl<'a> TextMerge<'a> {
     /// Lays three versions beside each other.
     pub fn new(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8], effort: Effort) -> Result<Self, TooHard> {
         let [base, ours, theirs] = [base, ours, theirs].map(Lines::new);
-        let by_ours = changes(&base, &ours, effort)?;
-        let by_theirs = changes(&base, &theirs, effort)?;
+        let [by_ours, by_theirs] = changes(&base, [&ours, &theirs], effort)?;
         let mut text = Self { base, ours, theirs, chunks: Vec::new() };
         text.chunks = text.lay_together(&by_ours, &by_theirs);
         Ok(text)

@@ -31,7 +31,8 @@ use crate::file::Author;
 use crate::merge::Decided;
 use crate::policy::Policy;
 use crate::strategy::{Strategies, UnknownStrategy};
-use leaf::Merger;
+use changes::Both;
+use leaf::{Merger, Placement};
 
 pub use choices::tree_choices;
 pub use conflict::{ConflictClass, TreeConflict, TreeVersion};
@@ -141,20 +142,30 @@ type Result<T, E = TreeMergeError> = std::result::Result<T, E>;
 /// More than two sides are merged one after another: commit the result, and merge the next side onto it. Changes
 /// that exclude each other nowhere give the same tree in any order.
 pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOptions) -> Result<TreeMerge> {
-    let [mut by_ours, mut by_theirs] =
-        changes::of_both(base, [ours, theirs], options.has_to_see_everything())?;
+    let mut both = Both::new(base, [ours, theirs], options.has_to_see_everything())?;
     let mut merger = Merger::new(options, base, ours, theirs);
-    renames::find(options.renames, &mut by_ours, &by_theirs)?;
-    renames::find(options.renames, &mut by_theirs, &by_ours)?;
-    let mut slots = slot::slots(&by_ours, &by_theirs);
-    if options.directory_renames {
-        relocate::relocate(&mut merger, &mut slots, &mut by_ours, &mut by_theirs)?;
-    }
-    follow::follow(&mut merger, &mut slots, &by_ours, &by_theirs)?;
-    let mut result = merger.decide(slots)?;
-    clash::tell_apart(&mut merger, &mut result, &by_ours, &mut by_theirs)?;
-    collisions::tell(&mut merger, &result, &by_ours, &by_theirs);
-    let tree = apply::apply(&mut merger, result, &by_ours, &by_theirs)?;
+    let result = if both.are_apart {
+        merger.decide(slot::slots_of_theirs(&both.ours, &both.theirs))?
+    } else {
+        decide_all(&mut merger, &mut both)?
+    };
+    collisions::tell(&mut merger, &result, &both.ours, &both.theirs);
+    let tree = apply::apply(&mut merger, result, &both.ours, &both.theirs)?;
     let (conflicts, merged) = merger.finish();
     Ok(TreeMerge { tree, conflicts, merged })
+}
+
+/// Decides everything that either side touched, renames followed.
+fn decide_all(merger: &mut Merger<'_>, both: &mut Both<'_>) -> Result<Placement> {
+    let Both { ours, theirs, .. } = both;
+    renames::find(merger.options.renames, ours, theirs)?;
+    renames::find(merger.options.renames, theirs, ours)?;
+    let mut slots = slot::slots(ours, theirs);
+    if merger.options.directory_renames {
+        relocate::relocate(merger, &mut slots, ours, theirs)?;
+    }
+    follow::follow(merger, &mut slots, ours, theirs)?;
+    let mut result = merger.decide(slots)?;
+    clash::tell_apart(merger, &mut result, ours, theirs)?;
+    Ok(result)
 }

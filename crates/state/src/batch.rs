@@ -374,6 +374,11 @@ impl NodeSink for Batch {
         }
         Ok(id)
     }
+
+    fn put_times(&self, times: Page) -> Result<NodeId> {
+        // Only trees are asked for their names.
+        if self.names_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
+    }
 }
 
 impl BulkPack {

@@ -167,7 +167,11 @@ impl<'s> Comparison<'s> {
 
     /// Merges two lists of entries until one of them ends.
     fn compare_entries(&mut self, path: &[u8], a: &mut Leaf, b: &mut Leaf) -> Result<()> {
-        while a.has_more() && b.has_more() {
+        loop {
+            a.skip_same(b);
+            if !a.has_more() || !b.has_more() {
+                return Ok(());
+            }
             match a.name().cmp(b.name()) {
                 std::cmp::Ordering::Less => take(self.old, path, a, &mut self.removed)?,
                 std::cmp::Ordering::Greater => take(self.new, path, b, &mut self.added)?,
@@ -180,7 +184,6 @@ impl<'s> Comparison<'s> {
                 }
             }
         }
-        Ok(())
     }
 
     fn entry_changed(&mut self, parent: &[u8], a: &mut Leaf, b: &mut Leaf) -> Result<()> {

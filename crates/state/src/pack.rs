@@ -149,8 +149,8 @@ impl Packs {
         Ok(packs)
     }
 
-    /// The stored record at `location`, checked against its checksum; `Ok(None)` when the pack is gone.
-    pub(crate) fn read_stored(&self, location: Location) -> Result<Option<(Header, Vec<u8>)>> {
+    /// The record at `location` with its header, checked against its checksum; `Ok(None)` when the pack is gone.
+    fn read_record(&self, location: Location) -> Result<Option<(Header, Vec<u8>)>> {
         let path = || self.path(location.pack);
         let file = match self.open(location.pack) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -178,13 +178,12 @@ impl Packs {
         if !header.is_intact(head, stored) {
             return Err(damaged("its checksum does not match"));
         }
-        bytes.drain(..HEADER);
         Ok(Some((header, bytes)))
     }
 
     /// The content of the record at `location`, proven to be what `id` names.
     pub(crate) fn read(&self, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
-        let Some((header, stored)) = self.read_stored(location)? else { return Ok(None) };
+        let Some((header, bytes)) = self.read_record(location)? else { return Ok(None) };
         let damaged = |reason| StoreError::Damaged {
             what: format!("{} {}", kind.name(), crate::id::ChunkId::from_bytes(*id)),
             pack: location.pack,
@@ -194,7 +193,7 @@ impl Packs {
         if header.kind != kind || &header.id != id {
             return Err(damaged("another record is in its place"));
         }
-        header.open(&stored).map(Some).map_err(|error| damaged(error.0))
+        header.open(&bytes[HEADER..]).map(Some).map_err(|error| damaged(error.0))
     }
 
     /// Goes through the intact records of a pack.

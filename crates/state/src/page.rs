@@ -42,6 +42,11 @@ pub(crate) trait NodeSink {
     fn put_page(&self, page: Page) -> Result<NodeId> {
         self.put_node(page.bytes())
     }
+
+    /// Takes a list of times.
+    fn put_times(&self, times: Page) -> Result<NodeId> {
+        self.put_page(times)
+    }
 }
 
 /// When an entry was modified.
@@ -248,6 +253,13 @@ impl Page {
         &self.bytes[item.body as usize..item.end as usize]
     }
 
+    /// How many items from `at` on are, byte for byte, those of another list from `other_at` on.
+    pub(crate) fn same_items(&self, at: usize, other: &Self, other_at: usize) -> usize {
+        let start = self.start(at);
+        let same = start + common_prefix(&self.bytes[start..], &other.bytes[other.start(other_at)..]);
+        self.items[at..].partition_point(|item| item.end as usize <= same)
+    }
+
     /// Where the encoding of an item begins; the end of the list for one past the last.
     fn start(&self, at: usize) -> usize {
         match (at.checked_sub(1), self.items.first()) {
@@ -424,7 +436,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         }
         let entries = self.list.entries;
         let page = self.sink.put_page(self.list.take(Head::Page, 0))?;
-        let times = self.sink.put_page(self.times.take(Head::TimesPage, 0))?;
+        let times = self.sink.put_times(self.times.take(Head::TimesPage, 0))?;
         let last_name = std::mem::take(&mut self.last_name);
         self.pages.push(PageRef { last_name, entries, page, times });
         Ok(())
@@ -444,7 +456,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
             (self.list, self.times) = children(&pages);
         }
         let directory = self.sink.put_page(self.list.take(head.clone(), level))?;
-        let times = self.sink.put_page(self.times.take(Head::Times(modified), level))?;
+        let times = self.sink.put_times(self.times.take(Head::Times(modified), level))?;
         Ok((directory, times))
     }
 
@@ -456,7 +468,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
                 last_name: group.last().map(|page| page.last_name.clone()).unwrap_or_default(),
                 entries: list.entries,
                 page: self.sink.put_page(list.take(Head::Page, level))?,
-                times: self.sink.put_page(times.take(Head::TimesPage, level))?,
+                times: self.sink.put_times(times.take(Head::TimesPage, level))?,
             });
         }
         Ok(joined)
@@ -550,6 +562,13 @@ impl List {
         }
         Page { bytes, begin, head, level, items, entries }
     }
+}
+
+/// How many bytes two texts begin with in common.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = 32;
+    let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP)).take_while(|(a, b)| a == b).count() * STEP;
+    steps + a[steps..].iter().zip(&b[steps..]).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

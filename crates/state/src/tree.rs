@@ -418,6 +418,9 @@ pub(crate) fn read_extents(
     let end = offset.saturating_add(len);
     let size: u64 = extents.iter().map(Extent::len).sum();
     let wanted = end.min(size).saturating_sub(offset);
+    if let ([Extent::Data { chunk, .. }], true) = (extents, wanted == size) {
+        return checked(chunk, read_chunk(chunk)?, size);
+    }
     let mut out = Vec::new();
     // A sparse file may be larger than any memory.
     usize::try_from(wanted).ok().and_then(|wanted| out.try_reserve_exact(wanted).ok()).ok_or_else(|| {
@@ -432,13 +435,7 @@ pub(crate) fn read_extents(
             match extent {
                 Extent::Hole { .. } => out.resize(out.len() + (to - from) as usize, 0),
                 Extent::Data { chunk, len } => {
-                    let content = read_chunk(chunk)?;
-                    if content.len() as u64 != *len {
-                        return Err(StoreError::Undecodable {
-                            what: format!("chunk {chunk}"),
-                            source: DecodeError("its length differs from the file's"),
-                        });
-                    }
+                    let content = checked(chunk, read_chunk(chunk)?, *len)?;
                     out.extend_from_slice(&content[from as usize..to as usize]);
                 }
             }
@@ -449,6 +446,15 @@ pub(crate) fn read_extents(
         }
     }
     Ok(out)
+}
+
+/// The content of a chunk, if it is as long as a file says.
+fn checked(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> {
+    if content.len() as u64 == len {
+        return Ok(content);
+    }
+    let source = DecodeError("its length differs from the file's");
+    Err(StoreError::Undecodable { what: format!("chunk {chunk}"), source })
 }
 
 pub(crate) fn same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {

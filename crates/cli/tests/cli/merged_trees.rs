@@ -1,5 +1,8 @@
 //! merge-tree.
 
+use std::process::Stdio;
+use std::time::Duration;
+
 use crate::support::Place;
 
 const BASE: &str = "one\ntwo\nthree\nfour\nfive\n";
@@ -212,4 +215,41 @@ fn merges_into_one_reference_at_once_lose_nothing() {
     let late = place.run(&["merge-tree", base, base, &sides[0], "--commit", "--ref", "main"]);
     assert_eq!(late.status, 128);
     assert!(late.stderr.contains("not what was merged onto"), "{}", late.stderr);
+}
+
+#[test]
+fn a_merge_of_many_sides_that_is_killed_is_done_or_was_never_there() {
+    let place = Place::new();
+    place.write("base/f", "x\n");
+    let base = place.id(&["snapshot", "base"]);
+    let sides: Vec<String> = (0..4)
+        .map(|number| {
+            place.write(&format!("side{number}/f"), "x\n");
+            place.write(&format!("side{number}/new{number}"), "new\n");
+            place.id(&["snapshot", &format!("side{number}")])
+        })
+        .collect();
+    let merge = |reference: &str| {
+        let words = ["merge-tree", &base, &base].into_iter().chain(sides.iter().map(String::as_str));
+        place.workspace(&words.chain(["--commit", "--ref", reference]).collect::<Vec<_>>())
+    };
+    let (mut done, mut ended) = (0, 0);
+    // From before it has opened the store to after its end.
+    for wait in 0..60 {
+        let reference = format!("after-{wait}");
+        let mut child = merge(&reference).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        child.kill().unwrap();
+        ended += usize::from(child.wait().unwrap().success());
+        let listed = place.run(&["ls", &reference]);
+        if listed.status == 0 {
+            assert_eq!(listed.stdout.lines().count(), 5, "after {wait} ms: {}", listed.stdout);
+            done += 1;
+        }
+    }
+    assert!(done >= ended && done < 60, "{done} done, {ended} ended");
+    place.ok(&["gc"]);
+    place.ok(&["verify"]);
+    assert!(merge("at-last").stdout(Stdio::null()).status().unwrap().success());
+    assert_eq!(place.ok(&["ls", "at-last"]).lines().count(), 5);
 }

@@ -46,9 +46,15 @@ impl Changes {
     }
 }
 
-/// Compares a side with the base.
-pub(crate) fn changes(base: &Lines<'_>, side: &Lines<'_>, effort: Effort) -> Result<Changes, TooHard> {
-    compare(base, 0..base.len(), side, 0..side.len(), effort)
+/// Compares both sides with the base.
+pub(crate) fn changes(
+    base: &Lines<'_>,
+    sides: [&Lines<'_>; 2],
+    effort: Effort,
+) -> Result<[Changes; 2], TooHard> {
+    let mut comparison = Comparison::new(base, 0..base.len(), effort);
+    let [ours, theirs] = sides.map(|side| comparison.with(side, 0..side.len()));
+    Ok([ours?, theirs?])
 }
 
 /// Compares some lines of two texts; lines are counted in the whole texts.
@@ -59,29 +65,67 @@ pub(crate) fn compare(
     side_range: Range<usize>,
     effort: Effort,
 ) -> Result<Changes, TooHard> {
-    let (offset, side_offset) = (base_range.start, side_range.start);
-    // What both begin and end with costs next to nothing. All of it is compared nevertheless: a change may be seen earlier
-    // or later among lines that repeat, and is to be seen where git sees it.
-    let size = base_range.len() + side_range.len();
-    let size = size - 2 * if size > effort.exact { base.common(&base_range, side, &side_range) } else { 0 };
-    if size > effort.lines {
-        return Err(TooHard);
+    Comparison::new(base, base_range, effort).with(side, side_range)
+}
+
+/// Some lines of a text, which others are compared with. Most of the work is finding out which lines are equal: it is done
+/// once for the lines of the base, and not for what a side begins and ends with in common.
+struct Comparison<'b, 't> {
+    base: &'b Lines<'t>,
+    range: Range<usize>,
+    effort: Effort,
+    input: InternedInput<&'t [u8]>,
+}
+
+impl<'b, 't> Comparison<'b, 't> {
+    fn new(base: &'b Lines<'t>, range: Range<usize>, effort: Effort) -> Self {
+        Self { base, range, effort, input: InternedInput::default() }
     }
-    let mut input = InternedInput::default();
-    input.reserve(
-        u32::try_from(base_range.len()).map_err(|_| TooHard)?,
-        u32::try_from(side_range.len()).map_err(|_| TooHard)?,
-    );
-    input.update_before(base.iter(base_range));
-    input.update_after(side.iter(side_range));
-    let algorithm = if size > effort.exact { Algorithm::Histogram } else { Algorithm::Myers };
-    let mut diff = Diff::compute(algorithm, &input);
-    diff.postprocess_no_heuristic(&input);
-    let range = |range: Range<u32>, offset: usize| range.start as usize + offset..range.end as usize + offset;
-    let hunks = diff.hunks();
-    Ok(Changes(
-        hunks
-            .map(|hunk| Change { base: range(hunk.before, offset), side: range(hunk.after, side_offset) })
-            .collect(),
-    ))
+
+    fn with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<Changes, TooHard> {
+        let (first, last) = self.base.common(&self.range, side, &range);
+        let size = self.range.len() + range.len();
+        let is_large = size > self.effort.exact;
+        // What both begin and end with costs next to nothing. All of it is compared nevertheless: a change may be seen
+        // earlier or later among lines that repeat, and is to be seen where git sees it.
+        let size = if is_large { size - 2 * (first + last) } else { size };
+        if size > self.effort.lines {
+            return Err(TooHard);
+        }
+        self.take(side, &range, first, last)?;
+        let algorithm = if size > self.effort.exact { Algorithm::Histogram } else { Algorithm::Myers };
+        let mut diff = Diff::compute(algorithm, &self.input);
+        diff.postprocess_no_heuristic(&self.input);
+        let moved = |lines: Range<u32>, by: usize| lines.start as usize + by..lines.end as usize + by;
+        let hunks = diff.hunks().map(|hunk| Change {
+            base: moved(hunk.before, self.range.start),
+            side: moved(hunk.after, range.start),
+        });
+        Ok(Changes(hunks.collect()))
+    }
+
+    /// Gives equal lines equal numbers.
+    fn take(
+        &mut self,
+        side: &Lines<'t>,
+        range: &Range<usize>,
+        first: usize,
+        last: usize,
+    ) -> Result<(), TooHard> {
+        let input = &mut self.input;
+        let count = |len: usize| u32::try_from(len).map_err(|_| TooHard);
+        if input.before.is_empty() {
+            let others = count(range.len() - first - last)?;
+            input.reserve(count(self.range.len())?, others);
+            input.update_before(self.base.iter(self.range.clone()));
+        }
+        input.after.clear();
+        count(range.len())?;
+        input.after.reserve(range.len());
+        input.after.extend_from_slice(&input.before[..first]);
+        let between = side.iter(range.start + first..range.end - last);
+        input.after.extend(between.map(|line| input.interner.intern(line)));
+        input.after.extend_from_slice(&input.before[input.before.len() - last..]);
+        Ok(())
+    }
 }

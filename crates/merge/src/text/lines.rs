@@ -12,7 +12,7 @@ pub(crate) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
-        let mut starts = Vec::with_capacity(text.len() / 32 + 2);
+        let mut starts = Vec::with_capacity(text.len() / 24 + 2);
         starts.push(0);
         starts.extend(memchr::memchr_iter(b'\n', text).map(|at| at + 1));
         if starts.last() != Some(&text.len()) {
@@ -38,13 +38,18 @@ impl<'a> Lines<'a> {
         lines.map(|line| self.get(line))
     }
 
-    /// How many lines two parts begin and end with in common.
-    pub(crate) fn common(&self, lines: &Range<usize>, other: &Lines<'_>, of_other: &Range<usize>) -> usize {
+    /// How many lines two parts begin with in common, and how many of the others they end with.
+    pub(crate) fn common(
+        &self,
+        lines: &Range<usize>,
+        other: &Lines<'_>,
+        of_other: &Range<usize>,
+    ) -> (usize, usize) {
         let most = lines.len().min(of_other.len());
         let same = |&at: &usize| self.get(lines.start + at) == other.get(of_other.start + at);
         let first = (0..most).take_while(same).count();
         let same = |&at: &usize| self.get(lines.end - 1 - at) == other.get(of_other.end - 1 - at);
-        first + (0..most - first).take_while(same).count()
+        (first, (0..most - first).take_while(same).count())
     }
 
     /// Whether some lines are the same as some of another text.

@@ -87,7 +87,11 @@ struct Out<'a, 'b> {
 
 impl<'a, 'b> Out<'a, 'b> {
     fn new(text: &'a TextMerge<'b>) -> Self {
-        Self { text, bytes: Vec::new(), done: 0 }
+        let [base, ours, theirs] =
+            [&text.base, &text.ours, &text.theirs].map(|lines| lines.bytes(&(0..lines.len())).len());
+        // As long as a merge without conflicts is.
+        let bytes = Vec::with_capacity((ours + theirs).saturating_sub(base));
+        Self { text, bytes, done: 0 }
     }
 
     /// What is before a chunk is the same in both sides.

@@ -116,15 +116,11 @@ impl<'t> Changes<'t> {
         }
     }
 
-    /// Whether nothing that this side did has to do with anything that the other did, but for leaves that both
-    /// changed where they are.
+    /// Whether the other side did nothing where this one added, removed or moved something.
     fn is_apart_from(&self, other: &Self) -> bool {
         let is_left = |path: &[u8]| !other.touches(path);
-        let is_edited = |path: &[u8]| other.leaves.get(path).is_some_and(Change::is_edit);
-        let mut leaves = self.leaves.iter();
-        let mut directories = self.directories.iter();
-        leaves.all(|(path, change)| is_left(path) || change.is_edit() && is_edited(path))
-            && directories.all(|(path, change)| is_left(path) || change.is_edit())
+        let mut changes = self.leaves.iter().chain(&self.directories);
+        changes.all(|(path, change)| change.is_edit() || is_left(path))
             && self.moved.iter().all(|(from, moved)| is_left(from) && is_left(&moved.to))
             && self.alone.iter().all(|directory| is_left(&directory.path))
     }
@@ -206,32 +202,37 @@ pub(super) fn is_directory(entry: &Entry) -> bool {
     matches!(entry.node, Node::Directory(_))
 }
 
-/// What both sides did. Without `everything`, directories that only one side changed are not looked into, if what is
-/// outside of them says that nothing in them has to do with what the other side did.
-pub(super) fn of_both<'t>(
-    base: &'t Tree,
-    [ours, theirs]: [&'t Tree; 2],
-    everything: bool,
-) -> Result<[Changes<'t>; 2]> {
-    if !everything {
-        let [by_ours, by_theirs] = diff_beside(base, ours, theirs)?;
-        let by_ours = Changes::new(base, ours, by_ours.differences, by_ours.alone);
-        let by_theirs = Changes::new(base, theirs, by_theirs.differences, by_theirs.alone);
-        if by_ours.is_apart_from(&by_theirs) && by_theirs.is_apart_from(&by_ours) {
-            return Ok([by_ours, by_theirs]);
+/// What both sides did.
+pub(super) struct Both<'t> {
+    pub(super) ours: Changes<'t>,
+    pub(super) theirs: Changes<'t>,
+    /// Whether the sides have nothing to do with each other but in files that both changed where they are. No rename
+    /// matters then, and directories that only one side changed have not been looked into.
+    pub(super) are_apart: bool,
+}
+
+impl<'t> Both<'t> {
+    /// Looks into everything if the sides are not apart, or if that is wanted.
+    pub(super) fn new(base: &'t Tree, [ours, theirs]: [&'t Tree; 2], wants_everything: bool) -> Result<Self> {
+        if !wants_everything {
+            let [by_ours, by_theirs] = diff_beside(base, ours, theirs)?;
+            let by_ours = Changes::new(base, ours, by_ours.differences, by_ours.alone);
+            let by_theirs = Changes::new(base, theirs, by_theirs.differences, by_theirs.alone);
+            if by_ours.is_apart_from(&by_theirs) && by_theirs.is_apart_from(&by_ours) {
+                return Ok(Self { ours: by_ours, theirs: by_theirs, are_apart: true });
+            }
         }
+        // Most of the time goes into reading what differs: both sides are read at once.
+        let (by_ours, by_theirs) = std::thread::scope(|scope| {
+            let by_theirs = scope.spawn(|| diff(base, theirs));
+            (diff(base, ours), by_theirs.join())
+        });
+        let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let mut ours = Changes::new(base, ours, by_ours?, Vec::new());
+        let mut theirs = Changes::new(base, theirs, by_theirs, Vec::new());
+        open_moves(&mut ours, &mut theirs)?;
+        Ok(Self { ours, theirs, are_apart: false })
     }
-    // Most of the time goes into reading what differs: both sides are read at once.
-    let (by_ours, by_theirs) = std::thread::scope(|scope| {
-        let by_theirs = scope.spawn(|| diff(base, theirs));
-        (diff(base, ours), by_theirs.join())
-    });
-    let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    let mut both = [(ours, by_ours?), (theirs, by_theirs)]
-        .map(|(tree, differences)| Changes::new(base, tree, differences, Vec::new()));
-    let [by_ours, by_theirs] = &mut both;
-    open_moves(by_ours, by_theirs)?;
-    Ok(both)
 }
 
 /// Looks into directories that moved as far as both sides touched them.

@@ -41,7 +41,12 @@ pub(super) fn tell(merger: &mut Merger<'_>, result: &Placement, ours: &Changes<'
 fn stays(result: &Placement, side: &Changes<'_>, path: &[u8]) -> bool {
     match result.get(path) {
         Some(placed) => placed.leaf.is_some(),
-        None => side.has_added(path) || side.moves_into(path) || touches(result, path),
+        None => {
+            side.leaves.contains_key(path)
+                || side.has_added(path)
+                || side.moves_into(path)
+                || touches(result, path)
+        }
     }
 }
 

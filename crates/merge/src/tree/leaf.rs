@@ -38,7 +38,7 @@ pub(super) type Placement = BTreeMap<Vec<u8>, Placed>;
 
 /// Decides, and keeps account of it.
 pub(super) struct Merger<'a> {
-    options: &'a TreeOptions,
+    pub(super) options: &'a TreeOptions,
     pub(super) base: &'a Tree,
     pub(super) ours: &'a Tree,
     pub(super) theirs: &'a Tree,

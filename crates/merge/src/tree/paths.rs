@@ -50,7 +50,7 @@ pub(super) fn below<'m, V>(
 
 /// Whether a map has something at a path or below it.
 pub(super) fn touches<V>(map: &BTreeMap<Vec<u8>, V>, path: &[u8]) -> bool {
-    map.contains_key(path) || below(map, path).next().is_some()
+    !map.is_empty() && (map.contains_key(path) || below(map, path).next().is_some())
 }
 
 #[cfg(test)]

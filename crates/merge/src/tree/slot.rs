@@ -49,22 +49,29 @@ pub(super) type Slots = BTreeMap<Vec<u8>, Slot>;
 
 /// A slot for each leaf that a side touched.
 pub(super) fn slots(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
-    let mut slots = Slots::new();
-    for path in ours.leaves.keys().chain(theirs.leaves.keys()) {
-        if slots.contains_key(path) {
-            continue;
+    let mut slots = slots_of_theirs(ours, theirs);
+    for path in ours.leaves.keys() {
+        if !slots.contains_key(path) {
+            slots.insert(path.clone(), slot(path, ours, theirs));
         }
-        let (by_ours, by_theirs) = (ours.leaves.get(path), theirs.leaves.get(path));
-        let base = by_ours.or(by_theirs).and_then(|change| change.old.clone());
-        let side = |change: Option<&Change>| match change {
-            Some(change) => change.new.clone(),
-            None => base.clone(),
-        };
-        let (ours, theirs) = (side(by_ours), side(by_theirs));
-        let version = |entry: Option<Entry>| entry.map(|entry| TreeVersion::new(path, entry));
-        let present = ours.clone();
-        let slot = Slot { base: version(base), ours: version(ours), theirs: version(theirs), present };
-        slots.insert(path.clone(), slot);
     }
     slots
+}
+
+/// A slot for each leaf that theirs touched.
+pub(super) fn slots_of_theirs(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
+    theirs.leaves.keys().map(|path| (path.clone(), slot(path, ours, theirs))).collect()
+}
+
+fn slot(path: &[u8], ours: &Changes<'_>, theirs: &Changes<'_>) -> Slot {
+    let (by_ours, by_theirs) = (ours.leaves.get(path), theirs.leaves.get(path));
+    let base = by_ours.or(by_theirs).and_then(|change| change.old.clone());
+    let side = |change: Option<&Change>| match change {
+        Some(change) => change.new.clone(),
+        None => base.clone(),
+    };
+    let (ours, theirs) = (side(by_ours), side(by_theirs));
+    let version = |entry: Option<Entry>| entry.map(|entry| TreeVersion::new(path, entry));
+    let present = ours.clone();
+    Slot { base: version(base), ours: version(ours), theirs: version(theirs), present }
 }

@@ -103,6 +103,13 @@ impl Leaf {
         self.at += 1;
     }
 
+    /// Goes past entries that are the same in both lists.
+    pub(super) fn skip_same(&mut self, other: &mut Self) {
+        let same = self.page.same_items(self.at, &other.page, other.at);
+        self.at += same;
+        other.at += same;
+    }
+
     pub(super) fn name(&self) -> &[u8] {
         self.page.name(self.at)
     }
