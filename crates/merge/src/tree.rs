@@ -10,6 +10,7 @@
 
 mod apply;
 mod attributes;
+mod both;
 mod changes;
 mod choices;
 mod clash;
@@ -31,7 +32,7 @@ use crate::file::Author;
 use crate::merge::Decided;
 use crate::policy::Policy;
 use crate::strategy::{Strategies, UnknownStrategy};
-use changes::Both;
+use both::Both;
 use leaf::{Merger, Placement};
 
 pub use choices::tree_choices;

@@ -1,5 +1,7 @@
 //! Writing a directory again with some entries changed.
 
+use std::borrow::Cow;
+
 use crate::batch::Batch;
 use crate::error::Result;
 use crate::id::NodeId;
@@ -9,10 +11,13 @@ use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::same_shape;
 
+/// An encoded reference and time.
+pub(crate) type Written<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
 /// A changed name: its encoded reference and time, or nothing when it is gone.
 pub(crate) struct Edit<'a> {
     pub(crate) name: &'a [u8],
-    pub(crate) entry: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) entry: Option<Written<'a>>,
 }
 
 /// Writes the directory `base` (none for a new one) with `edits`, sorted by name, applied. `head` and
@@ -54,7 +59,10 @@ pub(crate) fn rewrite_directory(
 fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Result<u64> {
     let mut total = page.entries;
     for edit in edits {
-        let there = store.find_entry(id, None, edit.name)?.is_some();
+        let there = match page.level {
+            0 => page.place_of(edit.name).1,
+            _ => store.find_entry(id, None, edit.name)?.is_some(),
+        };
         match (there, edit.entry.is_some()) {
             (true, false) => total -= 1,
             (false, true) => total += 1,

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use workspace_state::{
-    Difference, DifferenceKind, Entry, Node, StoreError, Subtree, Tree, diff, diff_beside,
-};
+use workspace_state::{Difference, DifferenceKind, Entry, Node, StoreError, Subtree, Tree};
 
 use super::paths::{above, join, parent, touches};
 
@@ -42,7 +40,7 @@ pub(super) struct Changes<'t> {
     /// Directories that moved as a whole, by where they were. What is in them is in none of the other maps.
     pub(super) moved: BTreeMap<Vec<u8>, Moved>,
     /// Where they are now.
-    targets: BTreeMap<Vec<u8>, ()>,
+    pub(super) targets: BTreeMap<Vec<u8>, ()>,
     /// Leaves that are elsewhere now: from where, and where to.
     pub(super) renames: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Directories that only this side changed: they are not looked into, and what is in them is in none of the maps.
@@ -50,7 +48,12 @@ pub(super) struct Changes<'t> {
 }
 
 impl<'t> Changes<'t> {
-    fn new(base: &'t Tree, tree: &'t Tree, differences: Vec<Difference>, alone: Vec<Subtree>) -> Self {
+    pub(super) fn new(
+        base: &'t Tree,
+        tree: &'t Tree,
+        differences: Vec<Difference>,
+        alone: Vec<Subtree>,
+    ) -> Self {
         let mut changes = Self {
             base,
             tree,
@@ -117,7 +120,7 @@ impl<'t> Changes<'t> {
     }
 
     /// Whether the other side did nothing where this one added, removed or moved something.
-    fn is_apart_from(&self, other: &Self) -> bool {
+    pub(super) fn is_apart_from(&self, other: &Self) -> bool {
         let is_left = |path: &[u8]| !other.touches(path);
         let mut changes = self.leaves.iter().chain(&self.directories);
         changes.all(|(path, change)| change.is_edit() || is_left(path))
@@ -134,7 +137,7 @@ impl<'t> Changes<'t> {
     }
 
     /// Whether a directory that the other side moved has to be looked into.
-    fn meets(&self, from: &[u8], to: &[u8]) -> bool {
+    pub(super) fn meets(&self, from: &[u8], to: &[u8]) -> bool {
         let in_the_way =
             |path| self.leaves.get(path).is_some_and(|change| change.new.is_some()) || self.has_removed(path);
         self.touches(from) || self.touches(to) || above(to).any(in_the_way)
@@ -170,7 +173,7 @@ impl<'t> Changes<'t> {
     }
 
     /// Replaces moves of directories that meet what the other side did by moves of what is in them.
-    fn open_where(&mut self, meets: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
+    pub(super) fn open_where(&mut self, meets: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
         let met = self.moved.iter().filter(|(from, moved)| meets(from, &moved.to));
         let met: Vec<Vec<u8>> = met.map(|(from, _)| from.clone()).collect();
         for from in &met {
@@ -200,63 +203,4 @@ impl<'t> Changes<'t> {
 
 pub(super) fn is_directory(entry: &Entry) -> bool {
     matches!(entry.node, Node::Directory(_))
-}
-
-/// What both sides did.
-pub(super) struct Both<'t> {
-    pub(super) ours: Changes<'t>,
-    pub(super) theirs: Changes<'t>,
-    /// Whether the sides have nothing to do with each other but in files that both changed where they are. No rename
-    /// matters then, and directories that only one side changed have not been looked into.
-    pub(super) are_apart: bool,
-}
-
-impl<'t> Both<'t> {
-    /// Looks into everything if the sides are not apart, or if that is wanted.
-    pub(super) fn new(base: &'t Tree, [ours, theirs]: [&'t Tree; 2], wants_everything: bool) -> Result<Self> {
-        if !wants_everything {
-            let [by_ours, by_theirs] = diff_beside(base, ours, theirs)?;
-            let by_ours = Changes::new(base, ours, by_ours.differences, by_ours.alone);
-            let by_theirs = Changes::new(base, theirs, by_theirs.differences, by_theirs.alone);
-            if by_ours.is_apart_from(&by_theirs) && by_theirs.is_apart_from(&by_ours) {
-                return Ok(Self { ours: by_ours, theirs: by_theirs, are_apart: true });
-            }
-        }
-        // Most of the time goes into reading what differs: both sides are read at once.
-        let (by_ours, by_theirs) = std::thread::scope(|scope| {
-            let by_theirs = scope.spawn(|| diff(base, theirs));
-            (diff(base, ours), by_theirs.join())
-        });
-        let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let mut ours = Changes::new(base, ours, by_ours?, Vec::new());
-        let mut theirs = Changes::new(base, theirs, by_theirs, Vec::new());
-        open_moves(&mut ours, &mut theirs)?;
-        Ok(Self { ours, theirs, are_apart: false })
-    }
-}
-
-/// Looks into directories that moved as far as both sides touched them.
-fn open_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>) -> Result<()> {
-    loop {
-        forget_same_moves(ours, theirs);
-        let opened = ours.open_where(|from, to| theirs.meets(from, to))?;
-        if !theirs.open_where(|from, to| ours.meets(from, to))? && !opened {
-            return Ok(());
-        }
-    }
-}
-
-/// What both sides moved to one place is there.
-fn forget_same_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>) {
-    let same = ours.moved.iter().filter(|(from, moved)| {
-        theirs.moved.get(*from).is_some_and(|other| other.to == moved.to && other.new.node == moved.new.node)
-    });
-    let same: Vec<Vec<u8>> = same.map(|(from, _)| from.clone()).collect();
-    for from in same {
-        for side in [&mut *ours, &mut *theirs] {
-            if let Some(moved) = side.moved.remove(&from) {
-                side.targets.remove(&moved.to);
-            }
-        }
-    }
 }

@@ -24,6 +24,22 @@ pub struct Subtree {
     pub(crate) times: Option<NodeId>,
 }
 
+impl Subtree {
+    fn slash(&self) -> Option<usize> {
+        self.path.iter().rposition(|byte| *byte == b'/')
+    }
+
+    /// The path of the directory that holds it; nothing for the whole tree.
+    pub(crate) fn parent(&self) -> Option<&[u8]> {
+        (!self.path.is_empty()).then(|| &self.path[..self.slash().unwrap_or(0)])
+    }
+
+    /// Its name there.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.path[self.slash().map_or(0, |at| at + 1)..]
+    }
+}
+
 /// What two trees did to `base`. Directories that only one of them changed are not read.
 pub fn diff_beside(base: &Tree, one: &Tree, other: &Tree) -> Result<[Beside; 2]> {
     let mut sides = [one, other].map(|tree| Side::new(base, tree));

@@ -1,5 +1,6 @@
 //! Making a virtual tree a snapshot: only what changed is written, from the leaves to the root.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
@@ -11,7 +12,7 @@ use crate::error::Result as StoreResult;
 use crate::id::{NodeId, SnapshotId, TreeId};
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head};
-use crate::rewrite::{Edit, rewrite_directory};
+use crate::rewrite::{Edit, Written, rewrite_directory};
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
 
@@ -106,30 +107,30 @@ impl VirtualTree {
     }
 
     /// The encoded reference and time of a child, its content written.
-    fn write_child(&self, child: &Child, batch: &Batch) -> StoreResult<(Vec<u8>, Vec<u8>)> {
+    fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<Written<'c>> {
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
         Ok(match child {
-            Child::Stored { reference, time } => (reference.to_vec(), time.to_vec()),
+            Child::Stored { reference, time } => (Cow::Borrowed(reference), Cow::Borrowed(time)),
             Child::Directory(directory) => {
                 let (id, times) = self.write_directory(directory, batch)?;
-                (NodeRef::Directory(id).encode(), EntryTime::Directory(times).encode())
+                (NodeRef::Directory(id).encode().into(), EntryTime::Directory(times).encode().into())
             }
             Child::Symlink { target, modified } => {
                 let node = SymlinkNode { target: target.to_vec() }.encode();
                 let time = EntryTime::Modified { time: *modified, link: None };
-                (symlink_reference(&node, store_node)?, time.encode())
+                (symlink_reference(&node, store_node)?.into(), time.encode().into())
             }
             Child::File(file) => self.write_file(file, batch)?,
         })
     }
 
-    fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<(Vec<u8>, Vec<u8>)> {
+    fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<Written<'static>> {
         let extents = content::write_tail(batch, &file.kept, &file.tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
         let time =
             file.modified.map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
-        Ok((file_reference(&node, store_node)?, time.encode()))
+        Ok((file_reference(&node, store_node)?.into(), time.encode().into()))
     }
 }
 

@@ -144,20 +144,29 @@ impl VirtualTree {
 
     /// Puts directories of other trees of this store where they were there, without reading them. Each takes
     /// the place of what this tree has; a whole tree takes the place of everything.
-    pub fn graft_subtrees<'s>(&mut self, subtrees: impl IntoIterator<Item = &'s Subtree>) -> Result<()> {
+    pub fn graft_subtrees(&mut self, subtrees: &[Subtree]) -> Result<()> {
         let store = self.store.clone();
         let txn = store.inner.index.read()?;
-        for Subtree { path, id, times } in subtrees {
-            let times = times.ok_or_else(without_times)?;
-            for node in [id, &times] {
-                check_live(&store, &txn, path, Kind::Node, node.as_bytes())?;
+        // Those that one directory holds are put at once, where they follow each other.
+        for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {
+            let mut children = Vec::with_capacity(siblings.len());
+            for Subtree { path, id, times } in siblings {
+                let times = times.ok_or_else(without_times)?;
+                for node in [id, &times] {
+                    check_live(&store, &txn, path, Kind::Node, node.as_bytes())?;
+                }
+                children.push((id, times));
             }
-            if path.is_empty() {
-                self.root = Arc::new(Directory::stored(*id, times));
+            let Some(parent) = siblings[0].parent() else {
+                self.root = Arc::new(Directory::stored(*children[0].0, children[0].1));
                 continue;
+            };
+            let directory = self.directory_mut(&path_names(parent)?)?;
+            for (subtree, (id, times)) in siblings.iter().zip(children) {
+                let reference = NodeRef::Directory(*id).encode().into();
+                let time = EntryTime::Directory(times).encode().into();
+                directory.put(subtree.name(), Child::Stored { reference, time });
             }
-            let (reference, time) = (NodeRef::Directory(*id).encode(), EntryTime::Directory(times).encode());
-            self.put(path, Child::Stored { reference: reference.into(), time: time.into() })?;
         }
         Ok(())
     }

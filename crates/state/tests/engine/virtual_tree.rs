@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use workspace_state::{
     Attributes, ChunkId, Extent, Node, NodeKind, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
+    diff_beside,
 };
 
 use crate::support::{message, new_store};
@@ -366,6 +367,44 @@ fn a_directory_without_times_is_not_put_elsewhere() {
     let entry = Tree::open(&store, first.tree, None).unwrap().entry("d").unwrap().unwrap();
     let refused = store.empty_tree().unwrap().graft("copy", &entry);
     assert!(matches!(refused, Err(TreeError::Store(StoreError::Refused(_)))), "{refused:?}");
+}
+
+#[test]
+fn directories_of_another_tree_take_the_place_of_what_is_there() {
+    let (_home, store) = new_store();
+    let commit = |files: &[(&str, &str)]| {
+        let mut tree = store.empty_tree().unwrap();
+        for (path, content) in files {
+            tree.write(path, *content).unwrap();
+        }
+        tree.commit(message("one")).unwrap()
+    };
+    let files = ["top/f", "in/a/f", "in/b/f", "in/deep/er/f", "both"];
+    let base = commit(&files.map(|path| (path, "base")));
+    let ours = commit(
+        &[files.map(|path| (path, "base")).as_slice(), &[("both", "ours"), ("in/c/f", "ours")]].concat(),
+    );
+    let theirs = commit(&files.map(|path| (path, "theirs")));
+    let [base, ours, theirs] = [&base, &ours, &theirs].map(|one| Tree::of_snapshot(&store, one).unwrap());
+    let [_, by_theirs] = diff_beside(&base, &ours, &theirs).unwrap();
+    let paths: Vec<&[u8]> = by_theirs.alone.iter().map(|one| one.path.as_slice()).collect();
+    assert_eq!(paths, [&b"top"[..], b"in/a", b"in/b", b"in/deep"]);
+    let mut over = VirtualTree::over(&ours).unwrap();
+    over.graft_subtrees(&by_theirs.alone).unwrap();
+    for path in &files[..4] {
+        assert_eq!(over.read(path).unwrap(), b"theirs", "{path}");
+    }
+    assert_eq!(
+        (over.read("both").unwrap(), over.read("in/c/f").unwrap()),
+        (b"ours".to_vec(), b"ours".to_vec())
+    );
+    let [_, everything] = diff_beside(&base, &base, &theirs).unwrap();
+    let mut over = VirtualTree::over(&base).unwrap();
+    over.graft_subtrees(&everything.alone).unwrap();
+    assert_eq!(over.tree_id().unwrap(), theirs.id());
+    let without_times = Tree::open(&store, theirs.id(), None).unwrap();
+    let [_, unknown] = diff_beside(&base, &ours, &without_times).unwrap();
+    assert!(over.graft_subtrees(&unknown.alone).is_err());
 }
 
 #[test]
