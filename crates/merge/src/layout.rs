@@ -233,24 +233,32 @@ impl<'d> Layout<'d> {
     }
 }
 
-/// Whether a container is written in one place, its children in order within it: tables of TOML need not be.
+/// Whether a container is written in one place, its children in order within it: tables of TOML need not be, even if they
+/// begin and end with a bracket.
 fn is_in_one_piece(text: &str, node: &Node<'_>, is_block: bool) -> bool {
     let written = text.get(node.span.clone()).unwrap_or_default();
     let is_within = |open: char, close: char| written.starts_with(open) && written.ends_with(close);
-    let mut at = node.span.start;
+    if !is_block && !is_within('{', '}') && !is_within('[', ']') {
+        return false;
+    }
+    let inside = inside(node, is_block);
+    let mut at = inside.start;
     let mut follows = |child: &Node<'_>| {
         let is_next =
             at <= child.start && child.start <= child.span.start && child.span.start <= child.span.end;
         at = child.span.end;
         is_next
     };
-    let is_ordered = node.children().iter().all(&mut follows);
-    is_ordered && at <= node.span.end && (is_block || is_within('{', '}') || is_within('[', ']'))
+    node.children().iter().all(&mut follows) && at <= inside.end
+}
+
+/// A container without its brackets.
+fn inside(node: &Node<'_>, is_block: bool) -> Range<usize> {
+    if is_block { node.span.clone() } else { node.span.start + 1..node.span.end - 1 }
 }
 
 fn take_apart(sheet: &Sheet<'_>, node: &Node<'_>, is_block: bool) -> Slots {
-    let (mut at, end) =
-        if is_block { (node.span.start, node.span.end) } else { (node.span.start + 1, node.span.end - 1) };
+    let Range { start: mut at, end } = inside(node, is_block);
     let (mut slots, mut has_last_comma) = (Vec::new(), false);
     let children = node.children();
     let first = children.first().map_or(at, |first| first.start);
