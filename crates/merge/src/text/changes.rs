@@ -18,6 +18,9 @@ pub(crate) struct Change {
 #[derive(Debug, Default)]
 pub(crate) struct Changes(Vec<Change>);
 
+/// So many lines are compared with each other.
+const FEW: usize = 8;
+
 /// How much may be spent on comparing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
@@ -92,6 +95,11 @@ impl<'b, 't> Comparison<'b, 't> {
         if size > self.effort.lines {
             return Err(TooHard);
         }
+        let gone = self.range.start + first..self.range.end - last;
+        let new = range.start + first..range.end - last;
+        if self.is_one_change(&gone, side, &new) {
+            return Ok(Changes(vec![Change { base: gone, side: new }]));
+        }
         self.take(side, &range, first, last)?;
         let algorithm = if size > self.effort.exact { Algorithm::Histogram } else { Algorithm::Myers };
         let mut diff = Diff::compute(algorithm, &self.input);
@@ -102,6 +110,15 @@ impl<'b, 't> Comparison<'b, 't> {
             side: moved(hunk.after, range.start),
         });
         Ok(Changes(hunks.collect()))
+    }
+
+    /// Whether a few lines became others and nothing else changed. No algorithm finds anything else then, and there is
+    /// no other place where the change could be seen, since lines are there on both sides.
+    fn is_one_change(&self, gone: &Range<usize>, side: &Lines<'t>, new: &Range<usize>) -> bool {
+        let are_few = |lines: &Range<usize>| (1..=FEW).contains(&lines.len());
+        are_few(gone)
+            && are_few(new)
+            && self.base.iter(gone.clone()).all(|line| side.iter(new.clone()).all(|other| line != other))
     }
 
     /// Gives equal lines equal numbers.

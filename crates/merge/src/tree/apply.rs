@@ -58,7 +58,7 @@ pub(super) fn apply(
     for (path, change) in theirs.directories.iter().filter(|(path, _)| !is_in_whole(path)) {
         made.directory(merger, path, change, ours.directories.get(path))?;
     }
-    made.tree.graft_subtrees(&theirs.alone)?;
+    made.tree.graft_subtrees(theirs.tree, &theirs.alone)?;
     Ok(made.tree)
 }
 

@@ -4,8 +4,6 @@
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 
-use heed::RoTxn;
-
 use crate::content::ContentWriter;
 use crate::diff::Subtree;
 use crate::error::{Result as StoreResult, StoreError};
@@ -15,8 +13,7 @@ use crate::page::EntryTime;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::snapshot::Timestamp;
-use crate::store::Store;
-use crate::tree::{Entry, Node, path_names};
+use crate::tree::{Entry, Node, Tree, path_names};
 
 use super::commit::{file_reference, symlink_reference};
 use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, shown};
@@ -80,7 +77,7 @@ impl VirtualTree {
     ) -> Result<()> {
         let node = FileNode { extents: extents.to_vec(), ..FileNode::default() };
         let path = path.as_ref();
-        self.check_node(path, &Node::File(node))?;
+        self.check_live(path, &Node::File(node))?;
         let file = File {
             mode: attributes.mode & MODE_BITS,
             xattrs: attributes.xattrs,
@@ -127,7 +124,7 @@ impl VirtualTree {
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
             return Err(without_times().into());
         }
-        self.check_node(path.as_ref(), &entry.node)?;
+        self.check_live(path.as_ref(), &entry.node)?;
         let time = match (&entry.node, entry.modified) {
             (Node::Directory(node), _) => node.times.map_or(EntryTime::Unknown, EntryTime::Directory),
             (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
@@ -142,28 +139,25 @@ impl VirtualTree {
         self.put(path.as_ref(), child)
     }
 
-    /// Puts directories of other trees of this store where they were there, without reading them. Each takes
+    /// Puts directories of another tree of this store where they are there, without reading them. Each takes
     /// the place of what this tree has; a whole tree takes the place of everything.
-    pub fn graft_subtrees(&mut self, subtrees: &[Subtree]) -> Result<()> {
-        let store = self.store.clone();
-        let txn = store.inner.index.read()?;
+    pub fn graft_subtrees(&mut self, tree: &Tree, subtrees: &[Subtree]) -> Result<()> {
+        if subtrees.is_empty() {
+            return Ok(());
+        }
+        // What holds them is live, and so are they.
+        self.check_live(&subtrees[0].path, &tree.root().node)?;
         // Those that one directory holds are put at once, where they follow each other.
         for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {
-            let mut children = Vec::with_capacity(siblings.len());
-            for Subtree { path, id, times } in siblings {
-                let times = times.ok_or_else(without_times)?;
-                for node in [id, &times] {
-                    check_live(&store, &txn, path, Kind::Node, node.as_bytes())?;
-                }
-                children.push((id, times));
-            }
             let Some(parent) = siblings[0].parent() else {
-                self.root = Arc::new(Directory::stored(*children[0].0, children[0].1));
+                let (id, times) = tree.ids_with_times().ok_or_else(without_times)?;
+                self.root = Arc::new(Directory::stored(id, times));
                 continue;
             };
             let directory = self.directory_mut(&path_names(parent)?)?;
-            for (subtree, (id, times)) in siblings.iter().zip(children) {
-                let reference = NodeRef::Directory(*id).encode().into();
+            for subtree in siblings {
+                let times = subtree.times.ok_or_else(without_times)?;
+                let reference = NodeRef::Directory(subtree.id).encode().into();
                 let time = EntryTime::Directory(times).encode().into();
                 directory.put(subtree.name(), Child::Stored { reference, time });
             }
@@ -171,7 +165,9 @@ impl VirtualTree {
         Ok(())
     }
 
-    fn check_node(&self, path: &[u8], node: &Node) -> StoreResult<()> {
+    /// What is live when it becomes part of this tree is kept for it. What a collection has condemned before
+    /// may be gone by the time the tree is committed.
+    fn check_live(&self, path: &[u8], node: &Node) -> StoreResult<()> {
         let objects: Vec<ObjectId> = match node {
             Node::Directory(node) => {
                 node.times.iter().chain([&node.id]).map(|id| (Kind::Node, *id.as_bytes())).collect()
@@ -184,8 +180,17 @@ impl VirtualTree {
             }
             Node::Symlink(_) => Vec::new(),
         };
-        let txn = self.store.inner.index.read()?;
-        objects.iter().try_for_each(|(kind, id)| check_live(&self.store, &txn, path, *kind, id))
+        let index = &self.store.inner.index;
+        let txn = index.read()?;
+        for (kind, id) in objects {
+            if index.live(&txn, kind, &id)?.is_none() {
+                let what = shown(path);
+                return Err(StoreError::Refused(format!(
+                    "what is to become `{what}` was given up meanwhile"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn staging(&mut self) -> StoreResult<Arc<Staging>> {
@@ -200,13 +205,4 @@ impl VirtualTree {
 
 fn without_times() -> StoreError {
     StoreError::Refused("a directory can only be put elsewhere with its times".to_owned())
-}
-
-/// What is live when it becomes part of a tree is kept for it. What a collection has condemned before may be gone by
-/// the time the tree is committed.
-fn check_live(store: &Store, txn: &RoTxn<'_>, path: &[u8], kind: Kind, id: &[u8; 32]) -> StoreResult<()> {
-    if store.inner.index.live(txn, kind, id)?.is_some() {
-        return Ok(());
-    }
-    Err(StoreError::Refused(format!("what is to become `{}` was given up meanwhile", shown(path))))
 }

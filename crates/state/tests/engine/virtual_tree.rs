@@ -390,7 +390,7 @@ fn directories_of_another_tree_take_the_place_of_what_is_there() {
     let paths: Vec<&[u8]> = by_theirs.alone.iter().map(|one| one.path.as_slice()).collect();
     assert_eq!(paths, [&b"top"[..], b"in/a", b"in/b", b"in/deep"]);
     let mut over = VirtualTree::over(&ours).unwrap();
-    over.graft_subtrees(&by_theirs.alone).unwrap();
+    over.graft_subtrees(&theirs, &by_theirs.alone).unwrap();
     for path in &files[..4] {
         assert_eq!(over.read(path).unwrap(), b"theirs", "{path}");
     }
@@ -400,11 +400,11 @@ fn directories_of_another_tree_take_the_place_of_what_is_there() {
     );
     let [_, everything] = diff_beside(&base, &base, &theirs).unwrap();
     let mut over = VirtualTree::over(&base).unwrap();
-    over.graft_subtrees(&everything.alone).unwrap();
+    over.graft_subtrees(&theirs, &everything.alone).unwrap();
     assert_eq!(over.tree_id().unwrap(), theirs.id());
     let without_times = Tree::open(&store, theirs.id(), None).unwrap();
     let [_, unknown] = diff_beside(&base, &ours, &without_times).unwrap();
-    assert!(over.graft_subtrees(&unknown.alone).is_err());
+    assert!(over.graft_subtrees(&without_times, &unknown.alone).is_err());
 }
 
 #[test]
