@@ -60,11 +60,11 @@ def tree(bench, name, length, where):
     row = Row(name, f"two sides with {bench.changes} changes each in {bench.tree_files:,} files, {where}",
               "ours through the library, to the id of the merged tree; `git merge-tree --write-tree`; as processes they take turns")
 
-    def ours(rounds):
-        return bench.part("tree", bed=name, files=bench.tree_files, rounds=rounds, changes=bench.changes, run=length,
+    def ours():
+        return bench.part("tree", bed=name, files=bench.tree_files, rounds=1, changes=bench.changes, run=length,
                           tree=bench.data.tree(bench.tree_files))
 
-    taken = ours(1)
+    taken = ours()
     git = bench.git()
     sides = [git_side(bench.bed(name), git, side) for side in ("ours", "theirs")]
     store = os.path.join(bench.bed(name), "store")
@@ -76,7 +76,7 @@ def tree(bench, name, length, where):
     for number in range(bench.rounds):
         for tool, command in ((OURS, by_us), (GIT, by_git))[:: 1 if number % 2 else -1]:
             runs[tool].append(run(command))
-        for what, times in ours(1)["samples"].items():
+        for what, times in ours()["samples"].items():
             samples.setdefault(what, []).extend(times)
     row.add(OURS, "two sides", "ms", summary(samples["again"]))
     row.add(OURS, "first after opening the store", "ms", summary(samples["first"]))
