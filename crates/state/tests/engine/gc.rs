@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use workspace_state::{
     CheckoutOptions, Expect, GcOptions, GcReport, Quiet, Retention, Snapshot, SnapshotId, SnapshotOptions,
-    Store, StoreError, Timestamp, Tree, checkout, snapshot_directory,
+    Store, StoreError, Timestamp, Tree, VirtualTree, checkout, diff_beside, snapshot_directory,
 };
 
 use crate::child::{Player, say, text, wait_for_parent};
@@ -593,5 +593,37 @@ fn a_living_copy_beside_a_condemned_one_is_kept() {
     assert_eq!(first.times, again.times);
     collect(&store);
     drop(held);
+    assert_sound(&store);
+}
+
+#[test]
+fn directories_put_into_a_tree_outlive_the_snapshot_they_come_from() {
+    let (_home, store) = new_store();
+    let commit = |files: &[(&str, &str)]| {
+        let mut tree = store.empty_tree().unwrap();
+        for (path, content) in files {
+            tree.write(path, *content).unwrap();
+        }
+        tree.commit(message("one")).unwrap()
+    };
+    let base = commit(&[("d/f", "base"), ("top", "base")]);
+    let ours = commit(&[("d/f", "base"), ("top", "ours")]);
+    let theirs = commit(&[("d/f", "theirs"), ("top", "theirs")]);
+    let mut over = {
+        let [base, ours, theirs] = [&base, &ours, &theirs].map(|one| Tree::of_snapshot(&store, one).unwrap());
+        let [_, by_theirs] = diff_beside(&base, &ours, &theirs).unwrap();
+        let mut over = VirtualTree::over(&ours).unwrap();
+        over.graft_subtrees(&theirs, &by_theirs.alone).unwrap();
+        over
+    };
+    store.remove_snapshots(&[base.id, ours.id, theirs.id]).unwrap();
+    collect(&store);
+    let merged = over.commit(message("merged")).unwrap();
+    collect(&store);
+    let tree = store.restore(&merged.id).unwrap();
+    assert_eq!(
+        (tree.read("d/f").unwrap(), tree.read("top").unwrap()),
+        (b"theirs".to_vec(), b"ours".to_vec())
+    );
     assert_sound(&store);
 }
