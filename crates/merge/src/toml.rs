@@ -247,6 +247,9 @@ impl<'d> Writer<'d, '_> {
                 replace(old, new);
             }
         }
+        if staying.len() < parts.len() {
+            in_order(table, parts);
+        }
         if parts.is_empty() {
             // Else nothing would be left that says it is there.
             table.set_implicit(false);
@@ -277,6 +280,20 @@ impl<'d> Writer<'d, '_> {
             tables.push(item.into_table().ok()?);
         }
         Some(())
+    }
+}
+
+/// Puts members in the order of what was merged; new ones are at the end before.
+fn in_order(table: &mut Table, parts: &[Part<'_>]) {
+    let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
+    // From the end, so that nothing has to move up.
+    let taken = keys.iter().rev().filter_map(|key| table.remove_entry(key));
+    let mut taken: HashMap<String, (Key, Item)> =
+        taken.map(|(key, item)| (key.get().to_owned(), (key, item))).collect();
+    for part in parts {
+        if let Some((key, item)) = taken.remove(part.value.node().key) {
+            table.insert_formatted(&key, item);
+        }
     }
 }
 

@@ -198,7 +198,8 @@ impl<'d> Merger<'d, '_> {
     }
 
     /// Merges what has the same name, in the order of the side that leads. What only the other side has comes after what
-    /// is before it there.
+    /// is before it there. Where both sides put something in one place, names tell what comes first: who merges in another
+    /// order gets the same.
     pub(super) fn named(
         &mut self,
         three: &Three<'d>,
@@ -211,15 +212,18 @@ impl<'d> Merger<'d, '_> {
         };
         let mut put_in = self.put_in(three, leads, other, &step).into_iter().peekable();
         let mut parts = Vec::with_capacity(leads.nodes.len());
-        for at in 0..=leads.nodes.len() {
-            while let Some((_, part)) = put_in.next_if(|(before, _)| *before == at) {
-                parts.push(part);
+        for at in 0..leads.nodes.len() {
+            let name = leads.name(at);
+            let Some(value) = self.of_name(three, name, at, &step) else { continue };
+            let is_anchor = || other.find(name, at).is_some();
+            while let Some(put) =
+                put_in.next_if(|put| put.before <= at && (is_anchor() || is_before(put.name, name)))
+            {
+                parts.push(put.part);
             }
-            if at < leads.nodes.len() {
-                let value = self.of_name(three, leads.name(at), at, &step);
-                parts.extend(value.map(|value| Part { slot: Some(at), value }));
-            }
+            parts.push(Part { slot: Some(at), value });
         }
+        parts.extend(put_in.map(|put| put.part));
         parts
     }
 
@@ -230,18 +234,18 @@ impl<'d> Merger<'d, '_> {
         leads: &Keyed<'d, 'd>,
         other: &Keyed<'d, 'd>,
         step: &impl Fn(&'d str) -> Step<'d>,
-    ) -> Vec<(usize, Part<'d>)> {
+    ) -> Vec<PutIn<'d>> {
         let (mut put_in, mut before) = (Vec::new(), 0);
         for at in 0..other.nodes.len() {
             let name = other.name(at);
             if let Some(found) = leads.find(name, at) {
                 before = found + 1;
             } else if let Some(value) = self.of_name(three, name, at, step) {
-                put_in.push((before, Part { slot: None, value }));
+                put_in.push(PutIn { before, name, part: Part { slot: None, value } });
             }
         }
         // Stable: of those that come to one place, the order stays.
-        put_in.sort_by_key(|(before, _)| *before);
+        put_in.sort_by_key(|put| put.before);
         put_in
     }
 
@@ -285,6 +289,23 @@ impl<'d> Merger<'d, '_> {
             theirs: written(their_document, theirs),
         });
     }
+}
+
+/// What only the side has that does not lead.
+struct PutIn<'d> {
+    /// The place of the side that leads before which it comes, unless that is put in as well.
+    before: usize,
+    name: &'d str,
+    part: Part<'d>,
+}
+
+/// Which of two names comes first: numbers by size, then everything else.
+fn is_before(one: &str, other: &str) -> bool {
+    let rank = |name: &str| {
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { (0, name.len()) } else { (1, 0) }
+    };
+    (rank(one), one) < (rank(other), other)
 }
 
 /// What has names, in three versions.

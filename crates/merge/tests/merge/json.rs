@@ -69,8 +69,8 @@ fn both_sides_append_members() {
     let base = "{\n  \"a\": 1\n}\n";
     let ours = "{\n  \"a\": 1,\n  \"b\": 2\n}\n";
     let theirs = "{\n  \"a\": 1,\n  \"c\": {\n    \"d\": 3\n  }\n}\n";
-    assert_eq!(json(base, ours, theirs), "{\n  \"a\": 1,\n  \"c\": {\n    \"d\": 3\n  },\n  \"b\": 2\n}\n");
-    assert_eq!(json("{}", "{\"a\":1}", "{\"b\":1}"), "{\"b\":1,\"a\":1}");
+    assert_eq!(json(base, ours, theirs), "{\n  \"a\": 1,\n  \"b\": 2,\n  \"c\": {\n    \"d\": 3\n  }\n}\n");
+    assert_eq!(json("{}", "{\"a\":1}", "{\"b\":1}"), "{\"a\":1,\"b\":1}");
     assert_eq!(json("{\"z\": 1}", "{}", "{\"z\": 1, \"b\": 1}"), "{\"b\": 1}");
 }
 
@@ -87,10 +87,10 @@ fn members_are_removed_and_changed() {
 
 #[test]
 fn what_both_add_is_merged_or_in_conflict() {
-    assert_eq!(json("{}", r#"{"a": {"b": 1}}"#, r#"{"a": {"c": 1}}"#), r#"{"a": {"c": 1, "b": 1}}"#);
+    assert_eq!(json("{}", r#"{"a": {"b": 1}}"#, r#"{"a": {"c": 1}}"#), r#"{"a": {"b": 1, "c": 1}}"#);
     assert_eq!(paths("{}", r#"{"a": {"b": 1}}"#, r#"{"a": {"b": 2}}"#), ["a.b"]);
     assert_eq!(paths("{}", r#"{"a.b": [1]}"#, r#"{"a.b": [2]}"#), [r#""a.b""#]);
-    assert_eq!(clean("a.json", None, r#"{"a": 1}"#, r#"{"b": 2}"#), r#"{"b": 2, "a": 1}"#);
+    assert_eq!(clean("a.json", None, r#"{"a": 1}"#, r#"{"b": 2}"#), r#"{"a": 1, "b": 2}"#);
     assert_eq!(conflicts("a.json", None, "1", "2"), [""]);
 }
 
@@ -194,12 +194,11 @@ fn comments_indentation_and_line_ends_survive() {
 {
 	/* a */ \"a\": 10, // one
 	// about b
-	\"b\": [ 1,2,3 ],
+	\"b\": [ 1,2,3 ], \"o\": true,
 	// new
 	\"t\": [
 	  1
 	], // t
-	\"o\": true,
 }";
     assert_eq!(merged, expected.replace('\n', "\r\n"));
 }
@@ -237,7 +236,7 @@ fn notebooks_are_merged_by_their_cells() {
     let ours = notebook(&[cell("a", "1"), cell("b", "2"), cell("ours", "3")]);
     let theirs = notebook(&[cell("a", "1"), cell("b", "20"), cell("theirs", "4")]);
     let merged = clean("a.ipynb", Some(&base), &ours, &theirs);
-    assert_eq!(merged, notebook(&[cell("a", "1"), cell("b", "20"), cell("theirs", "4"), cell("ours", "3")]));
+    assert_eq!(merged, notebook(&[cell("a", "1"), cell("b", "20"), cell("ours", "3"), cell("theirs", "4")]));
 }
 
 #[test]

@@ -70,6 +70,28 @@ impl Maker {
         edited
     }
 
+    /// Puts things that nobody else has into containers that tell their children by name.
+    fn add(&mut self, doc: &mut Doc, by: &str) {
+        let leaf = self.leaf();
+        let name = format!("{by}{}", self.next);
+        match doc {
+            Doc::Object(members) => {
+                let at = self.rng.below(members.len() + 1);
+                match members.get_mut(at) {
+                    Some((_, inner @ (Doc::Object(_) | Doc::Array(_)))) if self.rng.below(2) == 0 => {
+                        self.add(inner, by);
+                    }
+                    _ => members.insert(at, (name, leaf)),
+                }
+            }
+            Doc::Array(elements) if !elements.is_empty() && elements.iter().all(has_name) => {
+                let at = self.rng.below(elements.len() + 1);
+                elements.insert(at, self.named(1));
+            }
+            Doc::Array(_) | Doc::Leaf(_) => {}
+        }
+    }
+
     fn edit(&mut self, doc: &mut Doc, depth: usize) {
         let choice = self.rng.below(6);
         match doc {
@@ -427,6 +449,32 @@ proptest! {
             let result = merged(format.path, Some(&text), &changed, &format!("{changed}\n"));
             prop_assert_eq!(result.conflict, None, "{}", format.path);
             prop_assert_eq!(leaves(&(format.read)(std::str::from_utf8(&result.merged.content).unwrap()).unwrap()), leaves(&ours));
+        }
+    }
+
+    #[test]
+    fn what_many_sides_add_is_the_same_in_any_order(seed in any::<u64>()) {
+        let mut maker = Maker { rng: Rng(seed), next: 1000 };
+        let base = maker.object(3);
+        let sides = ["p", "m", "x"].map(|by| {
+            let mut side = base.clone();
+            for _ in 0..1 + maker.rng.below(3) {
+                maker.add(&mut side, by);
+            }
+            side
+        });
+        for format in &FORMATS {
+            let (base, sides) = ((format.write)(&base), sides.each_ref().map(format.write));
+            let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+            let results = orders.map(|order| {
+                order.iter().try_fold(base.clone(), |head, at| {
+                    let merge = merged(format.path, Some(&base), &head, &sides[*at]);
+                    merge.conflict.is_none().then(|| String::from_utf8(merge.merged.content).unwrap())
+                })
+            });
+            for result in &results {
+                prop_assert_eq!(result, &results[0], "{}: {} {:#?}", format.path, base, sides);
+            }
         }
     }
 
