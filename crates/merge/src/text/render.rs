@@ -1,5 +1,7 @@
 //! A merge as text.
 
+use std::borrow::Cow;
+
 use super::eol::needs_cr;
 use super::lines::Lines;
 use super::{Chunk, ChunkKind, Favor, TextMerge, refine};
@@ -37,7 +39,10 @@ impl Default for Labels<'_> {
 
 pub(crate) fn settled(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     let mut out = Out::new(text);
-    for chunk in &text.chunks {
+    // What both sides have in a conflict is not there twice.
+    let chunks =
+        if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.chunks) };
+    for chunk in chunks.iter() {
         out.up_to(chunk);
         let (ours, theirs) = match (chunk.kind, favor) {
             (ChunkKind::Ours, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),

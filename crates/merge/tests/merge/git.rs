@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use workspace_merge::{Effort, Labels, Style, TextMerge};
+use workspace_merge::{Effort, Favor, Labels, Style, TextMerge};
 
 use crate::repository::Repository;
 
@@ -64,19 +64,38 @@ fn random(seed: usize) -> Triple {
     }
 }
 
+/// What becomes of conflicts.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Shown(Style),
+    Settled(Favor),
+}
+
+const WAYS: [Way; 6] = [
+    Way::Shown(Style::Merge),
+    Way::Shown(Style::Diff3),
+    Way::Shown(Style::Zdiff3),
+    Way::Settled(Favor::Ours),
+    Way::Settled(Favor::Theirs),
+    Way::Settled(Favor::Union),
+];
+
 /// What git makes of it: whether it is clean, and the text.
-fn by_git(at: &Path, triple: &Triple, style: Style) -> (usize, Vec<u8>) {
+fn by_git(at: &Path, triple: &Triple, way: Way) -> (usize, Vec<u8>) {
     let names = ["ours", "base", "theirs"];
     for (name, text) in names.iter().zip([&triple.ours, &triple.base, &triple.theirs]) {
         std::fs::write(at.join(name), text).unwrap();
     }
     let mut git = Command::new("git");
     git.current_dir(at).args(["-c", "merge.conflictStyle=merge", "merge-file", "-p"]);
-    match style {
-        Style::Merge => {}
-        Style::Diff3 => drop(git.arg("--diff3")),
-        Style::Zdiff3 => drop(git.arg("--zdiff3")),
-    }
+    git.args(match way {
+        Way::Shown(Style::Merge) => None,
+        Way::Shown(Style::Diff3) => Some("--diff3"),
+        Way::Shown(Style::Zdiff3) => Some("--zdiff3"),
+        Way::Settled(Favor::Ours) => Some("--ours"),
+        Way::Settled(Favor::Theirs) => Some("--theirs"),
+        Way::Settled(Favor::Union) => Some("--union"),
+    });
     let output = git.args(["-L", "ours", "-L", "base", "-L", "theirs"]).args(names).output().unwrap();
     let code = output.status.code().unwrap();
     assert!(code < 128, "git failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -84,15 +103,18 @@ fn by_git(at: &Path, triple: &Triple, style: Style) -> (usize, Vec<u8>) {
 }
 
 /// How we differ from git, if we do.
-fn difference(at: &Path, triple: &Triple, style: Style) -> Option<String> {
+fn difference(at: &Path, triple: &Triple, way: Way) -> Option<String> {
     let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, Effort::default()).unwrap();
-    let (text, conflicts) = ours.render(style, &Labels::default());
-    let (git_conflicts, git_text) = by_git(at, triple, style);
+    let (text, conflicts) = match way {
+        Way::Shown(style) => ours.render(style, &Labels::default()),
+        Way::Settled(favor) => (ours.favor(favor), 0),
+    };
+    let (git_conflicts, git_text) = by_git(at, triple, way);
     let show = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     let told = || {
         let [base, ours, theirs] = [&triple.base, &triple.ours, &triple.theirs].map(|text| show(text));
         format!(
-            "{style:?}\nbase\n{base}\nours\n{ours}\ntheirs\n{theirs}\nis {conflicts}\n{}\ngit {git_conflicts}\n{}",
+            "{way:?}\nbase\n{base}\nours\n{ours}\ntheirs\n{theirs}\nis {conflicts}\n{}\ngit {git_conflicts}\n{}",
             show(&text),
             show(&git_text)
         )
@@ -100,7 +122,7 @@ fn difference(at: &Path, triple: &Triple, style: Style) -> Option<String> {
     (conflicts.min(127) != git_conflicts || text != git_text).then(told)
 }
 
-/// Compares all of them in every style, on a few threads.
+/// Compares all of them in every way, on a few threads.
 fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync) {
     let threads = 4;
     let differences = std::sync::Mutex::new(Vec::new());
@@ -111,8 +133,8 @@ fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync) {
                 let home = tempfile::tempdir().unwrap();
                 for number in (thread..triples).step_by(threads) {
                     let Some(triple) = triple(number) else { continue };
-                    for style in [Style::Merge, Style::Diff3, Style::Zdiff3] {
-                        let found = difference(home.path(), &triple, style);
+                    for way in WAYS {
+                        let found = difference(home.path(), &triple, way);
                         differences
                             .lock()
                             .unwrap()
