@@ -7,7 +7,8 @@ use crate::file::{Author, Input, Outcome, Side};
 use crate::kinds;
 use crate::merge::winner;
 use crate::policy::{FileRule, OnConflict};
-use crate::strategy::{Strategies, UnknownStrategy};
+use crate::strategy::{Strategies, Strategy, UnknownStrategy};
+use crate::text_strategy::Text;
 
 /// Longer content is not serialised: its size tells that it is there.
 const SHOWN_MAX: usize = 64 << 10;
@@ -42,7 +43,8 @@ impl Serialize for Chosen {
             Self::Version(side) => fields.serialize_field("version", side)?,
             Self::Content(content) => {
                 fields.serialize_field("size", &content.len())?;
-                if let Some(text) = std::str::from_utf8(content).ok().filter(|text| text.len() <= SHOWN_MAX) {
+                let is_shown = content.len() <= SHOWN_MAX && !content.contains(&0);
+                if let Some(text) = str::from_utf8(content).ok().filter(|_| is_shown) {
                     fields.serialize_field("content", text)?;
                 }
             }
@@ -65,11 +67,22 @@ pub fn choices(
     let versions = &input.versions;
     let is_text =
         [versions.base.unwrap_or_default(), versions.ours, versions.theirs].iter().all(|v| kinds::is_text(v));
+    if !is_text {
+        return Ok(choices);
+    }
+    let merged_by = |strategy: &dyn Strategy| match strategy.merge(input, rule) {
+        Outcome::Merged(merged) => Some(merged.content),
+        Outcome::Conflict(_) => None,
+    };
+    let by_lines = merged_by(&Text);
+    let own = [Text.name(), kinds::strategy_for(input)];
     let others = strategies.all().filter(|other| other.name() != chosen.name() && !other.wants_review());
-    for other in others.filter(|_| is_text) {
-        if let Outcome::Merged(merged) = other.merge(input, rule) {
-            let choice = entry(&mut choices, Chosen::Content(merged.content));
-            choice.strategies.push(other.name());
+    for other in others {
+        // What merges lines because it cannot read the file has nothing to say of its own.
+        let merged = merged_by(other);
+        let says_nothing = !own.contains(&other.name()) && merged == by_lines;
+        if let Some(content) = merged.filter(|_| !says_nothing) {
+            entry(&mut choices, Chosen::Content(content)).strategies.push(other.name());
         }
     }
     Ok(choices)

@@ -1,5 +1,7 @@
 //! Merging one file.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::conflict::Conflict;
@@ -55,6 +57,16 @@ pub fn merge_file(
         }
         Outcome::Conflict(conflict) => decide(strategy.as_ref(), input, rule, conflict),
     })
+}
+
+/// Ours and theirs of a file in conflict, to be shown beside each other: they differ where they are in conflict, and perhaps
+/// where only one side changed something.
+pub fn shown<'a>(
+    strategies: &Strategies,
+    rule: &FileRule,
+    input: &Input<'a>,
+) -> Result<[Cow<'a, [u8]>; 2], UnknownStrategy> {
+    Ok(strategies.choose(input, rule)?.shown(input, rule))
 }
 
 /// The content where no strategy is needed to tell.

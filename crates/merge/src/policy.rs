@@ -125,6 +125,12 @@ impl Policy {
         Ok(Self { rules: compiled.collect::<Result<_, _>>()?, rest: FileRule::default() })
     }
 
+    /// Whether it matters to a rule who made a version, or when.
+    pub fn goes_by_author(&self) -> bool {
+        let mut all = self.rules.iter().map(|(_, rule)| rule).chain([&self.rest]);
+        all.any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
+    }
+
     /// Whether somebody has to look at every change of some files.
     pub(crate) fn wants_review(&self, strategies: &Strategies) -> bool {
         let named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());

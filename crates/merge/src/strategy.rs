@@ -1,5 +1,6 @@
 //! Ways to merge files.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,12 @@ pub trait Strategy: Send + Sync {
     fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         let _ = rule;
         input.versions.of(side).to_vec()
+    }
+
+    /// Ours and theirs as they are shown beside each other where they are in conflict: what is not may be merged in both.
+    fn shown<'a>(&self, input: &Input<'a>, rule: &FileRule) -> [Cow<'a, [u8]>; 2] {
+        let _ = rule;
+        [Cow::Borrowed(input.versions.ours), Cow::Borrowed(input.versions.theirs)]
     }
 
     /// Whether it is asked even if only one side changed the file, or both did the same.

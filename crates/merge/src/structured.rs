@@ -7,6 +7,7 @@
 //! 4. Else the merged value is written into the text of ours, or else of theirs, and read again. It counts only if it says
 //!    what it should and has all comments that either side wrote.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bumpalo::Bump;
@@ -89,6 +90,11 @@ impl<F: Format> Strategy for Structured<F> {
             Some(text) => text.into_bytes(),
             None => read.documents().of(side).text.as_bytes().to_vec(),
         }
+    }
+
+    /// Lines know nothing of values: those that could be merged would be in conflict with the others.
+    fn shown<'a>(&self, input: &Input<'a>, rule: &FileRule) -> [Cow<'a, [u8]>; 2] {
+        [Side::Ours, Side::Theirs].map(|side| Cow::Owned(self.settle(input, rule, side)))
     }
 }
 

@@ -25,6 +25,8 @@ mod renames;
 mod similarity;
 mod slot;
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use workspace_state::{StoreError, Tree, TreeError, TreePath, VirtualTree};
 
@@ -51,6 +53,8 @@ pub struct TreeOptions {
     pub ours: Author,
     /// Who made theirs.
     pub theirs: Author,
+    /// Who made what ours has, where that is not who made ours as a whole: by path.
+    pub authors: HashMap<Vec<u8>, Author>,
     /// What strategies keep beside versions.
     pub histories: HistorySource,
     /// How hard renames are looked for.
@@ -68,6 +72,7 @@ impl Default for TreeOptions {
             policy: Policy::default(),
             ours: Author::default(),
             theirs: Author::default(),
+            authors: HashMap::new(),
             histories: HistorySource::default(),
             renames: RenameOptions::default(),
             directory_renames: true,

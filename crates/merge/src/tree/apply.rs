@@ -13,6 +13,7 @@ use super::changes::{Change, Changes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{Leaf, Merger, Placed, Placement};
 use super::paths::{above, below, parent};
+use super::relocate;
 
 pub(super) fn apply(
     merger: &mut Merger<'_>,
@@ -21,8 +22,9 @@ pub(super) fn apply(
     theirs: &Changes<'_>,
 ) -> Result<VirtualTree> {
     let mut made = Made { tree: VirtualTree::over(merger.ours)?, known: HashSet::new(), theirs };
+    let removed = removed_whole(&result, ours, theirs);
     result.retain(|_, placed| placed.is_different());
-    for path in removed_whole(&result, ours, theirs) {
+    for path in removed {
         drop_below(&mut result, &path);
         made.tree.remove(&path)?;
     }
@@ -58,6 +60,7 @@ pub(super) fn apply(
     for (path, change) in theirs.directories.iter().filter(|(path, _)| !is_in_whole(path)) {
         made.directory(merger, path, change, ours.directories.get(path))?;
     }
+    made.renamed_directories(merger, ours, theirs)?;
     made.tree.graft_subtrees(theirs.tree, &theirs.alone)?;
     Ok(made.tree)
 }
@@ -199,32 +202,65 @@ impl Made<'_> {
         let Some(Node::Directory(theirs)) = change.new.as_ref().map(|entry| &entry.node) else {
             return Ok(());
         };
-        let with = |mode, xattrs| Attributes { mode, xattrs, ..Attributes::default() };
         if !path.is_empty() && !self.tree.exists(path)? {
             if change.old.is_some() {
                 return Ok(());
             }
             self.parents(path)?;
-            return Ok(self.tree.put_directory(path, with(theirs.mode, theirs.xattrs.clone()))?);
+            let (mode, xattrs) = (theirs.mode, theirs.xattrs.clone());
+            return Ok(self
+                .tree
+                .put_directory(path, Attributes { mode, xattrs, ..Attributes::default() })?);
         }
-        let Some(Node::Directory(base)) = change.old.as_ref().map(|entry| &entry.node) else { return Ok(()) };
-        let ours = by_ours.and_then(|change| change.new.as_ref()).map(|entry| &entry.node);
-        let ours = match ours {
-            Some(Node::Directory(node)) => node,
-            _ => base,
+        let (Some(base), Some(new)) = (&change.old, &change.new) else { return Ok(()) };
+        let ours = by_ours.and_then(|change| change.new.as_ref()).unwrap_or(base);
+        self.attributes(merger, path, [base, ours, new].map(|entry| TreeVersion::new(path, entry.clone())))
+    }
+
+    /// Directories that one side renamed have the attributes that the other gave them.
+    fn renamed_directories(
+        &mut self,
+        merger: &mut Merger<'_>,
+        ours: &Changes<'_>,
+        theirs: &Changes<'_>,
+    ) -> Result<()> {
+        for (by, other) in [(ours, theirs), (theirs, ours)] {
+            for (from, to) in relocate::changed_and_renamed(by, other) {
+                let entries = [by.base.entry(&from)?, by.tree.entry(&to)?, other.tree.entry(&from)?];
+                let [Some(base), Some(renamed), Some(changed)] = entries else { continue };
+                let base = TreeVersion::new(&from, base);
+                let (renamed, changed) = (TreeVersion::new(&to, renamed), TreeVersion::new(&from, changed));
+                let is_ours = std::ptr::eq(by, ours);
+                let (ours, theirs) = if is_ours { (renamed, changed) } else { (changed, renamed) };
+                if self.is_directory(&to)? {
+                    self.attributes(merger, &to, [base, ours, theirs])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a directory that is there what both sides gave it.
+    fn attributes(
+        &mut self,
+        merger: &mut Merger<'_>,
+        path: &[u8],
+        [base, ours, theirs]: [TreeVersion; 3],
+    ) -> Result<()> {
+        let Node::Directory(old) = &base.entry.node else { return Ok(()) };
+        let Node::Directory(new) = &theirs.entry.node else { return Ok(()) };
+        let here = match &ours.entry.node {
+            Node::Directory(node) => node,
+            Node::File(_) | Node::Symlink(_) => old,
         };
-        let merged = attributes::merge(Some(Has::of(base)), Has::of(ours), Has::of(theirs));
+        let merged = attributes::merge(Some(Has::of(old)), Has::of(here), Has::of(new));
+        let (mode, xattrs) = (merged.mode, merged.xattrs);
         if merged.modes_clash || merged.xattrs_clash {
             let class = if merged.modes_clash { ConflictClass::Mode } else { ConflictClass::Attributes };
-            let version = |entry: Option<&Entry>| entry.map(|entry| TreeVersion::new(path, entry.clone()));
-            merger.tell(TreeConflict {
-                base: version(change.old.as_ref()),
-                ours: version(by_ours.and_then(|change| change.new.as_ref())),
-                theirs: version(change.new.as_ref()),
-                ..TreeConflict::new(class, path)
-            });
+            let (base, ours, theirs) = (Some(base), Some(ours), Some(theirs));
+            merger.tell(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
         }
-        match self.tree.put_directory(path, with(merged.mode, merged.xattrs)) {
+        match self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() }) {
             // A leaf is there: it has been told already.
             Err(TreeError::NotADirectory { .. }) => Ok(()),
             done => Ok(done?),

@@ -34,17 +34,17 @@ impl<'t> Both<'t> {
         let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let mut ours = Changes::new(base, ours, by_ours?, Vec::new());
         let mut theirs = Changes::new(base, theirs, by_theirs, Vec::new());
-        open_moves(&mut ours, &mut theirs)?;
+        open_moves(&mut ours, &mut theirs, wants_everything)?;
         Ok(Self { ours, theirs, are_apart: false })
     }
 }
 
-/// Looks into directories that moved as far as both sides touched them.
-fn open_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>) -> Result<()> {
+/// Looks into directories that moved as far as both sides touched them, or into all that theirs moved.
+fn open_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>, all_of_theirs: bool) -> Result<()> {
     loop {
         forget_same_moves(ours, theirs);
         let opened = ours.open_where(|from, to| theirs.meets(from, to))?;
-        if !theirs.open_where(|from, to| ours.meets(from, to))? && !opened {
+        if !theirs.open_where(|from, to| all_of_theirs || ours.meets(from, to))? && !opened {
             return Ok(());
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct Change {
 
 impl Change {
     /// Whether something of its kind is still there.
-    fn is_edit(&self) -> bool {
+    pub(super) fn is_edit(&self) -> bool {
         self.old.is_some() && self.new.is_some()
     }
 }

@@ -17,15 +17,16 @@ pub fn tree_choices(
 ) -> Result<Vec<Choice>> {
     let merger = Merger::new(options, base, ours, theirs);
     let versions = [&conflict.base, &conflict.ours, &conflict.theirs].map(Option::as_ref);
-    let of_versions = || by_rules(&options.ours, &options.theirs, Chosen::Version);
+    let author = merger.author_of_ours(&conflict.path.0);
+    let of_versions = || by_rules(&author, &options.theirs, Chosen::Version);
     match conflict.class {
-        ConflictClass::Content | ConflictClass::AddAdd => {
+        ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::Critical => {
             let Some(read) = merger.read(versions)? else { return Ok(of_versions()) };
             let path = String::from_utf8_lossy(&conflict.path.0);
             let rule = options.policy.rule(&path);
             Ok(choices(&options.strategies, rule, &merger.input(&path, &read))?)
         }
-        ConflictClass::ModifyDelete | ConflictClass::Symlink | ConflictClass::Critical => Ok(of_versions()),
+        ConflictClass::ModifyDelete | ConflictClass::Symlink => Ok(of_versions()),
         _ => Ok(Vec::new()),
     }
 }

@@ -54,7 +54,9 @@ fn stays(result: &Placement, side: &Changes<'_>, path: &[u8]) -> bool {
 fn folded(name: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => {
-            let text: String = text.nfd().flat_map(char::to_lowercase).nfc().collect();
+            // Of some letters only the upper case is spelled out.
+            let text: String =
+                text.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfc().collect();
             Cow::Owned(text.into_bytes())
         }
         _ if name.iter().any(u8::is_ascii_uppercase) => Cow::Owned(name.to_ascii_lowercase()),
@@ -69,6 +71,7 @@ mod tests {
     #[test]
     fn names_that_look_alike_are_one() {
         let same = |a: &str, b: &str| folded(a.as_bytes()) == folded(b.as_bytes());
+        assert!(same("stra\u{df}e", "STRASSE"));
         assert!(same("README", "readme") && same("\u{c9}t\u{e9}", "e\u{301}te\u{301}"));
         assert!(!same("a", "b") && !same("e", "\u{e9}"));
         assert_eq!(folded(b"\xffA").as_ref(), b"\xffa");

@@ -18,12 +18,15 @@ pub(super) fn follow(
     ours: &Changes<'_>,
     theirs: &Changes<'_>,
 ) -> Result<()> {
-    let sources: BTreeSet<&Vec<u8>> = ours.renames.keys().chain(theirs.renames.keys()).collect();
-    let targets = |side: &Changes<'_>| side.renames.values().cloned().collect();
-    let (ours_targets, theirs_targets) = (targets(ours), targets(theirs));
+    let ours = &ours.renames;
+    let mut theirs: BTreeMap<&Vec<u8>, &Vec<u8>> = theirs.renames.iter().collect();
+    theirs.retain(|from, to| ours.get(*from) == Some(to) || !merger.holds_rename(from, to));
+    let sources: BTreeSet<&Vec<u8>> = ours.keys().chain(theirs.keys().copied()).collect();
+    let ours_targets = ours.values().cloned().collect();
+    let theirs_targets = theirs.values().map(|to| (*to).clone()).collect();
     let mut following = Following { merger, slots, beside: BTreeMap::new(), ours_targets, theirs_targets };
     for from in sources {
-        match (ours.renames.get(from), theirs.renames.get(from)) {
+        match (ours.get(from), theirs.get(from).copied()) {
             (Some(here), Some(there)) if here == there => following.same(from, here),
             (Some(here), Some(there)) => following.two_names(from, here, there),
             (Some(to), None) => following.one(Side::Ours, from, to)?,

@@ -1,6 +1,6 @@
 //! Deciding what is at a path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use workspace_state::{Attributes, Entry, Extent, FileNode, Node, Tree, TreePath};
 
@@ -8,10 +8,10 @@ use super::attributes::{self, Has};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::slot::{Slot, Slots, same};
 use super::{MergedFile, Result, TreeOptions};
-use crate::file::{Histories, Input, Side, Versions};
+use crate::file::{Author, Histories, Input, Side, Versions};
 use crate::kinds;
 use crate::merge::{Decided, FileMerge, merge_file, winner};
-use crate::policy::FileRule;
+use crate::policy::{FileRule, OnConflict};
 use crate::strategy::Strategy;
 
 /// A file or symlink of the result.
@@ -42,13 +42,16 @@ pub(super) struct Merger<'a> {
     pub(super) base: &'a Tree,
     pub(super) ours: &'a Tree,
     pub(super) theirs: &'a Tree,
+    /// Paths of renames that somebody has to look at, and what becomes of their conflicts.
+    reviewed: HashMap<Vec<u8>, OnConflict>,
     conflicts: Vec<TreeConflict>,
     merged: Vec<MergedFile>,
 }
 
 impl<'a> Merger<'a> {
     pub(super) fn new(options: &'a TreeOptions, base: &'a Tree, ours: &'a Tree, theirs: &'a Tree) -> Self {
-        Self { options, base, ours, theirs, conflicts: Vec::new(), merged: Vec::new() }
+        let reviewed = HashMap::new();
+        Self { options, base, ours, theirs, reviewed, conflicts: Vec::new(), merged: Vec::new() }
     }
 
     pub(super) fn finish(mut self) -> (Vec<TreeConflict>, Vec<MergedFile>) {
@@ -90,9 +93,26 @@ impl<'a> Merger<'a> {
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
 
-    /// Whether somebody looks at every change of a file.
-    fn is_critical(&self, path: &[u8]) -> bool {
-        self.strategy(path).is_some_and(Strategy::wants_review)
+    /// What becomes of a conflict if somebody looks at every change of a file.
+    fn review(&self, path: &[u8]) -> Option<OnConflict> {
+        self.strategy(path).filter(|strategy| strategy.wants_review()).map(|_| self.rule(path).on_conflict)
+    }
+
+    /// Whether a rename by theirs waits until somebody has looked at it: both names stay as ours has them.
+    pub(super) fn holds_rename(&mut self, from: &[u8], to: &[u8]) -> bool {
+        let rule = self.review(from).or_else(|| self.review(to));
+        for path in rule.iter().flat_map(|_| [from, to]) {
+            self.reviewed.extend(rule.map(|rule| (path.to_vec(), rule)));
+        }
+        rule.is_some()
+    }
+
+    /// The same for a slot, to which renames may have brought versions from other paths.
+    fn review_of(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
+        let versions = [&slot.base, &slot.ours, &slot.theirs].into_iter().flatten();
+        let elsewhere = versions.map(|version| &version.path[..]).filter(|other| *other != path);
+        let known = self.reviewed.get(path).copied();
+        known.or_else(|| std::iter::once(path).chain(elsewhere).find_map(|path| self.review(path)))
     }
 
     /// Whether something is kept beside each version of a file.
@@ -114,8 +134,8 @@ impl<'a> Merger<'a> {
         if is(&slot.ours, &slot.theirs) || is(&slot.base, &slot.theirs) {
             return Ok((stored(slot.ours), None));
         }
-        if self.is_critical(path) {
-            return Ok((self.either(ConflictClass::Critical, path, &slot, Side::Ours), None));
+        if let Some(rule) = self.review_of(path, &slot) {
+            return Ok((self.either_by(rule, ConflictClass::Critical, path, &slot, Side::Ours), None));
         }
         if is(&slot.base, &slot.ours) && !self.has_history(path, &slot) {
             return Ok((stored(slot.theirs), None));
@@ -140,9 +160,19 @@ impl<'a> Merger<'a> {
 
     /// One version or the other: the rule's choice, else that of `first`.
     fn either(&mut self, class: ConflictClass, path: &[u8], slot: &Slot, first: Side) -> Option<Leaf> {
-        let rule = self.rule(path).on_conflict;
-        let decided =
-            winner(&self.options.ours, &self.options.theirs, rule).map(|winner| Decided { winner, rule });
+        self.either_by(self.rule(path).on_conflict, class, path, slot, first)
+    }
+
+    fn either_by(
+        &mut self,
+        rule: OnConflict,
+        class: ConflictClass,
+        path: &[u8],
+        slot: &Slot,
+        first: Side,
+    ) -> Option<Leaf> {
+        let winner = winner(&self.author_of_ours(path), &self.options.theirs, rule);
+        let decided = winner.map(|winner| Decided { winner, rule });
         let version = match decided.map_or(first, |decided| decided.winner) {
             Side::Ours => slot.ours.clone(),
             Side::Theirs => slot.theirs.clone(),
@@ -238,11 +268,16 @@ impl<'a> Merger<'a> {
         }))
     }
 
+    /// Who made what ours has at a path.
+    pub(super) fn author_of_ours(&self, path: &[u8]) -> Author {
+        self.options.authors.get(path).copied().unwrap_or(self.options.ours)
+    }
+
     pub(super) fn input<'r>(&self, path: &'r str, read: &'r Read) -> Input<'r> {
         let versions = Versions { base: read.base.as_deref(), ours: &read.ours, theirs: &read.theirs };
         let [base, ours] = read.histories.each_ref().map(Option::as_deref);
         Input {
-            ours: self.options.ours,
+            ours: self.author_of_ours(path.as_bytes()),
             theirs: self.options.theirs,
             histories: Histories { base, ours },
             ..Input::new(path, versions)

@@ -3,7 +3,7 @@
 //! A directory has gone to where most of its files went. What the other side added to it is put there as well, and a
 //! conflict says so: nobody has said that it belongs there.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Result;
 use super::changes::{Change, Changes};
@@ -20,7 +20,8 @@ pub(super) fn relocate(
     ours: &mut Changes<'_>,
     theirs: &mut Changes<'_>,
 ) -> Result<()> {
-    let (mut by_ours, mut by_theirs) = (gone_to(ours, theirs), gone_to(theirs, ours));
+    // What matters are those that the other side added something to.
+    let (mut by_ours, mut by_theirs) = (gone_to(ours, &theirs.filled()), gone_to(theirs, &ours.filled()));
     let both: Vec<Vec<u8>> = by_ours.keys().filter(|path| by_theirs.contains_key(*path)).cloned().collect();
     for path in both {
         by_ours.remove(&path);
@@ -42,10 +43,20 @@ enum Gone {
     Apart,
 }
 
-/// Where directories went that the other side added something to.
-fn gone_to(side: &Changes<'_>, other: &Changes<'_>) -> BTreeMap<Vec<u8>, Gone> {
-    let filled = other.filled();
-    if !filled.iter().any(|directory| side.has_removed(directory)) {
+/// Where directories are now that one side renamed and the other gave other attributes.
+pub(super) fn changed_and_renamed(by: &Changes<'_>, other: &Changes<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let changed = other.directories.iter().filter(|(_, change)| change.is_edit());
+    let gone = gone_to(by, &changed.map(|(path, _)| &path[..]).collect());
+    let renamed = gone.into_iter().filter_map(|(from, gone)| match gone {
+        Gone::To(to) if by.has_added(&to) => Some((from, to)),
+        Gone::To(_) | Gone::Apart => None,
+    });
+    renamed.collect()
+}
+
+/// Where those of some directories went that a side has not any more.
+fn gone_to(side: &Changes<'_>, wanted: &HashSet<&[u8]>) -> BTreeMap<Vec<u8>, Gone> {
+    if !wanted.iter().any(|directory| side.has_removed(directory)) {
         return BTreeMap::new();
     }
     let mut counts: BTreeMap<&[u8], BTreeMap<&[u8], u64>> = BTreeMap::new();
@@ -57,7 +68,7 @@ fn gone_to(side: &Changes<'_>, other: &Changes<'_>) -> BTreeMap<Vec<u8>, Gone> {
     for (from, moved) in &side.moved {
         count(side, &mut counts, from, &moved.to, moved.new.node.size());
     }
-    let decided = counts.into_iter().filter(|(from, _)| filled.contains(from)).map(|(from, counts)| {
+    let decided = counts.into_iter().filter(|(from, _)| wanted.contains(from)).map(|(from, counts)| {
         let most = counts.values().max().copied().unwrap_or_default();
         let mut best = counts.into_iter().filter(|(_, count)| *count == most).map(|(to, _)| to);
         let gone = match (best.next(), best.next()) {

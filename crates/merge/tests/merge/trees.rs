@@ -226,6 +226,123 @@ fn rules_decide_and_critical_files_wait() {
     assert!(!merge.is_settled());
 }
 
+/// Options by which somebody looks at every change of what is in `d`.
+fn with_review(on_conflict: OnConflict) -> TreeOptions {
+    let rule = FileRule { strategy: Some("critical".to_owned()), on_conflict, ..FileRule::default() };
+    let policy = Policy::new([PathRule { path: "d/**".to_owned(), rule }]).unwrap();
+    TreeOptions { policy, ..TreeOptions::default() }
+}
+
+#[test]
+fn a_critical_file_stays_when_its_directory_goes() {
+    let place = Place::new();
+    let base = model(&[("d/f", "1\n"), ("d/e/f", "2\n"), ("z", "2\n")]);
+    let ours = model(&[("d/f", "1\n"), ("d/e/f", "2\n"), ("z", "3\n")]);
+    let file_instead = model(&[("d", "a file\n"), ("z", "2\n")]);
+    for (theirs, beside) in [(model(&[("z", "2\n")]), None), (file_instead, Some("d~theirs"))] {
+        let [base, before, theirs] = [&base, &ours, &theirs].map(|model| place.tree(model));
+        let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Review)).unwrap();
+        let mut expected = ours.clone();
+        expected.extend(beside.map(|name| (name.to_owned(), Thing::file("a file\n"))));
+        assert_eq!(read_merge(&merge), expected);
+        assert!(!merge.is_settled());
+        let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Ours)).unwrap();
+        assert_eq!(read_merge(&merge), expected);
+    }
+}
+
+#[test]
+fn a_critical_file_is_not_renamed_without_a_review() {
+    let place = Place::new();
+    let text = "a\nb\nc\nd\n";
+    let base = model(&[("d/f", text), ("x/y", "1\n2\n3\n"), ("z", "z\n")]);
+    let all = |files: &[(&str, &str)]| model(&[files, &[("z", "z\n")]].concat());
+    let renamed = [
+        all(&[("x/f", text), ("x/y", "1\n2\n3\n")]),
+        all(&[("e/f", text), ("x/y", "1\n2\n3\n")]),
+        all(&[("d/f2", text), ("x/y", "1\n2\n3\n")]),
+        all(&[("d/f", text), ("d/y", "1\n2\n3\n")]),
+    ];
+    let mut ours = base.clone();
+    ours.insert("z".to_owned(), Thing::file("other\n"));
+    let [before, head] = [&base, &ours].map(|model| place.tree(model));
+    for theirs in &renamed {
+        let merge =
+            merge_trees(&before, &head, &place.tree(theirs), &with_review(OnConflict::Review)).unwrap();
+        assert_eq!(read_merge(&merge), ours, "both names stay as they are");
+        let told = classes(&merge);
+        assert!(
+            told.len() == 2 && told.iter().all(|(class, _)| *class == ConflictClass::Critical),
+            "{told:?}"
+        );
+        // A rule that decides decides for both names.
+        let merge =
+            merge_trees(&before, &head, &place.tree(theirs), &with_review(OnConflict::Theirs)).unwrap();
+        let mut expected = theirs.clone();
+        expected.insert("z".to_owned(), Thing::file("other\n"));
+        assert_eq!(read_merge(&merge), expected);
+    }
+    // Ours has another name for it: what theirs did to it waits all the same.
+    let mut theirs = base.clone();
+    theirs.insert("d/f".to_owned(), Thing::file("a\nb\nc\nevil\n"));
+    let merge = merge_trees(
+        &before,
+        &place.tree(&renamed[1]),
+        &place.tree(&theirs),
+        &with_review(OnConflict::Review),
+    );
+    let merge = merge.unwrap();
+    assert_eq!(read_merge(&merge), renamed[1]);
+    assert_eq!(classes(&merge), [(ConflictClass::Critical, "e/f")]);
+}
+
+#[test]
+fn a_renamed_directory_has_the_attributes_that_the_other_side_gave_it() {
+    let place = Place::new();
+    let tree = |directory: &str, mode: u16, mark: Option<&str>, files: &[(&str, &str)]| {
+        let mut tree = place.store.empty_tree().unwrap();
+        let xattrs = mark.map(|mark| (b"user.mark".to_vec(), mark.as_bytes().to_vec()));
+        let attributes = Attributes { mode, xattrs: xattrs.into_iter().collect(), ..Attributes::default() };
+        tree.put_directory(directory, attributes).unwrap();
+        for (name, content) in files {
+            tree.write(format!("{directory}/{name}"), *content).unwrap();
+        }
+        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+        Tree::of_snapshot(&place.store, &snapshot).unwrap()
+    };
+    let files = [("f", "1\n2\n3\n4\n"), ("g", "5\n6\n7\n8\n")];
+    let edited = [("f", "1\n2\n3\n4\n"), ("g", "5\n6\n7\n9\n")];
+    let base = tree("d", 0o755, None, &files);
+    let changed = tree("d", 0o700, Some("x"), &files);
+    for renamed in [tree("e", 0o755, None, &files), tree("e", 0o755, None, &edited)] {
+        for (ours, theirs) in [(&renamed, &changed), (&changed, &renamed)] {
+            let merge = merge_trees(&base, ours, theirs, &TreeOptions::default()).unwrap();
+            assert_eq!(classes(&merge), []);
+            assert!(!merge.tree.exists("d").unwrap());
+            let stat = merge.tree.stat("e").unwrap();
+            assert_eq!((stat.mode, stat.xattrs.len()), (0o700, 1));
+        }
+    }
+    let other = tree("e", 0o754, None, &files);
+    let merge = merge_trees(&base, &other, &changed, &TreeOptions::default()).unwrap();
+    assert_eq!(classes(&merge), [(ConflictClass::Mode, "e")]);
+}
+
+#[test]
+fn who_made_a_file_counts_more_than_who_made_the_tree() {
+    let place = Place::new();
+    let rule = FileRule { on_conflict: OnConflict::Lww, ..FileRule::default() };
+    let policy = Policy::new([PathRule { path: "**".to_owned(), rule }]).unwrap();
+    let [base, ours, theirs] = ["1\n", "2\n", "3\n"].map(|content| place.tree(&model(&[("f", content)])));
+    let by = |time| Author { time, priority: 0 };
+    let mut options = TreeOptions { policy, ours: by(9), theirs: by(5), ..TreeOptions::default() };
+    let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
+    assert_eq!(read_merge(&merge), model(&[("f", "2\n")]));
+    options.authors.insert(b"f".to_vec(), by(1));
+    let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
+    assert_eq!(read_merge(&merge), model(&[("f", "3\n")]));
+}
+
 #[test]
 fn conflicts_are_data() {
     let place = Place::new();
