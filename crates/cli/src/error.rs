@@ -22,8 +22,13 @@ const RESERVATIONS: u8 = 3;
 
 /// Status 125 of `try`, `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
 const NOT_RUN: u8 = 125;
-/// Status 128 of `merge-file` and `merge-tree`, as git has it: less is a number of conflicts.
-const NOT_MERGED: u8 = 128;
+/// Status 255 of `merge-file` and `merge-tree`, as `git merge-file` has it: less than 128 is a number of conflicts, and 128
+/// would be one to git, whose driver the command may be.
+const NOT_MERGED: u8 = 255;
+/// Status 128 of `merge-file`: what is no text is in conflict for git too, and no reason to give up all files.
+const NOT_TEXT: u8 = 128;
+/// Status 129 of both: the command line makes no sense.
+const MERGE_USAGE: u8 = 129;
 /// Added to the number of the signal that ended it.
 const BY_SIGNAL: u8 = 128;
 
@@ -56,7 +61,7 @@ pub(crate) enum Kind {
     /// What was to run in a sandbox did not, or nobody knows how it ended.
     NotRun,
     /// A merge failed, whose status would tell the number of conflicts.
-    NotMerged,
+    NotMerged(u8),
     /// A signal asked for the end.
     Asked(u8),
 }
@@ -97,9 +102,15 @@ impl CommandError {
     /// Of a command whose status is the number of conflicts.
     pub(crate) fn not_merged(self) -> Self {
         match self.kind {
-            Kind::Failed | Kind::Usage => Self { kind: Kind::NotMerged, ..self },
+            Kind::Failed => Self { kind: Kind::NotMerged(NOT_MERGED), ..self },
+            Kind::Usage => Self { kind: Kind::NotMerged(MERGE_USAGE), ..self },
             _ => self,
         }
+    }
+
+    /// Of a file that cannot be merged because it is no text.
+    pub(crate) fn not_text(message: impl Into<String>) -> Self {
+        Self { kind: Kind::NotMerged(NOT_TEXT), ..Self::failed(message) }
     }
 
     /// Adds what to do.
@@ -315,9 +326,9 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
                 error.print();
                 NOT_RUN
             }
-            Kind::NotMerged => {
+            Kind::NotMerged(status) => {
                 error.print();
-                NOT_MERGED
+                status
             }
             Kind::Asked(signal) => BY_SIGNAL.saturating_add(signal),
         },
@@ -332,7 +343,7 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
         _ if !error.use_stderr() => ExitCode::from(DONE),
         // Two would be the number of conflicts there.
         _ if std::env::args_os().any(|word| word == "merge-file" || word == "merge-tree") => {
-            ExitCode::from(NOT_MERGED + 1)
+            ExitCode::from(MERGE_USAGE)
         }
         _ => ExitCode::from(USAGE),
     }

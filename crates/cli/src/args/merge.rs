@@ -6,13 +6,13 @@ use clap::{Args, ValueEnum, ValueHint};
 
 /// Merge what two sides made of a file
 ///
-/// Takes what `git merge-file` takes and ends as it does, so that it can be git's merge driver. OURS is overwritten with the
-/// result unless -p is given. Text is merged line by line, with the same result as git's; JSON, YAML and TOML value by value where
+/// Takes the arguments of `git merge-file` (but for --object-id and --diff-algorithm) and ends as it does, so that it can be
+/// git's merge driver. OURS is overwritten with the result unless -p is given. Text is merged line by line, with the same result as git's; JSON, YAML and TOML value by value where
 /// lines do not do, keeping comments and layout; logs by appending what both sides appended. The type is told by the name of
 /// OURS, or by --path.
 ///
-/// The exit status is 0 if everything was merged, the number of conflicts (at most 127) if there are some, and 128 or more if
-/// the merge failed.
+/// The exit status is 0 if everything was merged, the number of conflicts (at most 127) if there are some, 128 if the file is
+/// no text, 129 if the command line makes no sense, and 255 if the merge failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +20,8 @@ Examples:
   workspace merge-file -p --style zdiff3 mine.txt base.txt yours.txt
   workspace merge-file --ours -p mine.toml base.toml yours.toml
   workspace merge-file --policy rules.json --path config/app.json mine base yours
-  git config merge.workspace.driver 'workspace merge-file --path %P %A %O %B'")]
+  git config merge.workspace.driver \\
+    'workspace merge-file --path %P -L %X -L %S -L %Y --marker-size %L %A %O %B'")]
 pub(crate) struct MergeFile {
     /// One side; gets the result
     #[arg(value_hint = ValueHint::FilePath)]
@@ -41,10 +42,10 @@ pub(crate) struct MergeFile {
     #[arg(long, value_enum, default_value_t = ConflictStyle::Merge)]
     pub(crate) style: ConflictStyle,
     /// The same as --style diff3
-    #[arg(long, conflicts_with = "style", hide = true)]
+    #[arg(long, conflicts_with = "style")]
     pub(crate) diff3: bool,
     /// The same as --style zdiff3
-    #[arg(long, conflicts_with_all = ["style", "diff3"], hide = true)]
+    #[arg(long, conflicts_with_all = ["style", "diff3"])]
     pub(crate) zdiff3: bool,
     /// How the file is merged
     #[arg(long = "type", value_enum, value_name = "TYPE", default_value_t = FileType::Auto)]

@@ -92,7 +92,8 @@ pub(crate) struct Diff {
 /// things want one name, that of THEIRS is put beside it as `NAME~theirs`. Nothing is changed, unless --commit makes the result a
 /// snapshot. With --json, each conflict tells what it would become by each rule and by other strategies.
 ///
-/// The exit status is 0 if everything was merged, 1 if there are conflicts, and 128 if the merge failed.
+/// The exit status is 0 if everything was merged, 1 if there are conflicts, 129 if the command line makes no
+/// sense, and 255 if the merge failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -23,8 +23,8 @@ pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     let store = context.store()?;
     // Both names are looked up before a directory is read for nothing.
     let (a, b) = (Name::resolve(&store, &args.a)?, Name::resolve(&store, &args.b)?);
-    let from = Side::open(&store, a, !args.no_ignore, &context.progress)?;
-    let to = Side::open(&store, b, !args.no_ignore, &context.progress)?;
+    let from = Side::open(&store, &a, !args.no_ignore, &context.progress)?;
+    let to = Side::open(&store, &b, !args.no_ignore, &context.progress)?;
     let output = &mut context.output;
     if args.insight {
         print_insight(output, &insight(&from.tree, &to.tree)?)?;

@@ -1,16 +1,17 @@
 //! `workspace merge-tree`
 
+mod merging;
+mod sides;
+
 use std::ffi::OsString;
 
 use serde::Serialize;
-use workspace_merge::{
-    Choice, MergedFile, Side as Winner, TreeConflict, TreeOptions, merge_trees, tree_choices,
-};
-use workspace_state::{
-    Durability, Expect, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreePath, VirtualTree, quote_path,
-};
+use workspace_merge::{Choice, ConflictClass, MergedFile, Side as Winner, TreeConflict, TreeOptions};
+use workspace_state::{Durability, Expect, NewSnapshot, Timestamp, Tree, TreePath, quote_path};
 
-use super::diff::side::{Name, Side};
+use self::merging::Merging;
+use self::sides::Sides;
+use super::diff::side::Name;
 use super::merge_rules;
 use super::record::new_snapshot;
 use crate::args::MergeTree;
@@ -22,7 +23,8 @@ use crate::output::Output;
 const CONFLICTS: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
-    merge(context, args).map_err(CommandError::not_merged)
+    let done = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
+    done.map_err(CommandError::not_merged)
 }
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
@@ -37,30 +39,24 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     // Before OURS is: who moves the reference from here on is not overwritten.
     let new =
         args.commit.then(|| new_snapshot(&store, args.record, Vec::new(), Durability::Synced)).transpose()?;
-    let name = |typed: &OsString| Name::resolve(&store, typed);
+    let name = |typed: &OsString| sides::resolve(&store, typed);
     let (base, ours) = (name(&args.base)?, name(&args.ours)?);
     let theirs: Vec<Name> = args.theirs.iter().map(name).collect::<Result<_>>()?;
-    let new = new.map(|new| onto(new, &ours, &theirs)).transpose()?;
+    let new = new.map(|new| onto(new, &base, &ours, &theirs)).transpose()?;
     let (ours_at, theirs_at): (i64, Vec<i64>) = (made(&ours), theirs.iter().map(made).collect());
-    let open = |name| Side::open(&store, name, !args.no_ignore, &context.progress);
-    let (base, ours) = (open(base)?, open(ours)?);
-    let theirs: Vec<Side> = theirs.into_iter().map(open).collect::<Result<_>>()?;
+    let sides = Sides { store: &store, ignore: !args.no_ignore, progress: &context.progress };
+    let base = sides.base(&base)?;
+    let ours = sides.side(&ours, &base)?;
+    let theirs: Vec<Tree> = theirs.iter().map(|name| sides.side(name, &base)).collect::<Result<_>>()?;
 
     let mut options = TreeOptions { policy, ..TreeOptions::default() };
     (options.ours.priority, options.theirs.priority) = merge_rules::priorities(&args.rules);
-    let mut all = Merging {
-        store: &store,
-        base: &base.tree,
-        head: ours.tree.clone(),
-        result: None,
-        told: Vec::new(),
-        merged: Vec::new(),
-    };
+    options.ours.time = ours_at;
+    let mut all = Merging::new(&store, &base, ours, options.ours);
     for (number, side) in theirs.iter().enumerate() {
-        options.ours.time = theirs_at[..number].iter().copied().fold(ours_at, i64::max);
         options.theirs.time = theirs_at[number];
         let name = (theirs.len() > 1).then(|| args.theirs[number].to_string_lossy().into_owned());
-        all.merge(&side.tree, name.as_deref(), &options, context.output.json())?;
+        all.merge(side, name.as_deref(), &mut options, context.output.json())?;
     }
     let Merging { result, told, merged, .. } = all;
     let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
@@ -68,26 +64,25 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let snapshot = new.map(|new| result.commit(new)).transpose()?.map(|snapshot| snapshot.id.to_string());
     let is_settled = told.iter().all(|told| told.conflict.decided.is_some());
     print(&mut context.output, &Fields { tree, snapshot, conflicts: told, merged })?;
-    if !is_settled {
-        return Ok(Outcome::Exit(CONFLICTS));
-    }
-    let lacks_content = [&base, &ours].into_iter().chain(&theirs).any(|side| side.lacks_content);
-    Ok(Outcome::with_reservations_if(lacks_content))
+    Ok(if is_settled { Outcome::Done } else { Outcome::Exit(CONFLICTS) })
 }
 
-/// The sides are the parents of what is made of them. A reference that stands elsewhere would lose what it stands at.
-fn onto(mut new: NewSnapshot, ours: &Name, theirs: &[Name]) -> Result<NewSnapshot> {
-    if let (Some(ours), [(name, Expect::At(there))]) = (ours.snapshot(), &new.references[..])
-        && ours != *there
+/// The sides are the parents of what is made of them. A reference that stands at neither OURS nor BASE would lose what it
+/// stands at.
+fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Result<NewSnapshot> {
+    let there = match &new.references[..] {
+        [(name, Expect::At(there))] => Some((name, *there)),
+        _ => None,
+    };
+    if let Some((name, there)) = there
+        && ![ours.snapshot(), base.snapshot()].contains(&Some(there))
     {
         let message = format!("`{name}` is at {there}, which is not what was merged onto");
         return Err(CommandError::failed(message)
             .hint(format!("name `{name}` as OURS, or another reference with `--ref`")));
     }
-    let parents: Vec<SnapshotId> = [ours].into_iter().chain(theirs).filter_map(Name::snapshot).collect();
-    if !parents.is_empty() {
-        new.parents = parents;
-    }
+    let ours = ours.snapshot().or(there.map(|(_, there)| there));
+    new.parents = ours.into_iter().chain(theirs.iter().filter_map(Name::snapshot)).collect();
     Ok(new)
 }
 
@@ -96,53 +91,6 @@ fn made(name: &Name) -> i64 {
     match name {
         Name::Snapshot(snapshot) => snapshot.time.0,
         Name::Directory(_) => Timestamp::now().0,
-    }
-}
-
-/// Sides that are merged one after another.
-struct Merging<'a> {
-    store: &'a Store,
-    base: &'a Tree,
-    /// What is merged onto.
-    head: Tree,
-    result: Option<VirtualTree>,
-    told: Vec<Told>,
-    merged: Vec<MergedFile>,
-}
-
-impl Merging<'_> {
-    fn merge(
-        &mut self,
-        theirs: &Tree,
-        name: Option<&str>,
-        options: &TreeOptions,
-        with_choices: bool,
-    ) -> Result<()> {
-        if let Some(mut before) = self.result.take() {
-            self.head = self.kept(&mut before)?;
-        }
-        let merge = merge_trees(self.base, &self.head, theirs, options)?;
-        for conflict in merge.conflicts {
-            let choices = if with_choices {
-                tree_choices(&conflict, self.base, &self.head, theirs, options)?
-            } else {
-                Vec::new()
-            };
-            self.told.push(Told { side: name.map(str::to_owned), conflict, choices });
-        }
-        self.merged.extend(merge.merged);
-        self.result = Some(merge.tree);
-        Ok(())
-    }
-
-    /// What came out so far as a tree that can be merged onto. Its snapshot is gone when this returns; the open tree keeps
-    /// what it holds from being collected.
-    fn kept(&self, result: &mut VirtualTree) -> Result<Tree> {
-        let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
-        let snapshot = result.commit(new)?;
-        let tree = Tree::of_snapshot(self.store, &snapshot);
-        self.store.remove_snapshots(&[snapshot.id])?;
-        Ok(tree?)
     }
 }
 
@@ -189,6 +137,11 @@ fn line(Told { side, conflict, .. }: &Told) -> String {
     }
     if let Some(side) = side {
         line += &format!(", of {side}");
+    }
+    match (conflict.class, &conflict.ours, &conflict.theirs) {
+        (ConflictClass::ModifyDelete, None, _) => line += ", ours has removed it",
+        (ConflictClass::ModifyDelete, _, None) => line += ", theirs has removed it",
+        _ => {}
     }
     if let Some(decided) = conflict.decided {
         line += match decided.winner {

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::Place;
+use crate::support::{Place, Ran};
 
 const BASE: &str = "one\ntwo\nthree\nfour\nfive\n";
 
@@ -93,10 +93,10 @@ fn conflicts_are_told_and_nothing_is_written() {
 fn failures_have_a_status_of_their_own() {
     let place = three();
     let ran = place.run(&["merge-tree", "base", "ours", "nothing"]);
-    assert_eq!(ran.status, 128);
+    assert_eq!(ran.status, 255);
     assert!(ran.stderr.contains("`nothing` is neither a snapshot nor a directory"), "{}", ran.stderr);
     let ran = place.run(&["merge-tree", "base", "ours", "theirs", "-m", "why"]);
-    assert_eq!(ran.status, 128);
+    assert_eq!(ran.status, 129);
     assert!(ran.stderr.contains("--commit"), "{}", ran.stderr);
     assert_eq!(place.run(&["merge-tree", "base", "ours"]).status, 129);
 }
@@ -165,7 +165,7 @@ fn a_policy_says_how_files_are_merged_and_what_becomes_of_conflicts() {
             ],
         ] {
             let ran = place.run(words);
-            assert_eq!(ran.status, 128);
+            assert_eq!(ran.status, 255);
             assert!(ran.stderr.contains(said), "{}", ran.stderr);
         }
     }
@@ -213,7 +213,7 @@ fn merges_into_one_reference_at_once_lose_nothing() {
     assert_eq!(names.lines().count(), 7, "{names}");
     // What is merged onto something else than the reference stands at would leave that behind.
     let late = place.run(&["merge-tree", base, base, &sides[0], "--commit", "--ref", "main"]);
-    assert_eq!(late.status, 128);
+    assert_eq!(late.status, 255);
     assert!(late.stderr.contains("not what was merged onto"), "{}", late.stderr);
 }
 
@@ -252,4 +252,110 @@ fn a_merge_of_many_sides_that_is_killed_is_done_or_was_never_there() {
     place.ok(&["verify"]);
     assert!(merge("at-last").stdout(Stdio::null()).status().unwrap().success());
     assert_eq!(place.ok(&["ls", "at-last"]).lines().count(), 5);
+}
+
+#[test]
+fn what_cannot_be_read_is_not_merged_as_if_it_were_removed() {
+    let place = three();
+    place.chmod("theirs/same.txt", 0o000);
+    for sides in [["base", "ours", "theirs"], ["base", "theirs", "ours"], ["theirs", "ours", "base"]] {
+        let mut command = place.program("setpriv");
+        if rustix::process::geteuid().is_root() {
+            command.arg("--bounding-set=-dac_override,-dac_read_search");
+        }
+        command.arg(env!("CARGO_BIN_EXE_workspace")).args(["--store", "store", "merge-tree"]).args(sides);
+        let ran = Ran::of(&command.args(["--commit", "--ref", "merged"]).output().unwrap());
+        assert_eq!(ran.status, 255, "{}", ran.stderr);
+        assert!(ran.stderr.contains("skipped same.txt") && ran.stderr.contains("hint: "), "{}", ran.stderr);
+        assert_eq!(place.run(&["ls", "merged"]).status, 1);
+    }
+}
+
+#[test]
+fn what_a_side_ignores_it_has_not_removed() {
+    let place = three();
+    for name in ["base", "ours", "theirs"] {
+        place.write(&format!("{name}/secret.env"), "KEY=1\n");
+        place.write(&format!("{name}/target/debug/out.o"), "object\n");
+        place.write(&format!("{name}/gone.env"), "KEY=2\n");
+    }
+    place.ok(&["snapshot", "base", "--ref", "first"]);
+    place.write("theirs/.workspaceignore", "*.env\ntarget/\n");
+    place.write("theirs/secret.env", "KEY=3\n");
+    std::fs::remove_file(place.path("theirs/gone.env")).unwrap();
+    std::fs::remove_file(place.path("theirs/target/debug/out.o")).unwrap();
+    for base in ["first", "base"] {
+        let ran = place.run(&["merge-tree", base, "ours", "theirs", "--commit", "--ref", "merged"]);
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+        assert_eq!(
+            place.ok(&["cat", "merged", "secret.env"]),
+            "KEY=1\n",
+            "what it ignores it did not change"
+        );
+        assert_eq!(place.ok(&["cat", "merged", "target/debug/out.o"]), "object\n");
+        assert_eq!(place.run(&["cat", "merged", "gone.env"]).status, 1, "it is not there any more");
+        place.ok(&["rm", "--ref", "merged"]);
+    }
+    let ran =
+        place.run(&["merge-tree", "first", "ours", "theirs", "--no-ignore", "--commit", "--ref", "all"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert_eq!(place.ok(&["cat", "all", "secret.env"]), "KEY=3\n");
+}
+
+#[test]
+fn a_reference_moves_only_from_what_was_merged() {
+    let place = three();
+    place.ok(&["snapshot", "base", "--ref", "base"]);
+    place.write("other/precious", "x\n");
+    let other = place.id(&["snapshot", "other", "--ref", "main"]);
+    for ours in ["./ours", "base"] {
+        let ran = place.run(&["merge-tree", "base", ours, "theirs", "--commit", "--ref", "main"]);
+        assert_eq!(ran.status, 255, "{}", ran.stdout);
+        assert!(ran.stderr.contains("is not what was merged onto"), "{}", ran.stderr);
+        assert_eq!(place.record(&["show", "main"])["id"], other.as_str());
+    }
+    // What both come from has nothing that the result has not.
+    let before = place.record(&["show", "base"])["id"].clone();
+    place.ok(&["merge-tree", "base", "./ours", "./theirs", "--commit", "--ref", "base"]);
+    assert_eq!(place.record(&["show", "base"])["parents"], serde_json::json!([before]));
+}
+
+#[test]
+fn files_that_never_conflict_are_the_same_in_any_order_of_sides() {
+    let place = Place::new();
+    let write = |name: &str, list: &str| {
+        place.write(&format!("{name}/board.crdt.json"), format!("{{\"l\": [{list}]}}\n"));
+    };
+    write("base", "\"a\"");
+    for (name, list) in [("one", "\"a\", \"1\""), ("two", "\"a\", \"2\""), ("three", "\"3\"")] {
+        write(name, list);
+    }
+    let merge = |sides: [&str; 3]| place.ok(&[&["merge-tree", "base"], &sides[..]].concat());
+    let first = merge(["one", "two", "three"]);
+    for sides in [["one", "three", "two"], ["three", "one", "two"], ["two", "three", "one"]] {
+        assert_eq!(merge(sides), first, "{sides:?}");
+    }
+}
+
+#[test]
+fn who_wrote_a_file_last_wins_in_whatever_order_sides_are_merged() {
+    let place = Place::new();
+    place.write("rules.json", r#"[{"path": "**", "onConflict": "lww"}]"#);
+    let snapshot = |name: &str, f: &str, g: &str| {
+        place.write("side/f", f);
+        place.write("side/g", g);
+        place.ok(&["snapshot", "side", "--ref", name]);
+    };
+    snapshot("base", "0\n", "0\n");
+    snapshot("first", "1\n", "0\n");
+    snapshot("second", "2\n", "0\n");
+    // The latest of all, but not of `f`.
+    snapshot("third", "0\n", "3\n");
+    for sides in [["first", "third", "second"], ["second", "third", "first"], ["third", "second", "first"]] {
+        let words = [&["merge-tree", "base"], &sides[..], &["--policy", "rules.json"]].concat();
+        place.ok(&[&words[..], &["--commit", "--ref", "merged"]].concat());
+        assert_eq!(place.ok(&["cat", "merged", "f"]), "2\n", "{sides:?}");
+        assert_eq!(place.ok(&["cat", "merged", "g"]), "3\n");
+        place.ok(&["rm", "--ref", "merged"]);
+    }
 }

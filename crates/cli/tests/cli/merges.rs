@@ -85,9 +85,84 @@ fn what_fails_is_no_number_of_conflicts() {
     assert!(ran.stderr.contains("is no text"), "{}", ran.stderr);
     assert_eq!(merge(&place, &["--type", "binary"], &names).status, 1);
     assert_eq!(place.read("ours.bin"), "a\0b");
-    assert_eq!(place.run(&["merge-file", "ours.bin", "none", "theirs.bin"]).status, 128);
+    assert_eq!(place.run(&["merge-file", "ours.bin", "none", "theirs.bin"]).status, 255);
     assert_eq!(place.run(&["merge-file", "ours.bin"]).status, 129);
     assert_eq!(place.run(&["merge-file", "--help"]).status, 0);
+}
+
+#[test]
+fn only_values_in_conflict_are_shown_and_the_rest_is_merged() {
+    let place = Place::new();
+    let json = |name: &str, more: &str| {
+        format!("{{\n  \"name\": \"{name}\",\n  \"needs\": {{\n    \"a\": 1{more}\n  }}\n}}\n")
+    };
+    let [ours, base, theirs] = [json("x", ",\n    \"c\": 3"), json("old", ""), json("y", ",\n    \"b\": 2")];
+    let names = versions(&place, "json", [&ours, &base, &theirs]);
+    let ran = merge(&place, &["-p", "-L", "o", "-L", "b", "-L", "t"], &names);
+    assert_eq!(ran.status, 1);
+    let expected = "{
+<<<<<<< o
+  \"name\": \"x\",
+=======
+  \"name\": \"y\",
+>>>>>>> t
+  \"needs\": {
+    \"a\": 1,
+    \"b\": 2,
+    \"c\": 3
+  }
+}
+";
+    assert_eq!(ran.stdout, expected);
+    assert_eq!(ran.stderr, "conflict in ours.json: both sides changed the same values\n  at name\n");
+}
+
+#[test]
+fn what_a_rule_decides_is_told_and_what_is_typed_is_not() {
+    let place = Place::new();
+    let names = versions(&place, "txt", ["1\n", "0\n", "2\n"]);
+    place.write("rules.json", r#"[{"path": "**", "onConflict": "theirs"}]"#);
+    let ran = merge(&place, &["-p", "--policy", "rules.json"], &names);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "2\n"));
+    assert_eq!(ran.stderr, "conflict in ours.txt: both sides changed the same lines, theirs was taken\n");
+    let ran = merge(&place, &["-p", "--theirs"], &names);
+    assert_eq!((ran.status, ran.stdout.as_str(), ran.stderr.as_str()), (0, "2\n", ""));
+    let toml = merge(&place, &["-p", "--type", "toml"], &names);
+    assert!(toml.stderr.contains("as toml it cannot be read"), "{}", toml.stderr);
+}
+
+#[test]
+fn an_output_that_takes_nothing_is_no_conflict() {
+    let place = Place::new();
+    let names = versions(&place, "txt", ["1\n", "0\n", "0\n"]);
+    for words in
+        [vec!["merge-file", "-p", &names[0], &names[1], &names[2]], vec!["merge-tree", ".", ".", "."]]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = place.workspace(&words).stdout(full).stderr(std::process::Stdio::null()).status();
+        assert_eq!(status.unwrap().code(), Some(255), "{words:?}");
+    }
+}
+
+#[test]
+fn the_file_that_gets_the_result_keeps_what_was_given_to_it() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let names = versions(&place, "txt", ["a\nb\nC\n", "a\nb\nc\n", "A\nb\nc\n"]);
+    let ours = place.path("ours.txt");
+    place.chmod("ours.txt", 0o640);
+    setxattr(&ours, "user.mark", b"x", XattrFlags::empty()).unwrap();
+    let owner = if rustix::process::geteuid().is_root() { Some(12345) } else { None };
+    std::os::unix::fs::chown(&ours, owner, owner).unwrap();
+    let before = ours.metadata().unwrap();
+    assert_eq!(merge(&place, &[], &names).status, 0);
+    assert_eq!(place.read("ours.txt"), "A\nb\nC\n");
+    let after = ours.metadata().unwrap();
+    let of = |metadata: &std::fs::Metadata| (metadata.mode(), metadata.uid(), metadata.gid());
+    assert_eq!(of(&after), of(&before));
+    let mut value = [0; 8];
+    assert_eq!(getxattr(&ours, "user.mark", &mut value[..]), Ok(1));
 }
 
 #[test]
@@ -141,6 +216,11 @@ fn git_uses_it_as_a_driver() {
     place.write("repository/data.json", "{\"count\": 1, \"name\": \"new\"}\n");
     place.write("repository/run.log", "one\nthree\n");
     assert!(git(&["commit", "-qam", "theirs"]) && git(&["checkout", "-q", "main"]));
+    // A driver that fails is no conflict, after which somebody might keep what is there.
+    let failing = format!("{program} merge-file --policy nowhere.json --path %P %A %O %B");
+    let failing = format!("merge.workspace.driver={failing}");
+    assert!(!git(&["-c", &failing, "merge", "-q", "-m", "merge", "other"]));
+    assert!(!place.path("repository/.git/MERGE_HEAD").exists() && git(&["diff", "--quiet", "HEAD"]));
     assert!(git(&["merge", "-q", "-m", "merge", "other"]));
     assert_eq!(place.read("repository/data.json"), "{\"count\": 2, \"name\": \"new\"}\n");
     assert_eq!(place.read("repository/run.log"), "one\ntwo\nthree\n");
@@ -153,7 +233,7 @@ fn only_a_file_that_may_be_written_gets_the_result() {
     let fifo = place.path("pipe");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let ran = place.run(&["merge-file", fifo.to_str().unwrap(), &names[1], &names[2]]);
-    assert_eq!(ran.status, 128);
+    assert_eq!(ran.status, 255);
     assert!(ran.stderr.contains("no regular file") && ran.stderr.contains("`-p`"), "{}", ran.stderr);
     let kind = std::fs::symlink_metadata(&fifo).unwrap().file_type();
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));

@@ -51,12 +51,12 @@ pub(crate) struct Side {
 
 impl Side {
     /// With `ignore`, what `.workspaceignore` files name is not part of a directory.
-    pub(crate) fn open(store: &Store, name: Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
+    pub(crate) fn open(store: &Store, name: &Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         match name {
             Name::Snapshot(snapshot) => {
-                Ok(Self { tree: Tree::of_snapshot(store, &snapshot)?, lacks_content: false })
+                Ok(Self { tree: Tree::of_snapshot(store, snapshot)?, lacks_content: false })
             }
-            Name::Directory(path) => Self::of_directory(store, &path, ignore, progress),
+            Name::Directory(path) => Self::of_directory(store, path, ignore, progress),
         }
     }
 

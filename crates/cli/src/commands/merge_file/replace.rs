@@ -1,0 +1,85 @@
+//! The file that gets the result.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, fsetxattr, getxattr, listxattr};
+use rustix::io::Errno;
+use tempfile::NamedTempFile;
+
+use super::unread;
+use crate::error::{CommandError, Result, io_hint};
+
+/// Linux has no longer lists or values.
+const XATTR_MAX: usize = 64 << 10;
+
+/// The result takes the place of a file: a device or a pipe would be gone, and what may not be written stays.
+pub(super) fn check_replaceable(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path).map_err(|error| unread(path, &error))?;
+    let told = path.display();
+    if !metadata.is_file() {
+        return Err(CommandError::failed(format!("{told} is no regular file and cannot get the result"))
+            .hint("`-p` prints it"));
+    }
+    let is_open = fs::OpenOptions::new().append(true).open(path);
+    is_open
+        .map(drop)
+        .map_err(|error| CommandError::failed(format!("cannot write {told}: {error}")).hint(io_hint(&error)))
+}
+
+/// Whoever reads it meanwhile sees the old or the new one whole. A symlink stays one.
+pub(super) fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let unwritten = |error: io::Error| {
+        CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(&error))
+    };
+    let path = fs::canonicalize(path).map_err(unwritten)?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let new = NamedTempFile::new_in(directory).map_err(|error| {
+        let at = directory.display();
+        CommandError::failed(format!("cannot make a file in {at}: {}", error.kind()))
+            .hint("OURS is replaced by a new file, which its directory has to allow; `-p` prints the result")
+    })?;
+    replace(&path, new, content).map_err(unwritten)
+}
+
+fn replace(path: &Path, mut new: NamedTempFile, content: &[u8]) -> io::Result<()> {
+    new.write_all(content)?;
+    keep_attributes(path, new.as_file())?;
+    new.persist(path).map(drop).map_err(|error| error.error)
+}
+
+/// The new file belongs to whom the old one did, as far as that is allowed, and has its extended attributes.
+fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
+    let (old, now) = (fs::metadata(path)?, new.metadata()?);
+    let owner = (old.uid() != now.uid()).then_some(old.uid());
+    let group = (old.gid() != now.gid()).then_some(old.gid());
+    for (owner, group) in [(owner, None), (None, group)] {
+        match fchown(new, owner, group) {
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+            _ => {}
+        }
+    }
+    copy_xattrs(path, new)?;
+    // At last: another owner takes bits away.
+    new.set_permissions(old.permissions())
+}
+
+/// Those that may not be set, of the system mostly, are left.
+fn copy_xattrs(path: &Path, new: &fs::File) -> io::Result<()> {
+    let mut names = vec![0; XATTR_MAX];
+    let length = match listxattr(path, &mut names[..]) {
+        Err(Errno::NOTSUP) => return Ok(()),
+        listed => listed?,
+    };
+    let mut value = vec![0; XATTR_MAX];
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let length = getxattr(path, name, &mut value[..])?;
+        match fsetxattr(new, name, &value[..length], XattrFlags::empty()) {
+            Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => {}
+            set => set?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! The result of a merge as it is written, with markers around what is in conflict.
+
+use std::borrow::Cow;
+
+use workspace_merge::{Effort, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy};
+
+use crate::args::{ConflictStyle, MergeFile};
+
+/// What is written.
+pub(super) struct Written {
+    pub(super) content: Vec<u8>,
+    /// How many conflicts are left in it.
+    pub(super) conflicts: usize,
+}
+
+impl Written {
+    /// `shown` are both sides as they are laid beside each other; nobody asks where nothing is in conflict.
+    pub(super) fn new<'a>(
+        args: &MergeFile,
+        merged: &FileMerge,
+        input: &Input<'a>,
+        shown: impl FnOnce() -> Result<[Cow<'a, [u8]>; 2], UnknownStrategy>,
+    ) -> Result<Self, UnknownStrategy> {
+        let as_it_is = |conflicts| Ok(Self { content: merged.merged.content.clone(), conflicts });
+        let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_settled()) else {
+            return as_it_is(0);
+        };
+        let counted = conflict.places.len().max(1);
+        // Markers are bytes: in binary files and in UTF-16 they would be rubbish.
+        let has_markers = [input.versions.ours, input.versions.theirs].iter().all(|text| !text.contains(&0));
+        if merged.strategy == Some("binary") || !has_markers {
+            return as_it_is(counted);
+        }
+        let [ours, theirs] = shown()?;
+        let Some(text) = compare(input, &ours, &theirs) else { return as_it_is(counted) };
+        if args.union {
+            return Ok(Self { content: text.favor(Favor::Union), conflicts: 0 });
+        }
+        let (content, conflicts) = text.render(style(args), &labels(args));
+        if conflicts > 0 {
+            return Ok(Self { content, conflicts });
+        }
+        // Lines can be merged, but not what they say, or nobody may take them without looking.
+        let all = compare(input, input.versions.ours, input.versions.theirs);
+        let Some(all) = all else { return as_it_is(counted) };
+        let (content, conflicts) = all.in_conflict().render(style(args), &labels(args));
+        Ok(Self { content, conflicts: conflicts.max(counted) })
+    }
+}
+
+fn compare<'a>(input: &Input<'a>, ours: &'a [u8], theirs: &'a [u8]) -> Option<TextMerge<'a>> {
+    TextMerge::new(input.versions.base.unwrap_or_default(), ours, theirs, Effort::default()).ok()
+}
+
+fn style(args: &MergeFile) -> Style {
+    match args.style {
+        _ if args.diff3 => Style::Diff3,
+        _ if args.zdiff3 => Style::Zdiff3,
+        ConflictStyle::Merge => Style::Merge,
+        ConflictStyle::Diff3 => Style::Diff3,
+        ConflictStyle::Zdiff3 => Style::Zdiff3,
+    }
+}
+
+/// As git says it, the files themselves are named where nobody says otherwise.
+fn labels(args: &MergeFile) -> Labels<'_> {
+    let files = [&args.ours, &args.base, &args.theirs];
+    let label = |at: usize| {
+        let said = args.labels.get(at).map(String::as_str);
+        said.unwrap_or_else(|| files[at].to_str().unwrap_or_default())
+    };
+    Labels { ours: label(0), base: label(1), theirs: label(2), size: usize::from(args.marker_size) }
+}

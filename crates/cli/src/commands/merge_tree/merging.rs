@@ -1,0 +1,112 @@
+//! Sides that are merged one after another.
+
+use std::collections::{HashMap, HashSet};
+
+use workspace_merge::{
+    Author, HistorySource, MergedFile, Side, TreeConflict, TreeOptions, TreeVersion, merge_trees,
+    tree_choices,
+};
+use workspace_state::{Node, Store, Tree, VirtualTree, diff};
+
+use super::Told;
+use super::sides::kept;
+use crate::error::Result;
+
+/// What came of the sides so far.
+pub(super) struct Merging<'a> {
+    store: &'a Store,
+    base: &'a Tree,
+    /// What is merged onto.
+    head: Tree,
+    pub(super) result: Option<VirtualTree>,
+    pub(super) told: Vec<Told>,
+    pub(super) merged: Vec<MergedFile>,
+    /// What strategies keep beside the files of the head that were merged, by path.
+    histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
+    /// Sides that are part of the head, and whose files are not known yet by who made them.
+    written: Vec<Written>,
+}
+
+/// A side that is part of the head.
+struct Written {
+    tree: Tree,
+    author: Author,
+    /// Where it did not get its way.
+    lost: HashSet<Vec<u8>>,
+}
+
+impl<'a> Merging<'a> {
+    pub(super) fn new(store: &'a Store, base: &'a Tree, ours: Tree, author: Author) -> Self {
+        let (told, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
+        let written = vec![Written { tree: ours.clone(), author, lost: HashSet::new() }];
+        Self { store, base, head: ours, result: None, told, merged, histories, written }
+    }
+
+    pub(super) fn merge(
+        &mut self,
+        theirs: &Tree,
+        name: Option<&str>,
+        options: &mut TreeOptions,
+        with_choices: bool,
+    ) -> Result<()> {
+        if let Some(mut before) = self.result.take() {
+            self.head = kept(self.store, &mut before)?;
+            self.keep_histories(options)?;
+            self.keep_authors(options)?;
+        }
+        let merge = merge_trees(self.base, &self.head, theirs, options)?;
+        let lost = |conflict: &&TreeConflict| conflict.decided.is_some_and(|by| by.winner == Side::Ours);
+        let lost = merge.conflicts.iter().filter(lost).map(|conflict| conflict.path.0.clone()).collect();
+        self.written.push(Written { tree: theirs.clone(), author: options.theirs, lost });
+        for conflict in merge.conflicts {
+            let choices = if with_choices {
+                tree_choices(&conflict, self.base, &self.head, theirs, options)?
+            } else {
+                Vec::new()
+            };
+            self.told.push(Told { side: name.map(str::to_owned), conflict, choices });
+        }
+        self.merged.extend(merge.merged);
+        self.result = Some(merge.tree);
+        Ok(())
+    }
+
+    /// Files that never conflict are the same in whatever order sides are merged, if each merge goes on from the history of
+    /// the one before.
+    fn keep_histories(&mut self, options: &mut TreeOptions) -> Result<()> {
+        for file in &mut self.merged {
+            let path = &file.path.0;
+            if let Some(history) = file.history.take()
+                && let Some(entry) = self.head.entry(path)?
+            {
+                self.histories.insert(path.clone(), (entry.node, history));
+            }
+        }
+        // Who asks for histories has everything looked at: nobody asks where there are none.
+        if !self.histories.is_empty() {
+            let histories = self.histories.clone();
+            options.histories = HistorySource::new(move |version: &TreeVersion| {
+                let (node, history) = histories.get(&version.path)?;
+                (*node == version.entry.node).then(|| history.clone())
+            });
+        }
+        Ok(())
+    }
+
+    /// Where a rule goes by who wrote a file, or when, that counts, and not which side was merged last.
+    fn keep_authors(&mut self, options: &mut TreeOptions) -> Result<()> {
+        if !options.policy.goes_by_author() {
+            return Ok(());
+        }
+        for side in self.written.drain(..) {
+            for path in diff(self.base, &side.tree)?.into_iter().map(|difference| difference.path) {
+                if !side.lost.contains(&path) {
+                    let author = options.authors.entry(path).or_insert(side.author);
+                    author.time = author.time.max(side.author.time);
+                    author.priority = author.priority.max(side.author.priority);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The sides of a merge.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use workspace_state::{
+    DifferenceKind, Durability, Entry, NewSnapshot, Node, Progress, Store, Tree, VirtualTree, diff,
+};
+
+use super::super::diff::side::{Name, Side};
+use crate::error::{CommandError, Result};
+
+pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<Name> {
+    Name::resolve(store, typed).map_err(|error| {
+        if Path::new(typed).is_file() {
+            error.hint("it is a file: `workspace merge-file` merges those")
+        } else {
+            error
+        }
+    })
+}
+
+/// Opens what is merged.
+pub(super) struct Sides<'a> {
+    pub(super) store: &'a Store,
+    pub(super) ignore: bool,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Sides<'_> {
+    pub(super) fn base(&self, name: &Name) -> Result<Tree> {
+        let side = Side::open(self.store, name, self.ignore, self.progress)?;
+        if side.lacks_content {
+            return Err(CommandError::failed(
+                "what cannot be read cannot be merged: it would count as removed",
+            )
+            .hint("make it readable, or name it in a `.workspaceignore`"));
+        }
+        Ok(side.tree)
+    }
+
+    /// What a directory has, but does not count as a part of it, is no removal: there it is as the base has it.
+    pub(super) fn side(&self, name: &Name, base: &Tree) -> Result<Tree> {
+        let tree = self.base(name)?;
+        let Name::Directory(directory) = name else { return Ok(tree) };
+        let left_out = left_out(directory, &tree, base)?;
+        if left_out.is_empty() {
+            return Ok(tree);
+        }
+        let mut with = VirtualTree::over(&tree)?;
+        for (path, entry) in &left_out {
+            with.graft(path, entry)?;
+        }
+        kept(self.store, &mut with)
+    }
+}
+
+/// What the base has, a directory has as well, and the tree of the directory has not.
+fn left_out(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, Entry)>> {
+    let mut left_out = Vec::new();
+    for difference in diff(base, tree)? {
+        let path = match difference.kind {
+            DifferenceKind::Removed => difference.path,
+            DifferenceKind::Renamed { from } => from,
+            _ => continue,
+        };
+        let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        // What is in a directory that is left out goes with it, and no symlink on the way leads elsewhere.
+        let is_in_directory =
+            tree.entry(&path[..slash])?.is_some_and(|parent| matches!(parent.node, Node::Directory(_)));
+        if let Some(old) = difference.old
+            && is_in_directory
+            && directory.join(OsStr::from_bytes(&path)).symlink_metadata().is_ok()
+        {
+            left_out.push((path, old));
+        }
+    }
+    Ok(left_out)
+}
+
+/// A tree that is not committed as one that can be merged. Its snapshot is gone when this returns; the open tree keeps what
+/// it holds from being collected.
+pub(super) fn kept(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
+    let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
+    let snapshot = tree.commit(new)?;
+    let kept = Tree::of_snapshot(store, &snapshot);
+    store.remove_snapshots(&[snapshot.id])?;
+    Ok(kept?)
+}
