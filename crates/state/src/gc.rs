@@ -12,6 +12,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::path::Path;
 use std::time::Duration;
 
 use heed::RoTxn;
@@ -32,7 +33,7 @@ use crate::pin;
 use crate::progress::Progress;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
-use crate::session::Sessions;
+use crate::session::{self, Sessions};
 use crate::store::{Inner, Store};
 
 /// A pack is rewritten when this part of it is dead (of 100).
@@ -517,7 +518,7 @@ impl Inner {
                 self.packs.remove(pack)?;
             }
         }
-        remove_unfinished(&self.packs)
+        remove_unfinished(&self.packs, &session::unnamed(&self.path.join("sessions")))
     }
 }
 
@@ -530,7 +531,7 @@ struct Plan {
 }
 
 /// Whether nobody is writing the file, and has not been for a while.
-fn is_abandoned(path: &std::path::Path) -> bool {
+fn is_abandoned(path: &Path) -> bool {
     let old = fs::metadata(path)
         .and_then(|meta| meta.modified())
         .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > GRACE));
@@ -539,12 +540,18 @@ fn is_abandoned(path: &std::path::Path) -> bool {
     old && unlocked()
 }
 
-/// Packs that never got their name.
-fn remove_unfinished(packs: &Packs) -> Result<()> {
-    let directory = packs.directory();
+/// Packs and sessions that never got their name.
+fn remove_unfinished(packs: &Packs, sessions: &Path) -> Result<()> {
+    let is_new = |path: &Path| path.extension().is_some_and(|extension| extension == "new");
+    remove_abandoned(packs.directory(), is_new)?;
+    if sessions.exists() { remove_abandoned(sessions, |_| true) } else { Ok(()) }
+}
+
+/// Removes files that somebody made and did not get to an end with.
+fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> Result<()> {
     for entry in fs::read_dir(directory).at("list", directory)? {
         let path = entry.at("list", directory)?.path();
-        if path.extension().is_some_and(|extension| extension == "new") && is_abandoned(&path) {
+        if is_unfinished(&path) && is_abandoned(&path) {
             crate::store::remove_if_there(&path)?;
         }
     }

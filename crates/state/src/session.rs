@@ -101,15 +101,27 @@ impl Sessions {
 
 fn create(directory: &Path) -> Result<(PathBuf, File)> {
     let path = directory.join(Uuid::now_v7().to_string());
-    let hidden = directory.with_extension("new").join(Uuid::now_v7().to_string());
-    let parent = directory.with_extension("new");
+    let parent = unnamed(directory);
+    let hidden = parent.join(Uuid::now_v7().to_string());
     fs::create_dir_all(&parent).at("create", &parent)?;
     let file =
         OpenOptions::new().read(true).write(true).create_new(true).open(&hidden).at("create", &hidden)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).at("lock", &hidden)?;
-    file.write_all_at(&NOTHING.to_le_bytes(), 0).at("write", &hidden)?;
-    fs::rename(&hidden, &path).at("rename", &hidden)?;
+    let named = || {
+        flock(&file, FlockOperation::NonBlockingLockExclusive).at("lock", &hidden)?;
+        file.write_all_at(&NOTHING.to_le_bytes(), 0).at("write", &hidden)?;
+        fs::rename(&hidden, &path).at("rename", &hidden)
+    };
+    if let Err(error) = named() {
+        // A full disk, mostly. What stays is taken by a collection.
+        drop(fs::remove_file(&hidden));
+        return Err(error);
+    }
     Ok((path, file))
+}
+
+/// Where session files are made, before they are locked.
+pub(crate) fn unnamed(sessions: &Path) -> PathBuf {
+    sessions.with_extension("new")
 }
 
 impl Drop for Sessions {
