@@ -203,7 +203,8 @@ impl Made<'_> {
             return Ok(());
         };
         if !path.is_empty() && !self.tree.exists(path)? {
-            if change.old.is_some() {
+            // What was in it is elsewhere, or waits for somebody.
+            if change.old.is_some() || theirs.entries > 0 {
                 return Ok(());
             }
             self.parents(path)?;

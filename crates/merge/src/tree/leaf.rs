@@ -100,14 +100,12 @@ impl<'a> Merger<'a> {
 
     /// Whether a rename by theirs waits until somebody has looked at it: both names stay as ours has them.
     pub(super) fn holds_rename(&mut self, from: &[u8], to: &[u8]) -> bool {
-        let rule = self.review(from).or_else(|| self.review(to));
-        for path in rule.iter().flat_map(|_| [from, to]) {
-            self.reviewed.extend(rule.map(|rule| (path.to_vec(), rule)));
-        }
-        rule.is_some()
+        let Some(rule) = self.review(from).or_else(|| self.review(to)) else { return false };
+        self.reviewed.extend([from, to].map(|path| (path.to_vec(), rule)));
+        true
     }
 
-    /// The same for a slot, to which renames may have brought versions from other paths.
+    /// As [`Self::review`], of a slot, to which renames may have brought versions from other paths.
     fn review_of(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].into_iter().flatten();
         let elsewhere = versions.map(|version| &version.path[..]).filter(|other| *other != path);
