@@ -52,11 +52,11 @@ fn by_names<'d>(
     three: &Three<'d>,
 ) -> Merged<'d> {
     let order = |side: &Keyed<'d, 'd>| -> Vec<&'d str> {
-        let names = (0..side.nodes.len()).map(|at| side.name(at));
-        let everywhere = |name: &&'d str| {
-            [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, 0).is_some())
+        let names = (0..side.nodes.len()).map(|at| (at, side.name(at)));
+        let everywhere = |(at, name): &(usize, &'d str)| {
+            [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, *at).is_some())
         };
-        names.filter(everywhere).collect()
+        names.filter(everywhere).map(|(_, name)| name).collect()
     };
     let [in_base, in_ours, in_theirs] = [&three.base, &three.ours, &three.theirs].map(order);
     let lead = if ours.children().is_empty() {

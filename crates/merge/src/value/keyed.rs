@@ -68,6 +68,10 @@ impl<'d, 'a> Keyed<'d, 'a> {
 
     pub(crate) fn has_twice(&self) -> bool {
         let length = self.nodes.len();
+        // Names are often in order, and nothing has to be remembered then.
+        if (1..length).all(|at| is_before(self.name(at - 1), self.name(at))) {
+            return false;
+        }
         if length <= FEW {
             return (1..length).any(|at| (0..at).any(|before| self.name(before) == self.name(at)));
         }
@@ -77,6 +81,15 @@ impl<'d, 'a> Keyed<'d, 'a> {
     fn index(&self) -> &HashMap<&'d str, usize> {
         self.index.get_or_init(|| (0..self.nodes.len()).map(|at| (self.name(at), at)).collect())
     }
+}
+
+/// Which of two names comes first: numbers by size, then everything else.
+pub(super) fn is_before(one: &str, other: &str) -> bool {
+    let rank = |name: &str| {
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { (0, name.len()) } else { (1, 0) }
+    };
+    (rank(one), one) < (rank(other), other)
 }
 
 /// What an element has in a field, if that can be a name.

@@ -12,7 +12,7 @@
 
 use std::fmt::Write as _;
 
-use super::keyed::{Keyed, shown};
+use super::keyed::{Keyed, is_before, shown};
 use super::{Document, Node, Value, arrays};
 use crate::conflict::ValueConflict;
 use crate::file::Side;
@@ -297,15 +297,6 @@ struct PutIn<'d> {
     before: usize,
     name: &'d str,
     part: Part<'d>,
-}
-
-/// Which of two names comes first: numbers by size, then everything else.
-fn is_before(one: &str, other: &str) -> bool {
-    let rank = |name: &str| {
-        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        if is_number { (0, name.len()) } else { (1, 0) }
-    };
-    (rank(one), one) < (rank(other), other)
 }
 
 /// What has names, in three versions.
