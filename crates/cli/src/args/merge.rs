@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum, ValueHint};
 
 /// Merge what two sides made of a file
 ///
-/// Takes the arguments of `git merge-file` (but for --object-id and --diff-algorithm) and ends as it does, so that it can be
-/// git's merge driver. OURS is overwritten with the result unless -p is given. Text is merged line by line, with the same result as git's; JSON, YAML and TOML value by value where
-/// lines do not do, keeping comments and layout; logs by appending what both sides appended. The type is told by the name of
-/// OURS, or by --path.
+/// Takes the arguments of `git merge-file` (but for --object-id and --diff-algorithm) and ends as it does, so that it can be git's
+/// merge driver. OURS is overwritten with the result unless -p is given. Text is merged line by line, with the same result as
+/// git's; JSON, YAML and TOML value by value where lines do not do, keeping comments and layout; logs by appending what both sides
+/// appended. The type is told by the name of OURS, or by --path.
 ///
 /// The exit status is 0 if everything was merged, the number of conflicts (at most 127) if there are some, 128 if the file is
 /// no text, 129 if the command line makes no sense, and 255 if the merge failed.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use rustix::fs::{XattrFlags, fsetxattr, getxattr, listxattr};
@@ -12,6 +12,8 @@ use tempfile::NamedTempFile;
 use super::unread;
 use crate::error::{CommandError, Result, io_hint};
 
+/// Set-uid and set-gid.
+const SET_ID: u32 = 0o6000;
 /// Linux has no longer lists or values.
 const XATTR_MAX: usize = 64 << 10;
 
@@ -62,8 +64,12 @@ fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
         }
     }
     copy_xattrs(path, new)?;
-    // At last: another owner takes bits away.
-    new.set_permissions(old.permissions())
+    let now = new.metadata()?;
+    let is_kept = (now.uid(), now.gid()) == (old.uid(), old.gid());
+    // What runs with the rights of its owner does not run with those of another one.
+    let mode = if is_kept { old.mode() } else { old.mode() & !SET_ID };
+    // At last: a change of the owner takes bits away.
+    new.set_permissions(fs::Permissions::from_mode(mode))
 }
 
 /// Those that may not be set, of the system mostly, are left.
