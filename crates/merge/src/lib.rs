@@ -46,7 +46,7 @@ mod yaml;
 pub use choices::{Choice, Chosen, choices};
 pub use conflict::{Conflict, Place, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};
-pub use merge::{Decided, FileMerge, merge_file, shown};
+pub use merge::{Decided, FileMerge, in_conflict, merge_file};
 pub use policy::{BadPattern, Crdt, FileRule, OnConflict, PathRule, Policy};
 pub use strategy::{Strategies, Strategy, UnknownStrategy};
 pub use text::{Effort, Favor, Labels, Region, Style, TextMerge, TooHard};

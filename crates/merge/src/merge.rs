@@ -1,7 +1,5 @@
 //! Merging one file.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 
 use crate::conflict::Conflict;
@@ -59,14 +57,15 @@ pub fn merge_file(
     })
 }
 
-/// Ours and theirs of a file in conflict, to be shown beside each other: they differ where they are in conflict, and perhaps
-/// where only one side changed something.
-pub fn shown<'a>(
+/// Ours and theirs of a file in conflict with all that could be merged in both, so that they differ only where they are in
+/// conflict ([`TextMerge::between`](crate::TextMerge::between)). None if lines tell that
+/// ([`TextMerge::new`](crate::TextMerge::new)).
+pub fn in_conflict(
     strategies: &Strategies,
     rule: &FileRule,
-    input: &Input<'a>,
-) -> Result<[Cow<'a, [u8]>; 2], UnknownStrategy> {
-    Ok(strategies.choose(input, rule)?.shown(input, rule))
+    input: &Input<'_>,
+) -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy> {
+    Ok(strategies.choose(input, rule)?.in_conflict(input, rule))
 }
 
 /// The content where no strategy is needed to tell.

@@ -1,6 +1,5 @@
 //! Ways to merge files.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -27,10 +26,11 @@ pub trait Strategy: Send + Sync {
         input.versions.of(side).to_vec()
     }
 
-    /// Ours and theirs as they are shown beside each other where they are in conflict: what is not may be merged in both.
-    fn shown<'a>(&self, input: &Input<'a>, rule: &FileRule) -> [Cow<'a, [u8]>; 2] {
-        let _ = rule;
-        [Cow::Borrowed(input.versions.ours), Cow::Borrowed(input.versions.theirs)]
+    /// Ours and theirs with all that could be merged in both, so that they differ only where they are in conflict. None if
+    /// lines tell that.
+    fn in_conflict(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
+        let _ = (input, rule);
+        None
     }
 
     /// Whether it is asked even if only one side changed the file, or both did the same.

@@ -7,7 +7,6 @@
 //! 4. Else the merged value is written into the text of ours, or else of theirs, and read again. It counts only if it says
 //!    what it should and has all comments that either side wrote.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bumpalo::Bump;
@@ -93,8 +92,9 @@ impl<F: Format> Strategy for Structured<F> {
     }
 
     /// Lines know nothing of values: those that could be merged would be in conflict with the others.
-    fn shown<'a>(&self, input: &Input<'a>, rule: &FileRule) -> [Cow<'a, [u8]>; 2] {
-        [Side::Ours, Side::Theirs].map(|side| Cow::Owned(self.settle(input, rule, side)))
+    fn in_conflict(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
+        Read::new::<F>(input, &Bump::new())?;
+        Some([Side::Ours, Side::Theirs].map(|side| self.settle(input, rule, side)))
     }
 }
 

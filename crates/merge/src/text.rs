@@ -83,6 +83,11 @@ impl<'a> TextMerge<'a> {
         Ok(text)
     }
 
+    /// Lays two versions beside each other: whatever differs is in conflict.
+    pub fn between(ours: &'a [u8], theirs: &'a [u8], effort: Effort) -> Result<Self, TooHard> {
+        Self::new(ours, ours, theirs, effort).map(Self::in_conflict)
+    }
+
     /// Which chunks two lists of changes of one base make.
     fn lay_together(&self, ours: &Changes, theirs: &Changes) -> Vec<Chunk> {
         let mut chunks = Chunks::default();

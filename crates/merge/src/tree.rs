@@ -164,8 +164,10 @@ pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOption
 /// Decides everything that either side touched, renames followed.
 fn decide_all(merger: &mut Merger<'_>, both: &mut Both<'_>) -> Result<Placement> {
     let Both { ours, theirs, .. } = both;
-    renames::find(merger.options.renames, ours, theirs)?;
-    renames::find(merger.options.renames, theirs, ours)?;
+    let options = merger.options;
+    renames::find(options.renames, ours, theirs, false)?;
+    // Whether a critical file was renamed matters, whatever the other side did.
+    renames::find(options.renames, theirs, ours, options.policy.wants_review(&options.strategies))?;
     let mut slots = slot::slots(ours, theirs);
     if merger.options.directory_renames {
         relocate::relocate(merger, &mut slots, ours, theirs)?;

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use workspace_merge::{
     Choice, Conflict, Decided, FileMerge, FileRule, Input, OnConflict, Place, Side, Strategies,
-    UnknownStrategy, Versions, choices, merge_file, shown,
+    UnknownStrategy, Versions, choices, in_conflict, merge_file,
 };
 use workspace_state::Timestamp;
 
@@ -77,7 +77,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         );
     }
     let Written { content, conflicts } =
-        Written::new(args, &merged, &input, || shown(&strategies, &rule, &input)).map_err(unknown)?;
+        Written::new(args, &merged, &input, || in_conflict(&strategies, &rule, &input)).map_err(unknown)?;
     if args.stdout && !context.output.json() {
         context.output.bytes(&content)?;
     } else if !args.stdout && content != ours {

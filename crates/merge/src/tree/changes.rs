@@ -16,6 +16,11 @@ pub(super) struct Change {
 }
 
 impl Change {
+    /// Whether a directory is there now that holds nothing.
+    pub(super) fn is_empty_directory(&self) -> bool {
+        matches!(self.new.as_ref().map(|entry| &entry.node), Some(Node::Directory(node)) if node.entries == 0)
+    }
+
     /// Whether something of its kind is still there.
     pub(super) fn is_edit(&self) -> bool {
         self.old.is_some() && self.new.is_some()

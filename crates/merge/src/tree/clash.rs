@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use workspace_state::TreePath;
 
 use super::Result;
-use super::changes::Changes;
+use super::changes::{Change, Changes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{Merger, Placed, Placement};
 use super::paths::{below, join, moved, name, parent, touches};
@@ -47,10 +47,15 @@ pub(super) fn tell_apart(
 /// Leaves of the result that are directories as well, outermost first.
 fn clashes(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
     let is_directory = |path: &[u8]| {
-        let added = |side: &Changes<'_>| {
-            side.has_added(path) || below(&side.directories, path).any(|(path, _)| side.has_added(path))
+        let added = |side: &Changes<'_>, counts: fn(&Change) -> bool| {
+            let here = side.directories.get_key_value(path).into_iter();
+            here.chain(below(&side.directories, path))
+                .any(|(path, change)| side.has_added(path) && counts(change))
         };
-        below(result, path).any(|(_, placed)| placed.leaf.is_some()) || added(ours) || added(theirs)
+        // What theirs has in a directory is in the result, unless it waits for somebody.
+        below(result, path).any(|(_, placed)| placed.leaf.is_some())
+            || added(ours, |_| true)
+            || added(theirs, Change::is_empty_directory)
     };
     let leaves = result.iter().filter(|(_, placed)| placed.leaf.is_some());
     leaves.filter(|(path, _)| is_directory(path)).map(|(path, _)| path.clone()).collect()

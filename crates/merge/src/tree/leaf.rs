@@ -100,9 +100,18 @@ impl<'a> Merger<'a> {
 
     /// Whether a rename by theirs waits until somebody has looked at it: both names stay as ours has them.
     pub(super) fn holds_rename(&mut self, from: &[u8], to: &[u8]) -> bool {
-        let Some(rule) = self.review(from).or_else(|| self.review(to)) else { return false };
+        let Some(rule) = self.review_of_rename(from, to) else { return false };
         self.reviewed.extend([from, to].map(|path| (path.to_vec(), rule)));
         true
+    }
+
+    /// Whether somebody has to look at a rename.
+    pub(super) fn wants_review(&self, from: &[u8], to: &[u8]) -> bool {
+        self.review_of_rename(from, to).is_some()
+    }
+
+    fn review_of_rename(&self, from: &[u8], to: &[u8]) -> Option<OnConflict> {
+        self.review(from).or_else(|| self.review(to))
     }
 
     /// As [`Self::review`], of a slot, to which renames may have brought versions from other paths.

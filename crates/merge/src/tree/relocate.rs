@@ -129,7 +129,9 @@ impl Additions<'_> {
                     let place = moved(&path, from, to);
                     let is_renamed_too =
                         parent(&place).is_some_and(|directory| self.own.contains_key(directory));
-                    if !is_renamed_too {
+                    // What ours has stays where it is until somebody has looked at the rename.
+                    let waits = self.side == Side::Ours && merger.wants_review(&path, &place);
+                    if !is_renamed_too && !waits {
                         wanted.entry(place).or_default().push(path);
                     }
                 }

@@ -35,12 +35,18 @@ impl Default for RenameOptions {
     }
 }
 
-/// Finds renames of `side` that matter for what `other` did.
-pub(super) fn find(options: RenameOptions, side: &mut Changes<'_>, other: &Changes<'_>) -> Result<()> {
+/// Finds renames of `side` that matter for what `other` did, or all of them.
+pub(super) fn find(
+    options: RenameOptions,
+    side: &mut Changes<'_>,
+    other: &Changes<'_>,
+    wants_all: bool,
+) -> Result<()> {
     pair_symlinks(side);
     let (removed, added) = candidates(side);
     let matters = Matters::new(side, other);
-    let sources: Vec<&Candidate> = removed.iter().filter(|one| matters.source(&one.path)).collect();
+    let sources: Vec<&Candidate> =
+        removed.iter().filter(|one| wants_all || matters.source(&one.path)).collect();
     if sources.is_empty() || added.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use workspace_merge::{FileRule, OnConflict, Place};
+use workspace_merge::{
+    Effort, FileRule, Input, Labels, OnConflict, Place, Strategies, Style, TextMerge, Versions, in_conflict,
+};
 
 use crate::documents::{merged, merged_by};
 use crate::git::Rng;
@@ -421,6 +423,22 @@ fn check(format: &Format, case: &Case) -> bool {
     true
 }
 
+/// A text with markers, in which the conflicts are settled for one side.
+fn half_of(shown: &str, side: usize) -> String {
+    let mut at = None;
+    let mut half = String::new();
+    for line in shown.split_inclusive('\n') {
+        match line.get(..7) {
+            Some("<<<<<<<") => at = Some(0),
+            Some("=======") => at = Some(1),
+            Some(">>>>>>>") => at = None,
+            _ if at.is_none_or(|at| at == side) => half.push_str(line),
+            _ => {}
+        }
+    }
+    half
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
@@ -493,6 +511,33 @@ proptest! {
                 for leaf in added {
                     prop_assert!(found.contains_key(&leaf), "{leaf} {on_conflict:?}: {}", told(format, &case, &text));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn each_half_of_what_is_shown_is_what_that_side_settles_for(seed in any::<u64>()) {
+        let case = case(seed);
+        for format in &FORMATS {
+            let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
+            let versions = Versions { base: Some(base.as_bytes()), ours: ours.as_bytes(), theirs: theirs.as_bytes() };
+            let (strategies, rule) = (Strategies::default(), FileRule::default());
+            let sides = in_conflict(&strategies, &rule, &Input::new(format.path, versions)).unwrap();
+            if merged(format.path, Some(&base), &ours, &theirs).conflict.is_none() {
+                continue;
+            }
+            let sides = sides.expect("all of them can be read");
+            let text = TextMerge::between(&sides[0], &sides[1], Effort::default()).unwrap();
+            let (shown, conflicts) = text.render(Style::Merge, &Labels::default());
+            prop_assert!(conflicts > 0, "{}", told(format, &case, ""));
+            let shown = String::from_utf8(shown).unwrap();
+            for (at, on_conflict) in [OnConflict::Ours, OnConflict::Theirs].into_iter().enumerate() {
+                let rule = FileRule { on_conflict, ..FileRule::default() };
+                let settled = merged_by(&rule, format.path, Some(&base), &ours, &theirs).merged.content;
+                let half = half_of(&shown, at);
+                let settled = String::from_utf8(settled).unwrap();
+                prop_assert_eq!(half.trim_end(), settled.trim_end());
+                prop_assert!((format.read)(&half).is_some(), "{}", told(format, &case, &shown));
             }
         }
     }

@@ -282,6 +282,31 @@ fn a_critical_file_is_not_renamed_without_a_review() {
         expected.insert("z".to_owned(), Thing::file("other\n"));
         assert_eq!(read_merge(&merge), expected);
     }
+    // Also if it was changed as well.
+    let long: String = (0..40).map(|line| format!("{line}\n")).collect();
+    let longer = format!("{long}more\n");
+    for (old, new) in [("d/x", "n"), ("n", "d/x")] {
+        let [before, theirs] =
+            [(old, &long), (new, &longer)].map(|(name, text)| place.tree(&all(&[(name, text)])));
+        let merge = merge_trees(&before, &before, &theirs, &with_review(OnConflict::Review)).unwrap();
+        assert_eq!(merge.tree.tree_id().unwrap(), before.id(), "{old} to {new}");
+        assert_eq!(classes(&merge).len(), 2);
+    }
+    // What ours added stays where it is until somebody has looked.
+    for (old, new) in [("d", "e"), ("e", "d")] {
+        let [x, y, n] = ["x", "y", "n"].map(|name| format!("{old}/{name}"));
+        let base = all(&[(&x, text), (&y, "y\n")]);
+        let theirs = all(&[(&format!("{new}/x"), text), (&format!("{new}/y"), "y\n")]);
+        let ours = place.tree(&all(&[(&x, text), (&y, "y\n"), (&n, "n\n")]));
+        let options = with_review(OnConflict::Review);
+        let merge = merge_trees(&place.tree(&base), &ours, &place.tree(&theirs), &options).unwrap();
+        assert_eq!(merge.tree.tree_id().unwrap(), ours.id(), "{old} to {new}");
+    }
+    // A directory in place of it.
+    let head = place.tree(&all(&[("d/x", text)]));
+    let theirs = place.tree(&all(&[("d/x/l", text)]));
+    let merge = merge_trees(&head, &head, &theirs, &with_review(OnConflict::Review)).unwrap();
+    assert_eq!(merge.tree.tree_id().unwrap(), head.id());
     // Ours has another name for it: what theirs did to it waits all the same.
     let mut theirs = base.clone();
     theirs.insert("d/f".to_owned(), Thing::file("a\nb\nc\nevil\n"));

@@ -1,8 +1,6 @@
 //! The result of a merge as it is written, with markers around what is in conflict.
 
-use std::borrow::Cow;
-
-use workspace_merge::{Effort, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy};
+use workspace_merge::{Effort, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy, Versions};
 
 use crate::args::{ConflictStyle, MergeFile};
 
@@ -14,25 +12,32 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// `shown` are both sides as they are laid beside each other; nobody asks where nothing is in conflict.
-    pub(super) fn new<'a>(
+    /// `in_conflict` gives both sides with all merged that could be; nobody asks where nothing is in conflict.
+    pub(super) fn new(
         args: &MergeFile,
         merged: &FileMerge,
-        input: &Input<'a>,
-        shown: impl FnOnce() -> Result<[Cow<'a, [u8]>; 2], UnknownStrategy>,
+        input: &Input<'_>,
+        in_conflict: impl FnOnce() -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy>,
     ) -> Result<Self, UnknownStrategy> {
         let as_it_is = |conflicts| Ok(Self { content: merged.merged.content.clone(), conflicts });
         let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_settled()) else {
             return as_it_is(0);
         };
         let counted = conflict.places.len().max(1);
+        let Versions { base, ours, theirs } = input.versions;
         // Markers are bytes: in binary files and in UTF-16 they would be rubbish.
-        let has_markers = [input.versions.ours, input.versions.theirs].iter().all(|text| !text.contains(&0));
+        let has_markers = [ours, theirs].iter().all(|text| !text.contains(&0));
         if merged.strategy == Some("binary") || !has_markers {
             return as_it_is(counted);
         }
-        let [ours, theirs] = shown()?;
-        let Some(text) = compare(input, &ours, &theirs) else { return as_it_is(counted) };
+        // With their base, values are shown as the lines that they are in.
+        let sides = if style(args) == Style::Merge { in_conflict()? } else { None };
+        let all = || TextMerge::new(base.unwrap_or_default(), ours, theirs, Effort::default());
+        let text = match &sides {
+            Some([ours, theirs]) => TextMerge::between(ours, theirs, Effort::default()),
+            None => all(),
+        };
+        let Ok(text) = text else { return as_it_is(counted) };
         if args.union {
             return Ok(Self { content: text.favor(Favor::Union), conflicts: 0 });
         }
@@ -41,15 +46,10 @@ impl Written {
             return Ok(Self { content, conflicts });
         }
         // Lines can be merged, but not what they say, or nobody may take them without looking.
-        let all = compare(input, input.versions.ours, input.versions.theirs);
-        let Some(all) = all else { return as_it_is(counted) };
+        let Ok(all) = all() else { return as_it_is(counted) };
         let (content, conflicts) = all.in_conflict().render(style(args), &labels(args));
-        Ok(Self { content, conflicts: conflicts.max(counted) })
+        Ok(Self { content, conflicts: conflicts.max(1) })
     }
-}
-
-fn compare<'a>(input: &Input<'a>, ours: &'a [u8], theirs: &'a [u8]) -> Option<TextMerge<'a>> {
-    TextMerge::new(input.versions.base.unwrap_or_default(), ours, theirs, Effort::default()).ok()
 }
 
 fn style(args: &MergeFile) -> Style {
