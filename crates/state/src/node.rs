@@ -54,7 +54,7 @@ pub enum NodeKind {
 }
 
 /// A piece of a file's content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extent {
     /// Bytes of a chunk.
     Data {

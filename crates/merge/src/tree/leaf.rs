@@ -66,6 +66,7 @@ impl<'a> Merger<'a> {
 
     /// Decides every slot.
     pub(super) fn decide(&mut self, slots: Slots) -> Result<Placement> {
+        self.hold_sources(&slots);
         let mut result = Placement::new();
         let mut beside = Vec::new();
         for (path, mut slot) in slots {
@@ -103,6 +104,23 @@ impl<'a> Merger<'a> {
         let Some(rule) = self.review_of_rename(from, to) else { return false };
         self.reviewed.extend([from, to].map(|path| (path.to_vec(), rule)));
         true
+    }
+
+    /// What theirs has moved to a critical name, and put something else in the place of, waits as a rename does: else its
+    /// content would be nowhere.
+    fn hold_sources(&mut self, slots: &Slots) {
+        let added = slots.iter().filter(|(_, slot)| slot.base.is_none());
+        let waiting: HashMap<&[Extent], OnConflict> =
+            added.filter_map(|(path, slot)| Some((content_of(&slot.theirs)?, self.review(path)?))).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let replaced = slots.iter().filter(|(_, slot)| !same(slot.base.as_ref(), slot.theirs.as_ref()));
+        let held = replaced.filter_map(|(path, slot)| {
+            let rule = waiting.get(content_of(&slot.base)?)?;
+            (content_of(&slot.theirs) != content_of(&slot.base)).then(|| (path.clone(), *rule))
+        });
+        self.reviewed.extend(held);
     }
 
     /// Whether somebody has to look at a rename.
@@ -289,6 +307,14 @@ impl<'a> Merger<'a> {
             histories: Histories { base, ours },
             ..Input::new(path, versions)
         }
+    }
+}
+
+/// What a version holds, if it is a file and holds anything.
+fn content_of(version: &Option<TreeVersion>) -> Option<&[Extent]> {
+    match &version.as_ref()?.entry.node {
+        Node::File(file) if !file.extents.is_empty() => Some(&file.extents),
+        _ => None,
     }
 }
 

@@ -302,6 +302,13 @@ fn a_critical_file_is_not_renamed_without_a_review() {
         let merge = merge_trees(&place.tree(&base), &ours, &place.tree(&theirs), &options).unwrap();
         assert_eq!(merge.tree.tree_id().unwrap(), ours.id(), "{old} to {new}");
     }
+    // Also if something else has its old name.
+    for theirs in [all(&[("d/x", text), ("x/n", "n\n")]), all(&[("d/x", text), ("x", "another\n")])] {
+        let before = place.tree(&all(&[("x", text)]));
+        let merge =
+            merge_trees(&before, &before, &place.tree(&theirs), &with_review(OnConflict::Review)).unwrap();
+        assert_eq!(read_merge(&merge)["x"], Thing::file(text));
+    }
     // A directory in place of it.
     let head = place.tree(&all(&[("d/x", text)]));
     let theirs = place.tree(&all(&[("d/x/l", text)]));
