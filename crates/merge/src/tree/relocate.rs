@@ -46,12 +46,21 @@ enum Gone {
 /// Where directories are now that one side renamed and the other gave other attributes.
 pub(super) fn changed_and_renamed(by: &Changes<'_>, other: &Changes<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let changed = other.directories.iter().filter(|(_, change)| change.is_edit());
-    let gone = gone_to(by, &changed.map(|(path, _)| &path[..]).collect());
-    let renamed = gone.into_iter().filter_map(|(from, gone)| match gone {
-        Gone::To(to) if by.has_added(&to) => Some((from, to)),
-        Gone::To(_) | Gone::Apart => None,
+    let changed: Vec<&[u8]> = changed.map(|(path, _)| &path[..]).collect();
+    let gone = gone_to(by, &changed.iter().copied().flat_map(with_above).collect());
+    let renamed = changed.iter().filter_map(|from| {
+        // An empty one went where the one around it went.
+        let found = with_above(from).find_map(|path| gone.get_key_value(path));
+        match found? {
+            (old, Gone::To(to)) => Some((from.to_vec(), moved(from, old, to))),
+            (_, Gone::Apart) => None,
+        }
     });
-    renamed.collect()
+    renamed.filter(|(_, to)| by.has_added(to)).collect()
+}
+
+fn with_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::once(path).chain(above(path))
 }
 
 /// Where those of some directories went that a side has not any more.

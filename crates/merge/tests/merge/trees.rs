@@ -335,7 +335,8 @@ fn a_renamed_directory_has_the_attributes_that_the_other_side_gave_it() {
         let mut tree = place.store.empty_tree().unwrap();
         let xattrs = mark.map(|mark| (b"user.mark".to_vec(), mark.as_bytes().to_vec()));
         let attributes = Attributes { mode, xattrs: xattrs.into_iter().collect(), ..Attributes::default() };
-        tree.put_directory(directory, attributes).unwrap();
+        tree.put_directory(directory, attributes.clone()).unwrap();
+        tree.put_directory(format!("{directory}/empty"), attributes).unwrap();
         for (name, content) in files {
             tree.write(format!("{directory}/{name}"), *content).unwrap();
         }
@@ -351,13 +352,15 @@ fn a_renamed_directory_has_the_attributes_that_the_other_side_gave_it() {
             let merge = merge_trees(&base, ours, theirs, &TreeOptions::default()).unwrap();
             assert_eq!(classes(&merge), []);
             assert!(!merge.tree.exists("d").unwrap());
-            let stat = merge.tree.stat("e").unwrap();
-            assert_eq!((stat.mode, stat.xattrs.len()), (0o700, 1));
+            for directory in ["e", "e/empty"] {
+                let stat = merge.tree.stat(directory).unwrap();
+                assert_eq!((stat.mode, stat.xattrs.len()), (0o700, 1), "{directory}");
+            }
         }
     }
     let other = tree("e", 0o754, None, &files);
     let merge = merge_trees(&base, &other, &changed, &TreeOptions::default()).unwrap();
-    assert_eq!(classes(&merge), [(ConflictClass::Mode, "e")]);
+    assert_eq!(classes(&merge), [(ConflictClass::Mode, "e"), (ConflictClass::Mode, "e/empty")]);
 }
 
 #[test]
