@@ -165,9 +165,11 @@ pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOption
 fn decide_all(merger: &mut Merger<'_>, both: &mut Both<'_>) -> Result<Placement> {
     let Both { ours, theirs, .. } = both;
     let options = merger.options;
-    renames::find(options.renames, ours, theirs, false)?;
-    // Whether a critical file was renamed matters, whatever the other side did.
-    renames::find(options.renames, theirs, ours, options.policy.wants_review(&options.strategies))?;
+    renames::find(options.renames, ours, theirs)?;
+    renames::find(options.renames, theirs, ours)?;
+    if options.policy.wants_review(&options.strategies) {
+        renames::find_of(options.renames, theirs, |path| merger.is_critical(path))?;
+    }
     let mut slots = slot::slots(ours, theirs);
     if merger.options.directory_renames {
         relocate::relocate(merger, &mut slots, ours, theirs)?;

@@ -99,6 +99,10 @@ impl<'a> Merger<'a> {
         self.strategy(path).filter(|strategy| strategy.wants_review()).map(|_| self.rule(path).on_conflict)
     }
 
+    pub(super) fn is_critical(&self, path: &[u8]) -> bool {
+        self.review(path).is_some()
+    }
+
     /// Whether a rename by theirs waits until somebody has looked at it: both names stay as ours has them.
     pub(super) fn holds_rename(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(rule) = self.review_of_rename(from, to) else { return false };

@@ -35,18 +35,12 @@ impl Default for RenameOptions {
     }
 }
 
-/// Finds renames of `side` that matter for what `other` did, or all of them.
-pub(super) fn find(
-    options: RenameOptions,
-    side: &mut Changes<'_>,
-    other: &Changes<'_>,
-    wants_all: bool,
-) -> Result<()> {
+/// Finds renames of `side` that matter for what `other` did.
+pub(super) fn find(options: RenameOptions, side: &mut Changes<'_>, other: &Changes<'_>) -> Result<()> {
     pair_symlinks(side);
     let (removed, added) = candidates(side);
     let matters = Matters::new(side, other);
-    let sources: Vec<&Candidate> =
-        removed.iter().filter(|one| wants_all || matters.source(&one.path)).collect();
+    let sources: Vec<&Candidate> = removed.iter().filter(|one| matters.source(&one.path)).collect();
     if sources.is_empty() || added.is_empty() {
         return Ok(());
     }
@@ -59,7 +53,28 @@ pub(super) fn find(
     Ok(())
 }
 
+/// Finds renames from or to names that matter whatever the other side did, among what no other rename was found for.
+pub(super) fn find_of(
+    options: RenameOptions,
+    side: &mut Changes<'_>,
+    matters: impl Fn(&[u8]) -> bool,
+) -> Result<()> {
+    let (removed, added) = candidates(side);
+    let (base, tree) = (side.base, side.tree);
+    let mut search = Search { base, tree, left: options, pieces: HashMap::new(), found: BTreeMap::new() };
+    let (from, to): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
+    let that_matter = |all: &[&Candidate]| -> Vec<Candidate> {
+        all.iter().filter(|one| matters(&one.path)).map(|one| (*one).clone()).collect()
+    };
+    search.by_likeness(&that_matter(&from).iter().collect::<Vec<_>>(), &added)?;
+    search.by_likeness(&from, &that_matter(&to))?;
+    let found = search.found;
+    side.renames.extend(found);
+    Ok(())
+}
+
 /// A file that may have another name.
+#[derive(Clone)]
 struct Candidate {
     path: Vec<u8>,
     file: FileNode,
