@@ -72,7 +72,7 @@ print(answer.get("id") or answer["commandId"])' "$url/api/v1/$1" "$key" "$2"
 try() {
     for_seconds=$1
     shift
-    "$environment/bin/schemathesis" --config-file "$data/schemathesis.toml" run "$url/api/v1/openapi.json" \
+    SCHEMATHESIS_HOOKS=scripts/schemathesis_hooks.py "$environment/bin/schemathesis" --config-file "$data/schemathesis.toml" run "$url/api/v1/openapi.json" \
         --header "Authorization: Bearer $key" --max-time "$for_seconds" --request-timeout 20 --workers 2 \
         --exclude-checks positive_data_acceptance --warnings off --generation-deterministic "$@" || {
         grep '"level":"ERROR"' "$data/log" | tail -5 >&2

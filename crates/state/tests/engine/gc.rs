@@ -13,7 +13,8 @@ use workspace_state::{
 use crate::child::{Player, say, text, wait_for_parent};
 use crate::directory::{describe, snapshot};
 use crate::support::{
-    Random, assert_sound, buffered, collect, commit_file, is_full_run, message, new_store, noise, pack_bytes,
+    Random, assert_sound, buffered, collect, commit_file, commit_files, is_full_run, message, new_store,
+    noise, pack_bytes,
 };
 
 const MIB: usize = 1 << 20;
@@ -603,13 +604,7 @@ fn a_living_copy_beside_a_condemned_one_is_kept() {
 #[test]
 fn directories_put_into_a_tree_outlive_the_snapshot_they_come_from() {
     let (_home, store) = new_store();
-    let commit = |files: &[(&str, &str)]| {
-        let mut tree = store.empty_tree().unwrap();
-        for (path, content) in files {
-            tree.write(path, *content).unwrap();
-        }
-        tree.commit(message("one")).unwrap()
-    };
+    let commit = |files: &[(&str, &str)]| commit_files(&store, files);
     let base = commit(&[("d/f", "base"), ("top", "base")]);
     let ours = commit(&[("d/f", "base"), ("top", "ours")]);
     let theirs = commit(&[("d/f", "theirs"), ("top", "theirs")]);

@@ -92,6 +92,15 @@ pub(crate) fn commit_file(store: &Store, path: &str, content: impl Into<Vec<u8>>
     tree.commit(message(path)).unwrap()
 }
 
+/// A snapshot of nothing but these files.
+pub(crate) fn commit_files(store: &Store, files: &[(&str, &str)]) -> Snapshot {
+    let mut tree = store.empty_tree().unwrap();
+    for (path, content) in files {
+        tree.write(path, *content).unwrap();
+    }
+    tree.commit(message("files")).unwrap()
+}
+
 /// Everything below `path`, files with their content.
 pub(crate) fn all_files(tree: &VirtualTree) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut files = Vec::new();

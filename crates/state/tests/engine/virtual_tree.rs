@@ -8,7 +8,7 @@ use workspace_state::{
     diff_beside,
 };
 
-use crate::support::{message, new_store};
+use crate::support::{commit_files, message, new_store};
 
 /// What a tree should hold: a map from path to content; directories are there while something made them.
 #[derive(Debug, Clone, Default)]
@@ -372,13 +372,7 @@ fn a_directory_without_times_is_not_put_elsewhere() {
 #[test]
 fn directories_of_another_tree_take_the_place_of_what_is_there() {
     let (_home, store) = new_store();
-    let commit = |files: &[(&str, &str)]| {
-        let mut tree = store.empty_tree().unwrap();
-        for (path, content) in files {
-            tree.write(path, *content).unwrap();
-        }
-        tree.commit(message("one")).unwrap()
-    };
+    let commit = |files: &[(&str, &str)]| commit_files(&store, files);
     let files = ["top/f", "in/a/f", "in/b/f", "in/deep/er/f", "both"];
     let base = commit(&files.map(|path| (path, "base")));
     let ours = commit(
