@@ -94,14 +94,15 @@ class Server:
 class Client:
     """One connection that is kept."""
 
-    def __init__(self, port):
+    def __init__(self, port, key=KEY):
         self.port = port
+        self.key = key
         self.connection = http.client.HTTPConnection("127.0.0.1", port)
         self.connection.connect()
         self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, method, path, body=None):
-        headers = {"Authorization": f"Bearer {KEY}"}
+        headers = {"Authorization": f"Bearer {self.key}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
             body = json.dumps(body)
@@ -124,7 +125,7 @@ class Client:
     def stream(self, sandbox, command):
         """Bytes of answer until the command ended."""
         body = json.dumps({"command": command, "stream": True, "timeout": 600_000, "overflow": "block"})
-        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         self.connection.request("POST", f"/api/v1/sandboxes/{sandbox}/process/run", body, headers)
         answer = self.connection.getresponse()
         buffer, total, tail = bytearray(1 << 20), 0, b""

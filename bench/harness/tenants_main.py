@@ -1,0 +1,174 @@
+"""Two tenants on one server: one attacks, the other measures."""
+
+import contextlib
+import datetime
+import os
+import statistics
+import sys
+import threading
+import time
+
+import machine
+from report import bars, details, reasons
+from row import Row
+from sandbox_client import Client, Server
+from sandbox_main import build, place, save, typed, write
+from plot import plot
+from tenants_attacks import INSIDE, SECONDS, connections, script
+from timing import summary
+
+NOBODY = 65_534
+ATTACKS = [*INSIDE, "connections"]
+USERS = {"root": None, "ordinary user": NOBODY}
+# An attack has begun to bite by then.
+HEAD_START = 2
+BAR = 3
+
+
+def main(words, usage):
+    chosen, options = typed(words, usage, ATTACKS)
+    quick = "--quick" in options
+    output, results = place(quick, "tenants")
+    if "--render" not in options:
+        if os.geteuid() != 0:
+            print("error: the rows of the superuser need the superuser", file=sys.stderr)
+            return 1
+        measure(chosen, quick, results, output)
+    render(results, output)
+    return 0
+
+
+def measure(chosen, quick, results, output):
+    binaries = build()
+    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
+    for attack in chosen:
+        load = round(os.getloadavg()[0], 2)
+        print(f"  {attack}", file=sys.stderr)
+        row = Row(attack, f"attack: {attack}", "`true` over a kept connection in another tenant's sandbox")
+        for user, uid in USERS.items():
+            compare(row, binaries, attack, user, uid, 50 if quick else 500)
+        row = row.to_json()
+        row["load_before"] = load
+        results["rows"][attack] = row
+        save(results, output, "tenants")
+
+
+def compare(row, binaries, attack, user, uid, rounds):
+    """Measures the victim in quiet and during the attack, on a server of its own."""
+    with Server(binaries, user=uid) as server:
+        victim, attacker = (tenant(server, name) for name in ("victim", "attacker"))
+        sandbox = victim.create()
+        quiet, _ = sample(victim, sandbox, rounds)
+        with running(attack, server, attacker):
+            time.sleep(HEAD_START)
+            attacked, failures = sample(victim, sandbox, rounds)
+            failures += probe(victim)
+        failures += probe(victim)
+        victim.delete(sandbox)
+    add(row, user, "quiet", quiet)
+    add(row, user, "attacked", attacked)
+    row.at_most(f"{user}: p99 ≤ {BAR} × its quiet value", p99(attacked) / p99(quiet), BAR, "×")
+    row.at_most(f"{user}: nothing of the other fails", len(failures), 0, "failures")
+    row.notes += [f"{user}: {text}" for text in sorted(set(failures))]
+
+
+def tenant(server, name):
+    """A client with a key of its own."""
+    order = {"name": name, "owner": name, "role": "user"}
+    return Client(server.port, server.client().ask("POST", "/api/v1/keys", order)["key"])
+
+
+def sample(client, sandbox, rounds):
+    """Seconds of every `true`, and what failed. It ends with the attack, so that all of it is measured under attack."""
+    end = time.monotonic() + SECONDS - HEAD_START - 5
+    taken, failures = [], []
+    for _ in range(rounds):
+        if time.monotonic() > end:
+            break
+        began = time.perf_counter()
+        try:
+            assert client.run(sandbox, "true")["exitCode"] == 0
+        except (AssertionError, OSError, RuntimeError) as error:
+            failures.append(f"run: {error}")
+        taken.append(time.perf_counter() - began)
+    return taken, failures
+
+
+def probe(client):
+    """Makes a sandbox, writes, reads, starts a process with pipes and ends: what the other tenant needs beside `run`."""
+    command = "echo kept > file && cat file | cat && mkdir -p d/e && ls -R d > /dev/null"
+    try:
+        sandbox = client.create()
+        try:
+            result = client.run(sandbox, command)
+            return [] if result["stdout"] == "kept\n" else [f"probe: {result}"]
+        finally:
+            client.delete(sandbox)
+    except (OSError, RuntimeError) as error:
+        return [f"create: {error}"]
+
+
+@contextlib.contextmanager
+def running(attack, server, client):
+    """The attack, begun; ended and cleared away afterwards."""
+    stop = threading.Event()
+    if attack == "connections":
+        thread = threading.Thread(target=connections, args=(server.port, stop))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        return
+    sandbox = client.create(**INSIDE[attack][1])
+    thread = threading.Thread(target=attack_inside, args=(client, sandbox, attack))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        with contextlib.suppress(OSError, RuntimeError):
+            client.delete(sandbox)
+
+
+def attack_inside(client, sandbox, attack):
+    """The attacker's sandbox may well be ended for what it does; that is no failure."""
+    order = {"command": "exec python3 -c \"$SCRIPT\"", "envs": {"SCRIPT": script(attack)}, "timeout": (SECONDS + 5) * 1000}
+    with contextlib.suppress(OSError, RuntimeError):
+        client.ask("POST", f"/api/v1/sandboxes/{sandbox}/process/run", order)
+
+
+def p99(samples):
+    return statistics.quantiles(samples, n=100)[98] if len(samples) > 1 else samples[0]
+
+
+def add(row, user, what, samples):
+    row.add(user, what, "ms", summary(samples, 1000))
+    row.add(user, f"{what}, p99", "ms", summary([p99(samples)], 1000))
+
+
+def render(results, output):
+    rows = [results["rows"][name] for name in ATTACKS if name in results["rows"]]
+    page = os.path.join(output, "tenants.md")
+    facts = results["machine"]
+    small = " — few repetitions, only to try the harness" if results.get("quick") else ""
+    parts = [
+        f"# One tenant under the attacks of another{small}\n",
+        f"Made by `bench/tenants` on {results['date']}; do not edit, except between the marks.\n",
+        "## Before the numbers\n",
+        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
+        f"{facts['kernel']}, {facts['system']}.",
+        "- Two tenants have a key and a sandbox each on one server with default limits, except that requests are not "
+        f"limited by rate. One attacks for {SECONDS} seconds; the other runs `true` all the while, then creates a sandbox, "
+        "works in it and deletes it, during the attack and after it.",
+        "- Server, client and both tenants share two cores, so an attack that only computes costs the other about half.",
+        "- The ordinary user has no cgroups here: nothing limits the CPU of a sandbox but the scheduler.\n",
+        bars(rows),
+        reasons(page),
+        "![p99 of `true`, quiet and attacked](tenants.svg)\n",
+        *(details(row).replace("`bench/run ", "`bench/tenants ") for row in rows),
+        "## Again\n\n`bench/tenants` measures everything; `bench/tenants --help` says how to measure less.\n",
+    ]
+    panels = {name: "attacked, p99" for name in ATTACKS}
+    write(page, parts, plot(rows, panels, "One tenant under the attacks of another"))
