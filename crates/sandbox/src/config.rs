@@ -104,7 +104,8 @@ impl NewSandbox {
         let timeout = self.timeout.unwrap_or(settings.timeout.min(settings.lifetime));
         if timeout.is_zero() || timeout > settings.lifetime {
             let most = settings.lifetime.as_secs();
-            return Err(invalid("timeout_seconds", format!("1 to {most} seconds are allowed")));
+            let message = format!("1 to {most} seconds are allowed; MAX_SANDBOX_LIFETIME raises the limit");
+            return Err(invalid("timeout_seconds", message));
         }
         let resources = self.resources.check(&settings.default_resources, &settings.max_resources)?;
         let limits = Limits {
@@ -133,18 +134,19 @@ impl ResourceRequest {
             disk: self.disk.unwrap_or(default.disk),
             processes: self.processes.unwrap_or(default.processes),
         };
-        let within = |field, value: u64, least: u64, most: u64, unit: &str| {
+        let within = |field, value: u64, (least, most): (u64, u64), unit: &str, setting: &str| {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(invalid(field, format!("{least} to {most}{unit} are allowed")))
+            let raise = if value > most { format!("; {setting} raises the limit") } else { String::new() };
+            Err(invalid(field, format!("{least} to {most}{unit} are allowed{raise}")))
         };
-        let cpu = u64::from(wanted.cpu_millis);
-        within("resources.cpu", cpu, 10, max.cpu_millis.into(), " thousandths of a processor")?;
-        within("resources.memory", wanted.memory, MEMORY_MIN, max.memory, " bytes")?;
-        within("resources.disk", wanted.disk, DISK_MIN, max.disk, " bytes")?;
-        let processes = u64::from(wanted.processes);
-        within("resources.processes", processes, PROCESSES_MIN.into(), max.processes.into(), "")?;
+        let (cpu, most) = (u64::from(wanted.cpu_millis), u64::from(max.cpu_millis));
+        within("resources.cpu", cpu, (10, most), " thousandths of a processor", "MAX_CPU")?;
+        within("resources.memory", wanted.memory, (MEMORY_MIN, max.memory), " bytes", "MAX_MEMORY")?;
+        within("resources.disk", wanted.disk, (DISK_MIN, max.disk), " bytes", "MAX_DISK")?;
+        let (processes, most) = (u64::from(wanted.processes), u64::from(max.processes));
+        within("resources.processes", processes, (PROCESSES_MIN.into(), most), "", "MAX_PROCESSES")?;
         Ok(wanted)
     }
 }

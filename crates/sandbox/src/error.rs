@@ -118,7 +118,9 @@ pub enum SandboxError {
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// The sandbox would live longer than any may.
-    #[error("a sandbox may live {limit} s in all; this one could be extended by {left} s")]
+    #[error(
+        "a sandbox may live {limit} s in all (MAX_SANDBOX_LIFETIME); this one could be extended by {left} s"
+    )]
     Lifetime {
         /// The longest life in seconds.
         limit: u64,

@@ -21,7 +21,7 @@ use crate::audit::{Entry, Level};
 use crate::code;
 use crate::error::ApiError;
 use crate::keys::KeyLimits;
-use crate::rate::{Class, Rates};
+use crate::rate::{self, Class, Rates, Verdict};
 use crate::request::{Peer, RequestId};
 
 /// How long a key is believed without asking the catalog, where another node may have revoked it.
@@ -47,6 +47,11 @@ impl Caller {
     /// Whether everything is allowed.
     pub fn is_admin(&self) -> bool {
         self.role == Role::Admin
+    }
+
+    /// What it may do a minute. Admin keys have no limit but those given to them.
+    fn rates(&self, app: &App) -> Rates {
+        self.limits.rates(if self.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() })
     }
 
     /// An error unless everything is allowed.
@@ -133,10 +138,11 @@ fn caller(key: ApiKey) -> Result<Caller, ApiError> {
 /// Lets a request through with its [`Caller`], if its key is good, may do this, and has requests left.
 pub(crate) async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let (caller, headers) = match admit(&app, &parts).await {
+    let (caller, verdict) = match admit(&app, &parts).await {
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
+    let class = Class::of(&parts.method, route(&parts));
     let id = parts.extensions.get::<RequestId>().cloned();
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
@@ -148,13 +154,16 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
         app.audit.record(Entry { level: Level::Warn, ..Entry::by("auth.forbidden", &caller, &id, about) });
     }
-    response.headers_mut().extend(headers);
+    let verdict = if rate::was_refused(&response) {
+        app.limiter.give_back(&caller.key_id, class, caller.rates(&app))
+    } else {
+        verdict
+    };
+    response.headers_mut().extend(verdict.into_iter().flat_map(|verdict| verdict.headers()));
     response
 }
 
-type Headers = Vec<(header::HeaderName, HeaderValue)>;
-
-async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Headers), ApiError> {
+async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), ApiError> {
     let Some(key) = key(&parts.headers) else {
         return Err(refuse(app, parts, None, "no key was given"));
     };
@@ -162,8 +171,8 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Headers), ApiError> 
     let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {
         return Err(refuse(app, parts, Some(&hash), "the key is not known"));
     };
-    let headers = limit(app, parts, &caller)?;
-    Ok((caller, headers))
+    let verdict = limit(app, parts, &caller)?;
+    Ok((caller, verdict))
 }
 
 /// A WebSocket begins as GET, but what follows may type into a terminal.
@@ -185,28 +194,26 @@ fn route(parts: &Parts) -> Option<&str> {
     parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str)
 }
 
-fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Headers, ApiError> {
-    let class = Class::of(&parts.method, route(parts));
-    let rates = caller.limits.rates(app.limiter.rates());
-    take(app, &caller.key_id, class, rates)
+fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, ApiError> {
+    let (class, rates) = (Class::of(&parts.method, route(parts)), caller.rates(app));
+    check(app.limiter.refusals(&caller.key_id, rates), "invalid requests")?;
+    check(app.limiter.take(&caller.key_id, class, rates), "such requests")
 }
 
-fn take(app: &App, who: &str, class: Class, rates: Rates) -> Result<Headers, ApiError> {
-    let Some(verdict) = app.limiter.take(who, class, rates) else { return Ok(Vec::new()) };
-    let headers = verdict.headers();
-    if verdict.retry_after.is_none() {
-        return Ok(headers);
-    }
-    let message = format!("more than {} such requests a minute", verdict.limit);
-    let error = ApiError::new(code::RATE_LIMITED, message).detail("limit", verdict.limit);
-    Err(headers.into_iter().fold(error, |error, (name, value)| error.header(name, value)))
+/// The verdict, or the error of a request for which there is no token.
+fn check(verdict: Option<Verdict>, what: &str) -> Result<Option<Verdict>, ApiError> {
+    let Some(refused) = verdict.filter(|verdict| verdict.retry_after.is_some()) else { return Ok(verdict) };
+    let message = format!("more than {} {what} a minute", refused.limit);
+    let error = ApiError::new(code::RATE_LIMITED, message).detail("limit", refused.limit);
+    Err(refused.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value)))
 }
 
 /// Refuses a request without a good key. Who tries often is limited by address, so that the audit log cannot be
 /// filled from outside.
 fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiError {
     let address = parts.extensions.get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
-    if let Err(limited) = take(app, &format!("address {address}"), Class::Other, app.limiter.rates()) {
+    let taken = app.limiter.take(&format!("address {address}"), Class::Other, app.limiter.rates());
+    if let Err(limited) = check(taken, "such requests") {
         return limited;
     }
     let details = json!({"reason": reason, "address": address, "method": parts.method.as_str()});

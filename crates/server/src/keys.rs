@@ -55,7 +55,8 @@ impl From<Role> for KeyRole {
     }
 }
 
-/// What the holder of a key may use, where it differs from the server's settings.
+/// What the holder of a key may use, where it differs from the server's settings. Admin keys have no rates but those
+/// given here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyLimits {
@@ -82,13 +83,13 @@ pub struct KeyLimits {
 }
 
 impl KeyLimits {
-    /// The rates of a key with these limits.
-    pub fn rates(&self, settings: Rates) -> Rates {
+    /// The rates of a key with these limits, where `usual` holds for keys of its role.
+    pub fn rates(&self, usual: Rates) -> Rates {
         Rates {
-            create: self.create_per_minute.unwrap_or(settings.create),
-            run: self.run_per_minute.unwrap_or(settings.run),
-            fork: self.fork_per_minute.unwrap_or(settings.fork),
-            other: self.other_per_minute.unwrap_or(settings.other),
+            create: self.create_per_minute.or(usual.create),
+            run: self.run_per_minute.or(usual.run),
+            fork: self.fork_per_minute.or(usual.fork),
+            other: self.other_per_minute.or(usual.other),
         }
     }
 

@@ -1,11 +1,17 @@
 //! How many requests a key may make: a bucket of tokens per key and class that fills again over a minute.
+//!
+//! A request that the server refuses as invalid costs its class nothing. It is counted in a bucket of its own
+//! ([`Class::Refused`]), so that invalid requests cannot come without a limit either.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderName, HeaderValue, Method};
+use axum::response::Response;
 
+use crate::code;
+use crate::error::ApiError;
 use crate::settings::Settings;
 
 const MINUTE: f64 = 60.0;
@@ -24,6 +30,8 @@ pub enum Class {
     Fork,
     /// Everything else.
     Other,
+    /// A request of any class that was refused as invalid.
+    Refused,
 }
 
 impl Class {
@@ -38,28 +46,39 @@ impl Class {
     }
 }
 
-/// What a key may do a minute.
+/// What a key may do a minute; `None` is without a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     /// Sandboxes made.
-    pub create: u32,
+    pub create: Option<u32>,
     /// Commands run.
-    pub run: u32,
+    pub run: Option<u32>,
     /// Times that a sandbox is forked.
-    pub fork: u32,
+    pub fork: Option<u32>,
     /// Everything else.
-    pub other: u32,
+    pub other: Option<u32>,
 }
 
 impl Rates {
-    fn of(self, class: Class) -> u32 {
+    /// No limit for any class.
+    pub const UNLIMITED: Self = Self { create: None, run: None, fork: None, other: None };
+
+    fn of(self, class: Class) -> Option<u32> {
         match class {
             Class::Create => self.create,
             Class::Run => self.run,
             Class::Fork => self.fork,
-            Class::Other => self.other,
+            Class::Other | Class::Refused => self.other,
         }
     }
+}
+
+/// Reports whether the request behind this answer was refused as it stood. Commands that ran out of time or could not
+/// be started were valid requests.
+pub(crate) fn was_refused(response: &Response) -> bool {
+    let code = response.extensions().get::<ApiError>().map(ApiError::code);
+    let ran = code.is_some_and(|code| code == code::PROCESS_TIMEOUT || code == code::COMMAND_FAILED);
+    response.status().is_client_error() && !ran
 }
 
 /// The buckets of all keys.
@@ -94,10 +113,10 @@ impl Limiter {
     /// As the settings say.
     pub fn new(settings: &Settings) -> Self {
         let rates = Rates {
-            create: settings.rate_limit_create,
-            run: settings.rate_limit_run,
-            fork: settings.rate_limit_fork,
-            other: settings.rate_limit_other,
+            create: Some(settings.rate_limit_create),
+            run: Some(settings.rate_limit_run),
+            fork: Some(settings.rate_limit_fork),
+            other: Some(settings.rate_limit_other),
         };
         Self { on: settings.rate_limit.0, rates, buckets: Mutex::default() }
     }
@@ -109,10 +128,33 @@ impl Limiter {
 
     /// Counts a request of `who`. `None` when requests are not limited.
     pub fn take(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
-        self.on.then(|| self.take_at(who, class, rates.of(class), Instant::now()))
+        let limit = rates.of(class).filter(|_| self.on)?;
+        Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::take))
     }
 
-    fn take_at(&self, who: &str, class: Class, limit: u32, now: Instant) -> Verdict {
+    /// Gives back what a request took that was refused as invalid, and counts it as refused instead. The answer is
+    /// what is left of its class.
+    pub fn give_back(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
+        self.take(who, Class::Refused, rates);
+        let limit = rates.of(class).filter(|_| self.on)?;
+        Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::give_back))
+    }
+
+    /// The verdict on another invalid request of `who`, without counting one.
+    pub fn refusals(&self, who: &str, rates: Rates) -> Option<Verdict> {
+        let limit = rates.of(Class::Refused).filter(|_| self.on)?;
+        let look = |bucket: &mut Bucket| bucket.verdict(bucket.tokens >= 1.0);
+        Some(self.with_bucket(who, Class::Refused, limit, Instant::now(), look))
+    }
+
+    fn with_bucket(
+        &self,
+        who: &str,
+        class: Class,
+        limit: u32,
+        now: Instant,
+        act: impl FnOnce(&mut Bucket) -> Verdict,
+    ) -> Verdict {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (who.to_owned(), class);
         if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(&key) {
@@ -120,7 +162,7 @@ impl Limiter {
         }
         let bucket = buckets.entry(key).or_insert(Bucket { tokens: f64::from(limit), at: now, limit });
         bucket.fill(limit, now);
-        bucket.take()
+        act(bucket)
     }
 }
 
@@ -153,6 +195,15 @@ impl Bucket {
         if allowed {
             self.tokens -= 1.0;
         }
+        self.verdict(allowed)
+    }
+
+    fn give_back(&mut self) -> Verdict {
+        self.tokens = (self.tokens + 1.0).min(f64::from(self.limit));
+        self.verdict(true)
+    }
+
+    fn verdict(&self, allowed: bool) -> Verdict {
         let a_token = MINUTE / f64::from(self.limit);
         let wait = |tokens: f64| Duration::from_secs_f64((tokens * a_token).max(0.0));
         Verdict {
@@ -189,8 +240,14 @@ mod tests {
     fn limiter() -> Limiter {
         Limiter {
             on: true,
-            rates: Rates { create: 10, run: 100, fork: 600, other: 1000 },
+            rates: Rates { create: Some(10), run: Some(100), fork: Some(600), other: Some(1000) },
             buckets: Mutex::default(),
+        }
+    }
+
+    impl Limiter {
+        fn take_at(&self, who: &str, class: Class, limit: u32, now: Instant) -> Verdict {
+            self.with_bucket(who, class, limit, now, Bucket::take)
         }
     }
 
@@ -206,6 +263,20 @@ mod tests {
         assert_eq!(limiter.take_at("b", Class::Create, 10, start).retry_after, None);
         assert_eq!(take(6).retry_after, None);
         assert!(take(6).retry_after.is_some());
+    }
+
+    #[test]
+    fn a_request_that_was_refused_costs_its_class_nothing_but_is_counted() {
+        let limiter = limiter();
+        let rates = Rates { create: Some(2), other: Some(3), ..limiter.rates() };
+        for _ in 0..3 {
+            assert!(limiter.refusals("a", rates).unwrap().retry_after.is_none());
+            assert_eq!(limiter.take("a", Class::Create, rates).unwrap().retry_after, None);
+            assert_eq!(limiter.give_back("a", Class::Create, rates).unwrap().remaining, 2);
+        }
+        assert!(limiter.refusals("a", rates).unwrap().retry_after.is_some());
+        assert_eq!(limiter.take("a", Class::Other, rates).unwrap().remaining, 2);
+        assert_eq!(limiter.take("a", Class::Create, Rates::UNLIMITED), None);
     }
 
     #[test]

@@ -118,7 +118,7 @@ settings! {
     nfs_allowed_ips: Networks = is("*");
     /// Seconds that a sandbox lives when its creator does not say.
     default_sandbox_timeout: Duration = is("3600");
-    /// Seconds that a sandbox lives at most, extensions included.
+    /// Seconds that a sandbox lives at most, extensions included; for admin keys too.
     max_sandbox_lifetime: Duration = is("86400");
     /// Sandboxes of all owners.
     max_sandboxes: u32 = is("100");
@@ -164,7 +164,8 @@ settings! {
     gc_interval: Duration = is("86400");
     /// Seconds between two looks for expired sandboxes.
     expiry_interval: Duration = is("60");
-    /// Whether requests are limited per key.
+    /// Whether requests are limited per key. Admin keys have no limits but those given to them; a request that is refused as
+    /// invalid costs nothing, until there are as many of them a minute as `RATE_LIMIT_OTHER` says.
     rate_limit: Switch = is("on");
     /// Sandboxes that a key may create a minute.
     rate_limit_create: u32 = is("10");

@@ -5,12 +5,13 @@ use crate::support::{KEY, Server};
 #[test]
 fn a_key_with_no_requests_left_is_told_when_to_come_back() {
     let server = Server::with(&[("RATE_LIMIT_OTHER", "3")]);
+    let key = server.key("user");
     for left in ["2", "1", "0"] {
-        let answer = server.call("GET", "/test/path/1").key(KEY).send();
+        let answer = server.call("GET", "/test/path/1").key(&key).send();
         assert_eq!((answer.status, answer.header("ratelimit-remaining")), (200, Some(left)));
         assert_eq!(answer.header("ratelimit-limit"), Some("3"));
     }
-    let answer = server.call("GET", "/test/path/1").key(KEY).send();
+    let answer = server.call("GET", "/test/path/1").key(&key).send();
     assert_eq!(answer.error(), "RATE_LIMITED");
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=20).contains(&wait), "{wait}");
@@ -28,10 +29,47 @@ fn a_key_may_have_limits_of_its_own() {
 }
 
 #[test]
-fn limits_can_be_switched_off() {
-    let server = Server::with(&[("RATE_LIMIT", "off"), ("RATE_LIMIT_OTHER", "1")]);
+fn admin_keys_have_no_limits_but_their_own() {
+    let server = Server::with(&[("RATE_LIMIT_OTHER", "1")]);
     for _ in 0..3 {
         let answer = server.call("GET", "/test/path/1").key(KEY).send();
+        assert_eq!((answer.status, answer.header("ratelimit-limit")), (200, None));
+    }
+    let order = r#"{"name":"a","owner":"a","role":"admin","limits":{"otherPerMinute":1}}"#;
+    let key = server.call("POST", "/api/v1/keys").key(KEY).json(order).send().json()["key"].clone();
+    let get = || server.call("GET", "/test/path/1").key(key.as_str().unwrap()).send();
+    assert_eq!(get().status, 200);
+    assert_eq!(get().error(), "RATE_LIMITED");
+}
+
+#[test]
+fn invalid_requests_cost_nothing_and_have_a_limit_of_their_own() {
+    let server = Server::with(&[("RATE_LIMIT_CREATE", "1"), ("RATE_LIMIT_OTHER", "6")]);
+    let key = server.key("user");
+    let create = |body: &str| server.call("POST", "/api/v1/sandboxes").key(&key).json(body).send();
+    for wrong in ["{}", r#"{"template":1}"#, r#"{"template":"base","memory":"1g"}"#, "{"] {
+        let answer = create(wrong);
+        assert_eq!(
+            (answer.error().as_str(), answer.header("ratelimit-remaining")),
+            ("INVALID_REQUEST", Some("1"))
+        );
+    }
+    let other = server.call("GET", "/test/path/1").key(&key).send();
+    assert_eq!(other.header("ratelimit-remaining"), Some("5"));
+    for _ in 0..2 {
+        assert_eq!(create("{}").error(), "INVALID_REQUEST");
+    }
+    let limited = create("{}");
+    assert_eq!(limited.error(), "RATE_LIMITED");
+    assert!(limited.body.contains("invalid requests") && limited.header("retry-after").is_some());
+}
+
+#[test]
+fn limits_can_be_switched_off() {
+    let server = Server::with(&[("RATE_LIMIT", "off"), ("RATE_LIMIT_OTHER", "1")]);
+    let key = server.key("user");
+    for _ in 0..3 {
+        let answer = server.call("GET", "/test/path/1").key(&key).send();
         assert_eq!((answer.status, answer.header("ratelimit-limit")), (200, None));
     }
 }

@@ -173,6 +173,7 @@ fn a_sandbox_lives_longer_when_asked_but_not_for_ever() {
     }
     let long = house.post("/api/v1/sandboxes", &json!({"template": "base", "timeout_seconds": 7_001}));
     assert_eq!(long.error(), "INVALID_REQUEST");
+    assert!(long.body.contains("MAX_SANDBOX_LIFETIME"), "{}", long.body);
 }
 
 #[test]
@@ -351,4 +352,22 @@ fn a_sandbox_whose_guest_died_says_so_and_can_be_deleted() {
     assert_eq!(house.get(&format!("/api/v1/sandboxes/{id}/stats")).status, 200);
     house.delete(&id);
     assert!(house.places().is_empty() && house.workspaces().is_empty());
+}
+
+#[test]
+fn with_the_usual_limits_a_typo_costs_nothing_and_an_admin_is_not_held_up() {
+    let house = House::with(&[("RATE_LIMIT", "on"), ("RATE_LIMIT_CREATE", "1")]);
+    let key = house.key("alice", "user");
+    let create = |key: &str, template: &str| {
+        let body = json!({ "template": template }).to_string();
+        house.call_as(key, "POST", "/api/v1/sandboxes").json(&body).send()
+    };
+    for _ in 0..3 {
+        assert_eq!(create(&key, "bsae").error(), "TEMPLATE_NOT_FOUND");
+    }
+    assert_eq!(create(&key, "base").status, 201);
+    assert_eq!(create(&key, "base").error(), "RATE_LIMITED");
+    for _ in 0..3 {
+        house.create();
+    }
 }
