@@ -19,6 +19,7 @@ use workspace_catalog::{ApiKey, Catalog, Role};
 use crate::app::App;
 use crate::audit::{Entry, Level};
 use crate::code;
+use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::keys::KeyLimits;
 use crate::rate::{self, Class, Rates, Verdict};
@@ -171,6 +172,9 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), Ap
     let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {
         return Err(refuse(app, parts, Some(&hash), "the key is not known"));
     };
+    if let Some(connection) = parts.extensions.get::<Connection>() {
+        connection.set_known();
+    }
     let verdict = limit(app, parts, &caller)?;
     Ok((caller, verdict))
 }

@@ -11,6 +11,7 @@ mod app;
 pub mod audit;
 pub mod auth;
 pub mod code;
+mod connections;
 mod cors;
 mod episodes;
 pub mod error;
@@ -47,6 +48,7 @@ mod tls;
 mod tracked;
 
 pub use app::{App, Part, parts, router};
+pub use connections::raise_open_files;
 pub use error::ApiError;
 pub use generate::generate;
 pub use guests::GuestsError;

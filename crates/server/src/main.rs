@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_server::first_key::Origin;
 use workspace_server::settings::{Given, ProviderChoice, Settings};
-use workspace_server::{Shutdown, Started, VIEW, init_log, parts, start};
+use workspace_server::{Shutdown, Started, VIEW, init_log, parts, raise_open_files, start};
 
 const USAGE: &str = "\
 The server of Elevo Workspace: sandboxes over HTTP.
@@ -104,6 +104,7 @@ fn perform(task: Task) -> Outcome {
 fn serve(config: Option<&Path>) -> Outcome {
     let settings = Settings::from_given(&Given::from_process(config)?)?;
     init_log(&settings)?;
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let started = start(settings, |_| parts()).await?;

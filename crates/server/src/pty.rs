@@ -6,13 +6,13 @@ mod socket;
 
 use std::collections::BTreeMap;
 
-use axum::Router;
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, OpenApi, ToSchema};
@@ -22,6 +22,7 @@ use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
 use crate::code;
+use crate::connections::Connection;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
@@ -184,6 +185,7 @@ async fn connect(
     caller: Caller,
     Path((id, pty)): Path<(String, String)>,
     Query(query): Query<ConnectQuery>,
+    connection: Option<Extension<Connection>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let scope = scope(&caller);
@@ -193,5 +195,9 @@ async fn connect(
     })?;
     let output = terminal.output(query.from.unwrap_or(0)).await?;
     let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary };
-    Ok(upgrade.max_message_size(MESSAGE_MAX).on_upgrade(move |socket| session.run(socket, output)))
+    Ok(upgrade.max_message_size(MESSAGE_MAX).on_upgrade(async move |socket| {
+        // It takes up a place for as long as somebody looks.
+        let _place = connection;
+        session.run(socket, output).await;
+    }))
 }

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::code;
+use crate::connections::Connection;
 use crate::cors;
 use crate::error::ApiError;
 use crate::extract::Json;
@@ -59,6 +60,7 @@ pub struct Peer(pub IpAddr);
 pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let running = app.shutdown.enter();
+    let _busy = request.extensions().get::<Connection>().map(Connection::begin);
     let id = request_id(request.headers());
     let endpoint = endpoint(&request);
     let allowed = cors::allowed(&app.settings.cors_origins, request.headers());

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,17 +21,26 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::app::{App, Part, router};
+use crate::connections::{Connection, Connections, Spare};
 use crate::health::metrics_router;
 use crate::request::Peer;
 use crate::shutdown::Shutdown;
 use crate::tls::{self, TlsError};
 
-/// Who does not finish a handshake or a request's head is not waited for.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the head of the next request on a connection over which one came with a good key. Others are closed
+/// earlier: see `connections.rs`.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long answers that are ready have to leave when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// A machine out of file descriptors gets them back when connections end.
+/// Between two attempts to accept when the machine has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Failures in a row after which whoever waits to be accepted is refused, instead of being left waiting.
+const ACCEPT_ATTEMPTS: u32 = 20;
+/// The answer on a connection for which there is no place.
+const NO_PLACE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// Why it cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +80,7 @@ struct Listener {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
+    connections: Connections,
 }
 
 impl Server {
@@ -78,15 +89,17 @@ impl Server {
         let settings = &app.settings;
         let tls = settings.tls_cert.as_ref().zip(settings.tls_key.as_ref());
         let tls = tls.map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+        let connections = Connections::new(settings.max_connections, settings.max_connections_per_address);
         let listener = listen(settings.api_host, settings.api_port, "API_PORT").await?;
         let metrics = match settings.metrics_port {
             Some(port) => {
                 let listener = listen(Ipv4Addr::LOCALHOST.into(), port, "METRICS_PORT").await?;
-                Some(Listener { listener, tls: None, router: metrics_router(app.metrics.clone()) })
+                let (router, connections) = (metrics_router(app.metrics.clone()), connections.clone());
+                Some(Listener { listener, tls: None, router, connections })
             }
             None => None,
         };
-        let api = Listener { listener, tls, router: router(app.clone(), parts)? };
+        let api = Listener { listener, tls, router: router(app.clone(), parts)?, connections };
         Ok(Self { app, api, metrics })
     }
 
@@ -147,19 +160,40 @@ async fn accept_optional(listener: Option<&Listener>, connections: &Shutdown) {
     }
 }
 
-async fn accept(listener: &Listener, connections: &Shutdown) {
+async fn accept(listener: &Listener, shutdown: &Shutdown) {
+    let (mut spare, mut failures) = (Spare::new(), 0);
     loop {
+        listener.connections.settled().await;
         match listener.listener.accept().await {
             Ok((stream, peer)) => {
+                failures = 0;
+                let Some(connection) = listener.connections.enter(peer.ip()) else {
+                    tracing::debug!(%peer, "refused a connection: every place is taken");
+                    if listener.tls.is_none() {
+                        // A new connection takes so little at once; whoever gets nothing sees it closed.
+                        let _ = rustix::io::write(&stream, NO_PLACE);
+                    }
+                    continue;
+                };
                 let (tls, router) = (listener.tls.clone(), listener.router.clone());
-                tokio::spawn(connect(stream, peer.ip(), tls, router, connections.clone()));
+                tokio::spawn(connect(stream, peer.ip(), tls, router, connection, shutdown.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
+                listener.connections.close_stranger();
+                failures += 1;
+                if failures > ACCEPT_ATTEMPTS {
+                    refuse_one(&listener.listener, &mut spare);
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+}
+
+/// Takes the connection that waits longest and closes it, where no descriptor is left for it.
+fn refuse_one(listener: &TcpListener, spare: &mut Spare) {
+    spare.lend(|| drop(listener.poll_accept(&mut Context::from_waker(Waker::noop()))));
 }
 
 async fn connect(
@@ -167,27 +201,34 @@ async fn connect(
     peer: IpAddr,
     tls: Option<TlsAcceptor>,
     router: Router,
-    connections: Shutdown,
+    connection: Connection,
+    shutdown: Shutdown,
 ) {
     // A keystroke's echo must not wait for more to send. A failure means that the connection is gone already.
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return answer(stream, peer, router, &connections).await };
-    match tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => answer(stream, peer, router, &connections).await,
+    let Some(tls) = tls else { return answer(stream, peer, router, connection, &shutdown).await };
+    let handshake = tokio::select! {
+        handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => handshake,
+        () = connection.closed() => return,
+    };
+    match handshake {
+        Ok(Ok(stream)) => answer(stream, peer, router, connection, &shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, %peer, "a TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
     }
 }
 
-async fn answer<S>(stream: S, peer: IpAddr, router: Router, connections: &Shutdown)
+async fn answer<S>(stream: S, peer: IpAddr, router: Router, place: Connection, shutdown: &Shutdown)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let of_request = place.clone();
     let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(of_request.clone());
         request.map(Body::new)
     });
-    let _running = connections.enter();
+    let _running = shutdown.enter();
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -196,10 +237,11 @@ where
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = connections.begun() => {
+        () = shutdown.begun() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = place.closed() => return tracing::debug!(%peer, "closed an idle connection"),
     };
     if let Err(error) = ended {
         tracing::debug!(%error, %peer, "a connection ended early");

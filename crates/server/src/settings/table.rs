@@ -175,6 +175,12 @@ settings! {
     rate_limit_fork: u32 = is("600");
     /// All other requests of a key a minute.
     rate_limit_other: u32 = is("1000");
+    /// Connections to the API, never more than half of the files that the server may have open. When there are as many, those
+    /// that are idle and have not shown a good key are closed for new ones.
+    max_connections: u32 = is("10000");
+    /// Connections from one address (a /64 network of IPv6), of which loopback is excepted. Behind a proxy on another machine all of
+    /// them come from its address.
+    max_connections_per_address: u32 = is("1000");
     /// The largest body of a request.
     max_body: Size = is("2m");
     /// The largest archive that becomes a snapshot, also when it is unpacked.

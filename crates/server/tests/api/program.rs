@@ -170,3 +170,56 @@ fn it_prints_what_is_asked_for() {
     assert!(output(program(&data).arg("--help")).1.contains("usage: workspace-server"));
     assert!(output(program(&data).arg("--version")).1.starts_with("workspace-server "));
 }
+
+/// The server with at most so many open files: soft, then hard.
+fn with_files(data: &TempDir, soft: u32, hard: u32) -> Command {
+    let mut command = Command::new("/bin/sh");
+    let line = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\"");
+    command.args(["-c", &line, env!("CARGO_BIN_EXE_workspace-server")]);
+    command.env_clear().env("DATA_DIR", data.path()).env("API_PORT", "0");
+    command
+}
+
+#[test]
+fn the_soft_limit_of_open_files_is_raised() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::start(&mut with_files(&data, 200, 900));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", running.child.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().nth(3), Some("900"), "{files}");
+    running.signal(Signal::TERM);
+    assert!(running.end().0);
+}
+
+#[test]
+fn idle_connections_without_a_key_keep_nobody_out() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::start(&mut with_files(&data, 256, 256));
+    let key = std::fs::read_to_string(data.path().join("api-key")).unwrap();
+    let address = running.address;
+    // One that has shown its key before, and stays.
+    let mut known = TcpStream::connect(address).unwrap();
+    known.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let get = format!("GET /api/v1/keys HTTP/1.1\r\nhost: a\r\nx-api-key: {}\r\n\r\n", key.trim());
+    let mut ask = || {
+        known.write_all(get.as_bytes()).unwrap();
+        let mut answer = [0; 4096];
+        let read = known.read(&mut answer).unwrap();
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..read]));
+    };
+    ask();
+    let idle: Vec<_> = (0..600).filter_map(|_| TcpStream::connect(address).ok()).collect();
+    assert!(idle.len() > 500, "{}", idle.len());
+    let began = std::time::Instant::now();
+    for _ in 0..5 {
+        assert_eq!(Call::new(address, "GET", "/health").send().status, 200);
+    }
+    // Idle ones had half a minute before.
+    assert!(began.elapsed() < std::time::Duration::from_secs(9), "{:?}", began.elapsed());
+    ask();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", running.child.id())).unwrap().count();
+    assert!(open < 200, "{open} of 256 descriptors are open: none are in reserve");
+    drop(idle);
+    running.signal(Signal::TERM);
+    assert!(running.end().0);
+}

@@ -1,0 +1,355 @@
+//! The connections to the API: how many there are in all and from each address, and which are closed to make room.
+//!
+//! A connection over which no request with a good key came yet is a *stranger's*. When there is no room for one more,
+//! the stranger that has been idle longest is closed, so connections that are opened and left keep nobody out. A
+//! connection with a good key is never closed for another.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// How long a stranger may be idle.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that may be on their way to be closed.
+const CLOSING_MAX: usize = 16;
+/// How many files are open at most where the system sets no limit.
+const FILES_MAX: u64 = 1 << 20;
+
+/// Raises the soft limit of open files to the hard one, and returns the limit in force. Sandboxes are not affected: their
+/// limits are set when they are started.
+pub fn raise_open_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+    {
+        tracing::warn!(%error, "failed to raise the limit of open files");
+    }
+    open_files()
+}
+
+fn open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(FILES_MAX)
+}
+
+/// All connections. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Connections {
+    all: usize,
+    each: usize,
+    inner: Arc<Mutex<Inner>>,
+    /// Woken when a connection is gone.
+    gone: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Connections that have a descriptor, also those that are being closed.
+    descriptors: usize,
+    last: u64,
+    open: HashMap<u64, Open>,
+    /// Idle strangers, the one that became so first at the front. Keyed by a number that grows with every change.
+    strangers: BTreeMap<u64, u64>,
+    addresses: HashMap<IpAddr, Address>,
+}
+
+/// The connections from one address.
+#[derive(Debug, Default)]
+struct Address {
+    open: usize,
+    /// Keys of its strangers in [`Inner::strangers`].
+    strangers: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+struct Open {
+    address: IpAddr,
+    /// Requests under way.
+    busy: usize,
+    /// Whether a request came with a good key.
+    known: bool,
+    /// Its key in [`Inner::strangers`], and since when it is idle.
+    idle: Option<(u64, Instant)>,
+    close: Arc<Notify>,
+}
+
+impl Connections {
+    /// At most `all` in all, never more than half of the files that may be open, and `each` from one address.
+    pub(crate) fn new(all: u32, each: u32) -> Self {
+        let half = usize::try_from(open_files() / 2).unwrap_or(usize::MAX).max(1);
+        Self { all: half.min(all as usize), each: each as usize, inner: Arc::default(), gone: Arc::default() }
+    }
+
+    /// Waits while many connections that were told to close are still there, so that closing keeps up with accepting.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let gone = self.gone.notified();
+            if self.inner().descriptors <= self.all + CLOSING_MAX {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of a new connection from this address, for which a stranger is closed if need be. `None` when every place is
+    /// taken by connections with a good key or a request under way.
+    pub(crate) fn enter(&self, address: IpAddr) -> Option<Connection> {
+        let address = network(address);
+        // Everything on this machine, a proxy included, comes from loopback.
+        let each = if address.is_loopback() { self.all } else { self.each };
+        let mut inner = self.inner();
+        let own = inner.addresses.get(&address).map_or(0, |found| found.open);
+        if own >= each {
+            let first = inner.addresses.get(&address).and_then(|found| found.strangers.first().copied())?;
+            inner.close(first);
+        } else if inner.open.len() >= self.all {
+            let first = *inner.strangers.first_key_value()?.0;
+            inner.close(first);
+        }
+        let (id, close) = (inner.number(), Arc::new(Notify::new()));
+        let open = Open { address, busy: 0, known: false, idle: None, close: close.clone() };
+        inner.open.insert(id, open);
+        inner.descriptors += 1;
+        inner.addresses.entry(address).or_default().open += 1;
+        inner.settle(id);
+        Some(Connection { place: Arc::new(Place { id, close, of: self.clone() }) })
+    }
+
+    /// Closes the stranger that has been idle longest, if there is one.
+    pub(crate) fn close_stranger(&self) {
+        let mut inner = self.inner();
+        if let Some((first, _)) = inner.strangers.first_key_value() {
+            let first = *first;
+            inner.close(first);
+        }
+    }
+}
+
+/// Addresses that belong together: an IPv6 address stands for its network, because whoever has one has all of it.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
+        }
+        address => address,
+    }
+}
+
+impl Inner {
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Notes whether a connection is an idle stranger now.
+    fn settle(&mut self, id: u64) {
+        let number = self.number();
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let strangers = &mut self.addresses.entry(open.address).or_default().strangers;
+        if let Some((old, _)) = open.idle.take() {
+            self.strangers.remove(&old);
+            strangers.remove(&old);
+        }
+        if open.busy == 0 && !open.known {
+            open.idle = Some((number, Instant::now()));
+            self.strangers.insert(number, id);
+            strangers.insert(number);
+        }
+    }
+
+    /// Closes an idle stranger. Its place is free at once.
+    fn close(&mut self, stranger: u64) {
+        if let Some(id) = self.strangers.get(&stranger).copied() {
+            if let Some(open) = self.open.get(&id) {
+                open.close.notify_one();
+            }
+            self.leave(id);
+        }
+    }
+
+    fn leave(&mut self, id: u64) {
+        let Some(open) = self.open.remove(&id) else { return };
+        let mut is_last = false;
+        if let Some(address) = self.addresses.get_mut(&open.address) {
+            address.open -= 1;
+            is_last = address.open == 0;
+            if let Some((stranger, _)) = open.idle {
+                address.strangers.remove(&stranger);
+            }
+        }
+        if let Some((stranger, _)) = open.idle {
+            self.strangers.remove(&stranger);
+        }
+        if is_last {
+            self.addresses.remove(&open.address);
+        }
+    }
+}
+
+/// A connection. Its place is free when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    place: Arc<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    id: u64,
+    close: Arc<Notify>,
+    of: Connections,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut inner = self.of.inner();
+        inner.leave(self.id);
+        inner.descriptors -= 1;
+        drop(inner);
+        self.of.gone.notify_one();
+    }
+}
+
+impl Connection {
+    /// Notes that a request came with a good key.
+    pub(crate) fn set_known(&self) {
+        let mut inner = self.place.of.inner();
+        if let Some(open) = inner.open.get_mut(&self.place.id).filter(|open| !open.known) {
+            open.known = true;
+            inner.settle(self.place.id);
+        }
+    }
+
+    /// Counts a request as under way for as long as the guard lives.
+    pub(crate) fn begin(&self) -> Busy {
+        self.count(|busy| busy + 1);
+        Busy(self.clone())
+    }
+
+    fn count(&self, change: impl FnOnce(usize) -> usize) {
+        let mut inner = self.place.of.inner();
+        if let Some(open) = inner.open.get_mut(&self.place.id) {
+            open.busy = change(open.busy);
+            inner.settle(self.place.id);
+        }
+    }
+
+    /// Waits until the connection is to be closed: for another, or because it is a stranger that was idle for too long.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let idle = self.place.of.inner().open.get(&self.place.id).map(|open| open.idle);
+            let Some(idle) = idle else { return };
+            let since = idle.map_or_else(Instant::now, |(_, since)| since);
+            let until = since + STRANGER_TIMEOUT;
+            if idle.is_some() && until <= Instant::now() {
+                return;
+            }
+            tokio::select! {
+                () = self.place.close.notified() => return,
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(crate) struct Busy(Connection);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.count(|busy| busy.saturating_sub(1));
+    }
+}
+
+/// A descriptor that is kept to be given up: with it a connection can be taken and closed when no other is left, so that
+/// whoever dials is refused instead of waiting.
+#[derive(Debug)]
+pub(crate) struct Spare(Option<File>);
+
+impl Spare {
+    pub(crate) fn new() -> Self {
+        Self(open().ok())
+    }
+
+    /// Makes room for one descriptor while `work` is done.
+    pub(crate) fn lend<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.0 = None;
+        let done = work();
+        // Where even this one is taken, the next attempt finds it.
+        self.0 = open().ok();
+        done
+    }
+}
+
+fn open() -> io::Result<File> {
+    File::open("/dev/null")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    fn is_open(connection: &Connection) -> bool {
+        connection.place.of.inner().open.contains_key(&connection.place.id)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_stranger_is_closed_for_a_new_connection_and_nobody_else() {
+        let connections = Connections { all: 3, each: 2, inner: Arc::default(), gone: Arc::default() };
+        let known = connections.enter(ONE).unwrap();
+        known.set_known();
+        let stranger = connections.enter(ONE).unwrap();
+        let other = connections.enter(OTHER).unwrap();
+        let next = connections.enter(ONE).unwrap();
+        assert!(is_open(&known) && !is_open(&stranger) && is_open(&other), "it was of the same address");
+        stranger.closed().await;
+        let busy = next.begin();
+        assert!(connections.enter(ONE).is_none(), "one has a key, the other a request");
+        let third = connections.enter("10.0.0.3".parse().unwrap()).unwrap();
+        assert!(!is_open(&other) && is_open(&third), "the oldest of all");
+        drop(busy);
+        assert!(connections.enter(ONE).is_some_and(|one| is_open(&one)) && !is_open(&next));
+        drop((known, stranger, other, next, third));
+        assert!(connections.inner().open.is_empty() && connections.inner().addresses.is_empty());
+        assert!(connections.inner().strangers.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_is_closed_when_it_was_idle_for_too_long_and_a_known_one_is_not() {
+        let connections = Connections { all: 3, each: 3, inner: Arc::default(), gone: Arc::default() };
+        let (known, stranger) = (connections.enter(ONE).unwrap(), connections.enter(ONE).unwrap());
+        known.set_known();
+        let began = Instant::now();
+        tokio::time::advance(STRANGER_TIMEOUT / 2).await;
+        drop(stranger.begin());
+        stranger.closed().await;
+        assert_eq!(began.elapsed(), STRANGER_TIMEOUT * 3 / 2, "since its last request");
+        let waited = tokio::time::timeout(STRANGER_TIMEOUT * 10, known.closed()).await;
+        assert!(waited.is_err());
+    }
+
+    #[test]
+    fn loopback_may_have_all_places_and_a_network_of_ipv6_counts_as_one() {
+        let connections = Connections { all: 4, each: 1, inner: Arc::default(), gone: Arc::default() };
+        let local: Vec<_> = (0..3).map(|_| connections.enter("::ffff:127.0.0.1".parse().unwrap())).collect();
+        assert!(local.iter().flatten().all(is_open));
+        let first = connections.enter("2001:db8::1".parse().unwrap()).unwrap();
+        let _busy = first.begin();
+        assert!(connections.enter("2001:db8::2".parse().unwrap()).is_none());
+        let own = local[0].as_ref().unwrap();
+        assert!(connections.enter("2001:db8:1::2".parse().unwrap()).is_some() && !is_open(own));
+    }
+}
