@@ -153,6 +153,33 @@ impl Writer {
         Ok(Self { directory, command: command.to_owned(), keep, file, segments: vec![0], end: 0, offset: 0 })
     }
 
+    /// Goes on with the output of `command` where another writer was stopped, or begins it.
+    pub fn resume(directory: OwnedFd, command: &str, keep: u64) -> io::Result<Self> {
+        if !is_plain(command) {
+            return Err(not_plain());
+        }
+        let segments = segments(&directory, command)?;
+        let Some(last) = segments.last().copied() else { return Self::create(directory, command, keep) };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = File::from(openat(&directory, segment_name(command, last), flags, Mode::empty())?);
+        let mut open = Open { start: last, file, position: 0 };
+        let mut offset = last;
+        while let Some(frame) = open.read_frame()? {
+            let len = if frame.stream == Stream::End { 0 } else { frame.data.len() as u64 };
+            offset = offset.max(frame.offset + len);
+        }
+        // A frame that was not written whole.
+        open.file.set_len(open.position)?;
+        let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
+        let (file, end) = (open.file, open.position);
+        Ok(Self { directory, command: command.to_owned(), keep, file, segments, end, offset })
+    }
+
+    /// Leaves a gap up to this offset, of which readers are told.
+    pub fn skip_to(&mut self, offset: u64) {
+        self.offset = self.offset.max(offset);
+    }
+
     /// Bytes of output so far.
     pub fn written(&self) -> u64 {
         self.offset
@@ -368,9 +395,18 @@ impl Reader {
     }
 
     fn read_frame(&mut self) -> io::Result<Option<Frame>> {
-        let Some(open) = &mut self.open else { return Ok(None) };
+        match &mut self.open {
+            Some(open) => open.read_frame(),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Open {
+    /// The frame at its position, if it is there in full; the position is behind it then.
+    fn read_frame(&mut self) -> io::Result<Option<Frame>> {
         let mut header = [0; HEADER];
-        if !read_whole(&open.file, &mut header, open.position)? {
+        if !read_whole(&self.file, &mut header, self.position)? {
             return Ok(None);
         }
         let number = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
@@ -380,10 +416,10 @@ impl Reader {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "an output file is damaged"));
         };
         let mut data = vec![0; len];
-        if !read_whole(&open.file, &mut data, open.position + HEADER as u64)? {
+        if !read_whole(&self.file, &mut data, self.position + HEADER as u64)? {
             return Ok(None);
         }
-        open.position += (HEADER + len) as u64;
+        self.position += (HEADER + len) as u64;
         Ok(Some(Frame { stream, time: number(5) as i64, offset: number(13), data }))
     }
 }

@@ -8,16 +8,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use workspace_agent_protocol::output::{End, KEEP_DEFAULT, Stream as Source, Writer};
+use workspace_agent_protocol::output::{End, KEEP_DEFAULT, Stream as Source};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
+use crate::buffer::Buffer;
 use crate::guest::{Guest, Order};
+use crate::output::Output;
+use crate::script;
 use crate::stream::Stream;
 use crate::supervise::{self, Program, REPORT, Report, Size};
 use crate::tree;
 
-/// Read at once from a pipe.
-const PIECE: usize = 64 << 10;
 /// Between asking a command that ran out of time to end, and killing it.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a command that ended may be silent before its end is told: what it left behind may hold its output
@@ -51,6 +52,8 @@ pub(crate) enum CommandError {
 struct Task {
     id: String,
     words: Vec<String>,
+    /// What the words read, if the command is too long to be one of them.
+    script: Option<String>,
     directory: String,
     environment: HashMap<String, String>,
     timeout: Option<Duration>,
@@ -65,9 +68,11 @@ struct Task {
 impl Task {
     fn of_command(request: RunCommandRequest) -> Self {
         let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
+        let (words, script) = script::words("/bin/sh".to_owned(), request.command);
         Self {
             id: request.command_id,
-            words: vec!["/bin/sh".to_owned(), "-c".to_owned(), request.command],
+            words,
+            script,
             directory: request.cwd,
             environment: request.envs,
             timeout: timeout.map(Duration::from_millis),
@@ -81,13 +86,15 @@ impl Task {
     fn of_terminal(request: CreatePtyRequest) -> Self {
         let mut environment = request.envs;
         environment.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
-        let mut words = vec![shell(request.shell)];
-        if !request.command.is_empty() {
-            words.extend(["-c".to_owned(), request.command]);
-        }
+        let shell = shell(request.shell);
+        let (words, script) = match request.command.is_empty() {
+            true => (vec![shell], None),
+            false => script::words(shell, request.command),
+        };
         Self {
             id: request.pty_id,
             words,
+            script,
             directory: request.cwd,
             environment,
             timeout: None,
@@ -165,8 +172,10 @@ struct Running {
     closing: bool,
     stdout: Option<Stream>,
     stderr: Option<Stream>,
+    out: Buffer,
+    err: Buffer,
     report: Option<Stream>,
-    writer: Writer,
+    writer: Output,
     /// How much it prints before somebody takes it, for one that waits; and how much was taken.
     window: Option<u64>,
     output_taken: u64,
@@ -207,6 +216,8 @@ enum Event {
     Report(io::Result<Report>),
     Order(Order),
     Input(io::Result<usize>),
+    /// What was held back is to be kept.
+    Flush,
     SendAgain,
     Deadline,
     Quiet,
@@ -219,8 +230,8 @@ impl Running {
         let environment = environment(task.environment);
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
         let words: Vec<&str> = task.words.iter().map(String::as_str).collect();
-        let program = Program::new(&words, &directory, environment, task.terminal)?;
-        let writer = Writer::create(guest.output()?, &task.id, task.keep_output)?;
+        let program = Program::new(&words, task.script.as_deref(), &directory, environment, task.terminal)?;
+        let writer = guest.output(&task.id, task.keep_output)?;
         let started = supervise::start(&program)?;
         Ok(Self {
             guest: guest.clone(),
@@ -236,6 +247,8 @@ impl Running {
             closing: false,
             stdout: Some(Stream::reader(started.stdout)?),
             stderr: started.stderr.map(Stream::reader).transpose()?,
+            out: Buffer::new(),
+            err: Buffer::new(),
             report: Some(Stream::reader(started.report)?),
             writer,
             window,
@@ -248,13 +261,10 @@ impl Running {
     }
 
     async fn run(mut self) {
-        let (mut out, mut err) = (vec![0; PIECE], vec![0; PIECE]);
         while !self.is_over() {
-            match self.next(&mut out, &mut err).await {
-                Event::Output(stream, read) => {
-                    let data = if stream == Source::Stdout { &out } else { &err };
-                    self.took(stream, read.ok().map(|read| &data[..read]));
-                }
+            match self.next().await {
+                Event::Output(stream, read) => self.took(stream, read.ok()),
+                Event::Flush => self.flush(Instant::now()),
                 Event::Report(report) => self.reported(report.ok()),
                 Event::Order(order) => self.obey(order),
                 Event::Input(written) => self.gave(written.ok()),
@@ -275,15 +285,17 @@ impl Running {
     /// end: what it printed last has room.
     fn is_blocked(&self) -> bool {
         let full = |window| self.writer.written() >= self.output_taken + window;
-        self.window.is_some_and(full) && self.end.is_none() && self.ending == Ending::No
+        let is_full = self.window.is_some_and(full) || self.writer.is_full();
+        is_full && self.end.is_none() && self.ending == Ending::No
     }
 
-    async fn next(&mut self, out: &mut [u8], err: &mut [u8]) -> Event {
+    async fn next(&mut self) -> Event {
         let blocked = self.is_blocked();
         let untold = self.end.as_ref().filter(|end| !end.done);
         let (quiet, latest) = (untold.map(|end| end.quiet), untold.map(|end| end.latest));
         let unsent = self.unsent.map(|(_, again)| again);
-        let (stdout, stderr) = (&mut self.stdout, &mut self.stderr);
+        let held = [self.out.until(), self.err.until()].into_iter().flatten().min();
+        let (stdout, stderr, out, err) = (&self.stdout, &self.stderr, &mut self.out, &mut self.err);
         let output = async {
             if blocked {
                 return std::future::pending().await;
@@ -305,22 +317,26 @@ impl Running {
             () = at(latest) => Event::Quiet,
             written = write(&mut self.stdin, &self.pending) => Event::Input(written),
             output = output => output,
+            () = at(held) => Event::Flush,
             () = at(quiet) => Event::Quiet,
         }
     }
 
     /// Keeps what came from a stream; nothing comes from one that is closed.
-    fn took(&mut self, stream: Source, read: Option<&[u8]>) {
+    fn took(&mut self, stream: Source, read: Option<usize>) {
+        let buffer = if stream == Source::Stdout { &mut self.out } else { &mut self.err };
         match read {
-            Some(data) if !data.is_empty() => {
+            Some(read) if read > 0 => {
                 // A full disk leaves a gap that readers are told of; the command goes on.
-                drop(self.writer.write(stream, now(), data));
+                buffer.took(read, |data| drop(self.writer.write(stream, now(), data)));
                 if let Some(end) = &mut self.end {
                     end.quiet = Instant::now() + SILENCE;
                 }
                 self.tell_progress();
             }
             _ => {
+                buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
+                self.tell_progress();
                 let pipe = if stream == Source::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
                 if self.end.is_some() && self.stdout.is_none() && self.stderr.is_none() {
@@ -328,6 +344,16 @@ impl Running {
                 }
             }
         }
+    }
+
+    /// Keeps what was held back until now.
+    fn flush(&mut self, now_is: Instant) {
+        for (stream, buffer) in [(Source::Stdout, &mut self.out), (Source::Stderr, &mut self.err)] {
+            if buffer.until().is_some_and(|until| until <= now_is) {
+                buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
+            }
+        }
+        self.tell_progress();
     }
 
     fn reported(&mut self, report: Option<Report>) {
@@ -365,6 +391,8 @@ impl Running {
             }
             Order::Input(data) => self.give(&data),
             Order::OutputTaken(taken) => self.output_taken = self.output_taken.max(taken),
+            // The next look finds the room.
+            Order::OutputStored => {}
             Order::CloseInput => {
                 self.closing = true;
                 self.close_input_if_done();
@@ -485,6 +513,9 @@ impl Running {
     /// Says how it ended, once.
     fn tell_end(&mut self) {
         let timed_out = self.timed_out();
+        for (stream, buffer) in [(Source::Stdout, &mut self.out), (Source::Stderr, &mut self.err)] {
+            buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
+        }
         let Some(end) = self.end.as_mut().filter(|end| !end.done) else { return };
         end.done = true;
         let end = End { exit_code: end.exit_code, timed_out };
@@ -512,9 +543,9 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-async fn read(pipe: &mut Option<Stream>, buffer: &mut [u8]) -> io::Result<usize> {
+async fn read(pipe: &Option<Stream>, buffer: &mut Buffer) -> io::Result<usize> {
     match pipe {
-        Some(pipe) => pipe.read(buffer).await,
+        Some(pipe) => buffer.read(pipe).await,
         None => std::future::pending().await,
     }
 }

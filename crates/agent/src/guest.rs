@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::Pid;
 use tokio::sync::{Notify, mpsc};
+use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
+use crate::output::{Output, Piece, Unstored};
 use crate::supervise::Size;
 
 /// Shared by everything in the agent.
@@ -20,7 +22,8 @@ struct Shared {
     state: Mutex<State>,
     /// Something is to be told to the server.
     news: Notify,
-    output: OwnedFd,
+    /// The directory of output files; none where output goes over the connection.
+    output: Option<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -36,8 +39,21 @@ struct State {
 struct Known {
     progress: CommandProgress,
     orders: mpsc::Sender<Order>,
+    /// What is to be sent of its output, where that goes over the connection.
+    unstored: Option<Unstored>,
     /// The server knows how it ended. It is kept while something of it runs, which may still be killed.
     forgotten: bool,
+}
+
+impl Known {
+    /// How far it came, for a server that has just connected. Where output is sent, that comes first.
+    fn first_told(&self) -> CommandProgress {
+        let progress = self.progress.clone();
+        match self.unstored {
+            Some(_) => CommandProgress { written: 0, end: None, ..progress },
+            None => progress,
+        }
+    }
 }
 
 /// What the server wants of a running command.
@@ -51,6 +67,8 @@ pub(crate) enum Order {
     CloseInput,
     /// Somebody has its output up to here.
     OutputTaken(u64),
+    /// Some of its output is stored, so there may be room for more.
+    OutputStored,
     /// Its terminal has another size.
     Resize(Size),
     /// Its supervisor ended: nothing is left of it.
@@ -58,7 +76,7 @@ pub(crate) enum Order {
 }
 
 impl Guest {
-    pub(crate) fn new(output: OwnedFd) -> Self {
+    pub(crate) fn new(output: Option<OwnedFd>) -> Self {
         let shared = Shared { state: Mutex::default(), news: Notify::new(), output };
         Self { shared: Arc::new(shared) }
     }
@@ -67,9 +85,48 @@ impl Guest {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The directory of output files.
-    pub(crate) fn output(&self) -> std::io::Result<OwnedFd> {
-        self.shared.output.try_clone()
+    /// Reports whether output goes over the connection to the server.
+    pub(crate) fn sends_output(&self) -> bool {
+        self.shared.output.is_none()
+    }
+
+    /// Begins the output of a command, of which at least the last `keep` bytes stay if it goes to files.
+    pub(crate) fn output(&self, id: &str, keep: u64) -> std::io::Result<Output> {
+        if let Some(directory) = &self.shared.output {
+            return Ok(Output::Files(Writer::create(directory.try_clone()?, id, keep)?));
+        }
+        let unstored = Unstored::default();
+        if let Some(known) = self.state().commands.get_mut(id) {
+            known.unstored = Some(unstored.clone());
+        }
+        Ok(Output::Sent(unstored))
+    }
+
+    /// What is to be sent of a command's output before it is told how far it came.
+    pub(crate) fn unsent(&self, id: &str) -> Vec<Piece> {
+        let unstored = self.state().commands.get(id).and_then(|known| known.unstored.clone());
+        unstored.map(|unstored| unstored.unsent()).unwrap_or_default()
+    }
+
+    /// The server has stored the output of a command up to here. Whether the command is to be told.
+    pub(crate) fn stored(&self, id: &str, offset: u64) -> bool {
+        let unstored = self.state().commands.get(id).and_then(|known| known.unstored.clone());
+        unstored.inspect(|unstored| unstored.stored(offset)).is_some()
+    }
+
+    /// A server connected that has stored this much of each command's output: the rest is to be sent, and then how far
+    /// the commands came.
+    pub(crate) fn resume(&self, stored: &HashMap<String, u64>) {
+        let mut state = self.state();
+        let mut unsent = Vec::new();
+        for (id, known) in &state.commands {
+            if let Some(unstored) = known.unstored.as_ref().filter(|_| !known.forgotten) {
+                unstored.resume(stored.get(id).copied().unwrap_or_default());
+                unsent.push(id.clone());
+            }
+        }
+        state.changed.extend(unsent);
+        self.shared.news.notify_one();
     }
 
     /// Takes in a command that is about to start; false if there is one of that id already.
@@ -80,7 +137,7 @@ impl Guest {
         }
         let (command_id, input_closed) = (id.to_owned(), !input);
         let progress = CommandProgress { command_id, input_closed, ..CommandProgress::default() };
-        state.commands.insert(id.to_owned(), Known { progress, orders, forgotten: false });
+        state.commands.insert(id.to_owned(), Known { progress, orders, unstored: None, forgotten: false });
         true
     }
 
@@ -101,9 +158,9 @@ impl Guest {
         Some(orders)
     }
 
-    /// The supervisors that run.
-    pub(crate) fn supervisors(&self) -> Vec<Pid> {
-        self.state().supervisors.keys().copied().collect()
+    /// The supervisors that run, and their commands.
+    pub(crate) fn supervisors(&self) -> HashMap<Pid, String> {
+        self.state().supervisors.clone()
     }
 
     /// A command came further.
@@ -125,7 +182,7 @@ impl Guest {
         state.changed.remove(id);
         let runs = state.supervisors.values().any(|running| running == id);
         match state.commands.get_mut(id) {
-            Some(known) if runs => known.forgotten = true,
+            Some(known) if runs => (known.forgotten, known.unstored) = (true, None),
             _ => drop(state.commands.remove(id)),
         }
     }
@@ -160,7 +217,7 @@ impl Guest {
         let mut state = self.state();
         state.changed.clear();
         let untold = state.commands.values().filter(|known| !known.forgotten);
-        untold.map(|known| known.progress.clone()).collect()
+        untold.map(Known::first_told).collect()
     }
 
     /// Waits until commands came further; how far.

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Where the agent gets what it is given.
 pub(crate) enum Handover {
     /// It was started with these.
-    Descriptors { token: OwnedFd, output: OwnedFd },
+    Descriptors { token: OwnedFd, output: Option<OwnedFd> },
     /// The server gives it there.
     Socket(PathBuf),
 }
@@ -29,8 +29,8 @@ pub(crate) enum Handover {
 pub(crate) struct Given {
     /// The token; for who dials over a network, the protocol's `Handover`.
     pub(crate) bytes: Vec<u8>,
-    /// The directory of output files.
-    pub(crate) output: OwnedFd,
+    /// The directory of output files. Without one, output goes over the connection to the server.
+    pub(crate) output: Option<OwnedFd>,
 }
 
 impl Handover {
@@ -63,7 +63,6 @@ fn dial(path: &Path) -> io::Result<Given> {
         _ => None,
     });
     let output = rights.flatten().next();
-    let output = output.ok_or_else(|| io::Error::other("the server gave no directory for output"))?;
     socket.read_to_end(&mut bytes)?;
     Ok(Given { bytes, output })
 }

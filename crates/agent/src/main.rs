@@ -4,11 +4,14 @@
 //! that it may fork without care for others; `supervise.rs` says why it does. As the first process it also
 //! takes in what others leave behind.
 
+mod buffer;
 mod command;
 mod connection;
 mod guest;
 mod handover;
+mod output;
 mod reaper;
+mod script;
 mod stream;
 mod supervise;
 mod tree;
@@ -25,7 +28,8 @@ use crate::guest::Guest;
 use crate::handover::Handover;
 use crate::way::{Network, Way};
 
-const USAGE: &str = "usage: workspace-agent --sandbox ID (--socket PATH --token-fd N --output-fd N | [--socket PATH] --start PATH)";
+const USAGE: &str =
+    "usage: workspace-agent --sandbox ID [--socket PATH] (--token-fd N [--output-fd N] | --start PATH)";
 
 /// What it is told when it is started. What it is given comes by descriptors or a socket, so that nothing inside
 /// can read it: not in the environment, not in a file.
@@ -51,7 +55,7 @@ impl Arguments {
             }
         }
         let handover = match (token, output, start) {
-            (Some(token), Some(output), None) if socket.is_some() => Handover::Descriptors { token, output },
+            (Some(token), output, None) => Handover::Descriptors { token, output },
             (None, None, Some(path)) => Handover::Socket(path),
             _ => return None,
         };

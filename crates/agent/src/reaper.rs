@@ -33,7 +33,7 @@ pub(crate) fn start(guest: &Guest) -> io::Result<()> {
 fn end_strays(guest: &Guest) {
     let supervisors = guest.supervisors();
     let me = getpid();
-    let is_stray = |pid: &Pid| tree::parent_of(*pid) == Some(me) && !supervisors.contains(pid);
+    let is_stray = |pid: &Pid| tree::parent_of(*pid) == Some(me) && !supervisors.contains_key(pid);
     for stray in tree::below(me).into_iter().filter(is_stray) {
         // Stopped first: it could start something else while what is below it is being looked for.
         tree::send(stray, Signal::STOP);

@@ -18,12 +18,15 @@ use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use crate::script::{self, SCRIPT_FD};
+
 /// A program to be started, all of it made before the fork.
 pub(crate) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     directory: CString,
     terminal: Option<Size>,
+    script: Option<OwnedFd>,
 }
 
 /// Of a terminal, in characters.
@@ -48,9 +51,10 @@ impl Size {
 }
 
 impl Program {
-    /// These words, with a terminal or without.
+    /// These words, with a terminal or without, and the script that they read at [`SCRIPT_FD`].
     pub(crate) fn new<'a>(
         words: &[&str],
+        script: Option<&str>,
         directory: &str,
         environment: impl Iterator<Item = (&'a OsStr, &'a OsStr)>,
         terminal: Option<Size>,
@@ -65,6 +69,7 @@ impl Program {
             environment: environment.map(variable).collect::<io::Result<_>>()?,
             directory: text(directory.as_bytes())?,
             terminal,
+            script: script.map(script::file).transpose()?,
         })
     }
 }
@@ -127,11 +132,12 @@ pub(crate) fn start(program: &Program) -> io::Result<Started> {
     let pointers = Pointers::of(program);
     let [in_, out, err] = theirs.each_ref().map(AsRawFd::as_raw_fd);
     let ends = [in_, out, err, report_theirs.as_raw_fd()];
+    let script = program.script.as_ref().map(AsRawFd::as_raw_fd);
     // SAFETY: this process has one thread, so that the child is a whole copy in which everything works. It never
     // returns from `supervise`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => supervise(program, &pointers, ends),
+        0 => supervise(program, &pointers, ends, script),
         pid => {
             let supervisor =
                 Pid::from_raw(pid).ok_or_else(|| io::Error::other("a fork without a process"))?;
@@ -180,19 +186,21 @@ impl Pointers {
     }
 }
 
-/// Where the report goes in the supervisor.
-const REPORT_FD: RawFd = 3;
+/// Where the report goes in the supervisor. The script, if there is one, comes behind it.
+const REPORT_FD: RawFd = SCRIPT_FD - 1;
 
-fn supervise(program: &Program, pointers: &Pointers, ends: [RawFd; 4]) -> ! {
+fn supervise(program: &Program, pointers: &Pointers, ends: [RawFd; 4], script: Option<RawFd>) -> ! {
     // SAFETY: plain system calls with descriptors of this process; what `program` and `pointers` hold lives
     // until the process ends.
     unsafe {
         // Moved out of the way first: one of them may have a number that another is to get.
         let moved = ends.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
-        for (target, fd) in moved.into_iter().enumerate() {
+        let script = script.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
+        for (target, fd) in moved.into_iter().chain(script).enumerate() {
             libc::dup2(fd, target as c_int);
         }
-        libc::close_range(REPORT_FD as u32 + 1, u32::MAX, 0);
+        let first_other = if script.is_some() { SCRIPT_FD } else { REPORT_FD } + 1;
+        libc::close_range(first_other as u32, u32::MAX, 0);
         libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         reset_signals();
@@ -242,7 +250,7 @@ unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
 unsafe fn wait_for_all(main: libc::pid_t) -> ! {
     // SAFETY: the descriptors are this process's own copies, which would keep the command's pipes open.
     unsafe {
-        for fd in 0..3 {
+        for fd in [0, 1, 2, SCRIPT_FD] {
             libc::close(fd);
         }
         loop {

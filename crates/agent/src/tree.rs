@@ -25,6 +25,43 @@ pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     Pid::from_raw(fields.next()?.parse().ok()?)
 }
 
+/// A process that came of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) pid: Pid,
+    pub(crate) parent: Pid,
+    /// The command whose supervisor it is below.
+    pub(crate) command: String,
+}
+
+/// Everything below the supervisors of commands, with the command that it came of.
+pub(crate) fn owned(supervisors: &HashMap<Pid, String>) -> Vec<Owned> {
+    let parents: HashMap<Pid, Pid> = parents().into_iter().collect();
+    let supervisor = |pid: Pid| {
+        let above = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
+        // Parents were not all read at the same moment, so they might go round.
+        above.take(parents.len()).find_map(|pid| supervisors.get(pid))
+    };
+    let all = parents.iter().filter_map(|(pid, parent)| {
+        let command = supervisor(*pid)?.clone();
+        Some(Owned { pid: *pid, parent: *parent, command })
+    });
+    let mut all: Vec<Owned> = all.collect();
+    all.sort_by_key(|process| process.pid.as_raw_nonzero());
+    all
+}
+
+/// The arguments of a process, separated by spaces, at most `most` bytes of them; its name where it has none.
+pub(crate) fn arguments(pid: Pid, most: usize) -> String {
+    let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    if bytes.is_empty() {
+        bytes = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    }
+    bytes.truncate(most);
+    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    text.trim_end().chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
+}
+
 /// Everything below `root`, itself not counted.
 pub(crate) fn below(root: Pid) -> HashSet<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();

@@ -14,6 +14,7 @@ use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection as _, Executo
 
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
+use crate::command_claim::CommandClaims;
 use crate::error::{CatalogError, Result};
 use crate::event::Events;
 use crate::idempotency::Idempotency;
@@ -92,6 +93,11 @@ impl Catalog {
     /// Which request made which sandbox.
     pub fn idempotency(&self) -> Idempotency<'_> {
         Idempotency { catalog: self }
+    }
+
+    /// Which request began which command.
+    pub fn command_claims(&self) -> CommandClaims<'_> {
+        CommandClaims { catalog: self }
     }
 
     /// Waits for what is under way and closes every connection.

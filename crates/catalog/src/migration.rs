@@ -14,6 +14,7 @@ const STEPS: &[&str] = &[
     include_str!("../migrations/0001_first.sql"),
     include_str!("../migrations/0002_node.sql"),
     include_str!("../migrations/0003_snapshots.sql"),
+    include_str!("../migrations/0004_command_claims.sql"),
 ];
 
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

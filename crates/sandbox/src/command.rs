@@ -13,7 +13,7 @@ use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
 };
-use workspace_catalog::{CatalogError, Command, CommandState, NewCommand};
+use workspace_catalog::{CatalogError, Command, CommandState, InsertedCommand, NewClaim, NewCommand};
 
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
@@ -100,9 +100,45 @@ impl CommandHandle {
     }
 }
 
+/// Outcome of [`Service::run_once`].
+#[derive(Debug, Clone)]
+pub enum Run {
+    /// The command was started.
+    Started(CommandHandle),
+    /// The same request started it before. It may run still, or have ended.
+    Repeated(CommandHandle),
+}
+
+impl Run {
+    /// The command, whoever started it.
+    pub fn into_command(self) -> CommandHandle {
+        match self {
+            Self::Started(command) | Self::Repeated(command) => command,
+        }
+    }
+}
+
 impl Service {
     /// Starts a command.
     pub async fn run(&self, scope: &Scope, sandbox: &str, request: RunRequest) -> Result<CommandHandle> {
+        Ok(self.run_once(scope, sandbox, request, None).await?.into_command())
+    }
+
+    /// Starts a command, unless the same request, known by its claim, started one before.
+    pub async fn run_once(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        request: RunRequest,
+        claim: Option<NewClaim>,
+    ) -> Result<Run> {
+        // Before anything else: what was begun is answered also when nothing more can be begun.
+        if let Some(claim) = &claim {
+            self.find_here(scope, sandbox).await?;
+            if let Some(id) = self.0.catalog.command_claims().find(claim, sandbox).await? {
+                return self.command(scope, sandbox, &id).await.map(Run::Repeated);
+            }
+        }
         let live = self.running(scope, sandbox).await?;
         let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
         check_command(&request.command)?;
@@ -122,37 +158,43 @@ impl Service {
         let id = order.command_id.clone();
         let limit = self.0.settings.commands;
         let room = live.room(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
-        let order = Asked::RunCommand(order);
-        let running = self.begin(&live, &id, &request.command, cwd, order, Some(room)).await?;
+        let row = new_command(&live, &id, &request.command, cwd);
+        if let Some(claim) = &claim {
+            let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
+            if let InsertedCommand::Repeated { command_id } = inserted {
+                return self.command(scope, sandbox, &command_id).await.map(Run::Repeated);
+            }
+        } else {
+            self.0.catalog.commands().insert(&row).await?;
+        }
+        let running = self.begin(&live, &id, Asked::RunCommand(order), Some(room)).await?;
         if !request.stdin {
             running.input.close();
         }
-        Ok(CommandHandle::of(&live, &running))
+        Ok(Run::Started(CommandHandle::of(&live, &running)))
     }
 
-    /// Writes a command down, then orders it.
+    /// Orders a command that was written down.
     pub(crate) async fn begin(
         &self,
         live: &Live,
         id: &str,
-        command: &str,
-        cwd: &str,
         order: Asked,
         room: Option<Coming<'_>>,
     ) -> Result<Arc<Running>> {
-        let row = NewCommand {
-            id: id.to_owned(),
-            sandbox_id: live.id.clone(),
-            command: command.to_owned(),
-            cwd: Some(cwd.to_owned()),
-            started_at: now(),
-        };
-        self.0.catalog.commands().insert(&row).await?;
         let begun = live.begin(id, order, room).await;
         if let Err(error) = &begun {
-            self.write_end(id, &End { failed: Some(error.to_string()), ..End::default() }).await;
+            self.never_began(id, &End { failed: Some(error.to_string()), ..End::default() }).await;
         }
         begun
+    }
+
+    /// Writes down that a command never began. Its request may come again.
+    pub(crate) async fn never_began(&self, id: &str, end: &End) {
+        self.write_end(id, end).await;
+        if let Err(error) = self.0.catalog.command_claims().release(id).await {
+            tracing::error!(command = id, %error, "failed to release the claim of a command that never began");
+        }
     }
 
     /// The command of that id, whether it runs or has ended.
@@ -185,13 +227,22 @@ impl Service {
         Ok(self.0.catalog.commands().list(sandbox, limit).await?)
     }
 
-    /// Sends a signal to a command and all that came of it.
+    /// Sends a signal to a command and all that came of it, also to what it left behind when it ended.
     pub async fn kill(&self, scope: &Scope, sandbox: &str, id: &str, signal: i32) -> Result<()> {
         if !SIGNALS.contains(&signal) {
             let message = "a number from 1 to 64 is allowed".to_owned();
             return Err(SandboxError::Invalid { field: "signal", message });
         }
-        let live = self.takes_orders(scope, sandbox, id).await?;
+        let live = match self.takes_orders(scope, sandbox, id).await {
+            Err(SandboxError::CommandEnded { id }) => {
+                let live = self.running(scope, sandbox).await;
+                match live {
+                    Ok(live) if self.has_left(&live, &id).await? => live,
+                    _ => return Err(SandboxError::CommandEnded { id }),
+                }
+            }
+            live => live?,
+        };
         let order = KillCommandRequest { command_id: id.to_owned(), signal };
         live.ask(Asked::KillCommand(order)).await.map(|_| ())
     }
@@ -261,6 +312,17 @@ impl Service {
                 false
             }
         }
+    }
+}
+
+/// The row of a command that is about to begin.
+pub(crate) fn new_command(live: &Live, id: &str, command: &str, cwd: &str) -> NewCommand {
+    NewCommand {
+        id: id.to_owned(),
+        sandbox_id: live.id.clone(),
+        command: command.to_owned(),
+        cwd: Some(cwd.to_owned()),
+        started_at: now(),
     }
 }
 

@@ -19,7 +19,7 @@ use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{
-    AgentMessage, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
+    AgentMessage, OutputStored, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
 };
 
 use crate::counted::{Known, Limited, Room};
@@ -43,6 +43,11 @@ const TELL: Duration = Duration::from_secs(10);
 pub(crate) trait Listener: Send + Sync + 'static {
     /// The sandbox of that id.
     fn sandbox(&self, id: &str) -> Option<Arc<Live>>;
+    /// How much is stored of the output that a guest sends, for each command that it tells of.
+    async fn stored(&self, live: &Arc<Live>, request: &RegisterRequest) -> Vec<OutputStored> {
+        let _ = (live, request);
+        Vec::new()
+    }
     /// A guest connected on the line of this number, and tells what it runs.
     async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest);
     /// It says something.
@@ -151,7 +156,8 @@ impl AgentService for Door {
         let (orders, mut ordered) = mpsc::channel::<ServerMessage>(QUEUE);
         let (sender, receiver) = mpsc::channel(QUEUE);
         // The welcome is the first message of the line, whatever is ordered meanwhile.
-        let welcome = Ok(ServerMessage { payload: Some(Asked::RegisterResponse(welcome())) });
+        let outputs = self.listener.stored(&live, &registration).await;
+        let welcome = Ok(ServerMessage { payload: Some(Asked::RegisterResponse(welcome(outputs))) });
         sender.send(welcome).await.map_err(|_| Status::unavailable("the line is lost"))?;
         tokio::spawn(async move {
             while let Some(order) = ordered.recv().await {
@@ -201,10 +207,10 @@ fn check_generation(generation: u32) -> Result<(), Status> {
     Err(Status::failed_precondition(message))
 }
 
-fn welcome() -> RegisterResponse {
+fn welcome(outputs: Vec<OutputStored>) -> RegisterResponse {
     let heartbeat_interval_seconds = i32::try_from(HEARTBEAT.as_secs()).unwrap_or(i32::MAX);
     let config = ServerConfig { heartbeat_interval_seconds, ..ServerConfig::default() };
-    RegisterResponse { success: true, message: String::new(), config: Some(config) }
+    RegisterResponse { success: true, message: String::new(), config: Some(config), outputs }
 }
 
 /// The connections of a socket, a few at a time.

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
-use workspace_agent_protocol::v1::{OutputTaken, ResourceUsage, ServerMessage, UsageRequest};
+use workspace_agent_protocol::v1::{
+    OutputTaken, Process, ProcessesRequest, ResourceUsage, ServerMessage, UsageRequest,
+};
 use workspace_catalog::{Sandbox, State};
 
 use crate::config::Config;
@@ -19,7 +22,7 @@ use crate::place::Place;
 
 /// How long an order may take to get into the line.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a guest may take to count.
+/// How long a guest may take to count, or to list processes.
 const COUNTING: Duration = Duration::from_secs(1);
 
 /// A sandbox whose guest agent may dial.
@@ -49,6 +52,8 @@ pub(crate) struct Live {
     line: watch::Sender<Option<Line>>,
     /// What its guest counted last.
     usage: watch::Sender<Option<ResourceUsage>>,
+    /// The processes that its guest listed last.
+    processes: watch::Sender<Vec<Process>>,
     commands: Mutex<HashMap<String, Arc<Running>>>,
     /// Commands that will be among those soon; changed only by who has the lock of those, or gives up.
     coming: AtomicUsize,
@@ -80,14 +85,16 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: String,
-    /// On which line it was ordered; zero for one that the guest told of.
-    line: u64,
+    /// On which line it was ordered; zero for one that the guest told of, or that is about to be ordered.
+    line: AtomicU64,
     progress: watch::Sender<Progress>,
     pub(crate) input: Input,
     /// How much of its output is out before somebody takes it; zero for one that does not wait.
     window: AtomicU64,
     /// How much the guest was told is taken.
     taken: AtomicU64,
+    /// Writes its output, where the guest sends that.
+    pub(crate) stored: tokio::sync::Mutex<Option<Writer>>,
 }
 
 /// How far a command has come.
@@ -114,11 +121,12 @@ impl Running {
     fn new(id: &str, line: u64) -> Self {
         Self {
             id: id.to_owned(),
-            line,
+            line: AtomicU64::new(line),
             progress: watch::Sender::default(),
             input: Input::default(),
             window: AtomicU64::default(),
             taken: AtomicU64::default(),
+            stored: tokio::sync::Mutex::default(),
         }
     }
 
@@ -176,6 +184,7 @@ impl Live {
             terminals: tokio::sync::Mutex::default(),
             line: watch::Sender::default(),
             usage: watch::Sender::default(),
+            processes: watch::Sender::default(),
             commands: Mutex::default(),
             coming: AtomicUsize::default(),
             until_forgetting: AtomicU32::default(),
@@ -341,6 +350,20 @@ impl Live {
         *usage.borrow()
     }
 
+    /// The processes that its guest lists now; none from one that does not know how, or is away.
+    pub(crate) async fn list_processes(&self) -> Option<Vec<Process>> {
+        let mut listed = self.processes.subscribe();
+        listed.mark_unchanged();
+        self.ask(Asked::Processes(ProcessesRequest {})).await.ok()?;
+        tokio::time::timeout(COUNTING, listed.changed()).await.ok()?.ok()?;
+        let processes = listed.borrow().clone();
+        Some(processes)
+    }
+
+    pub(crate) fn listed(&self, processes: Vec<Process>) {
+        self.processes.send_replace(processes);
+    }
+
     pub(crate) fn counted(&self, usage: ResourceUsage) {
         self.usage.send_replace(Some(usage));
     }
@@ -387,7 +410,7 @@ impl Live {
             let missing = || if left.len() == piece.len() { away() } else { lost() };
             let line = self.line.borrow().clone().ok_or_else(missing)?;
             // What is sent on a line before the guest said there how much came would count as lost, and be sent again.
-            let begun_here = running.line == line.number;
+            let begun_here = running.line.load(Ordering::Relaxed) == line.number;
             if line.confirms_input && !begun_here && !running.input.told_on(line.number, patience).await {
                 return Err(missing());
             }
@@ -447,14 +470,17 @@ impl Live {
     ) -> Result<Arc<Running>> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let line = self.line.borrow().clone().ok_or_else(away)?;
-        let running = Arc::new(Running::new(id, line.number));
-        {
+        let running = {
             let mut commands = self.commands();
-            commands.insert(id.to_owned(), running.clone());
+            // Somebody who repeats the request may follow it already.
+            let running = commands.entry(id.to_owned()).or_insert_with(|| Arc::new(Running::new(id, 0)));
+            running.line.store(line.number, Ordering::Relaxed);
             // Whoever counts counts it once.
             drop(room);
-        }
+            running.clone()
+        };
         if let Err(error) = self.ask_on(&line, order).await {
+            running.advance(0, Some(&End { failed: Some(error.to_string()), ..End::default() }));
             self.commands().remove(id);
             return Err(error);
         }
@@ -484,7 +510,7 @@ impl Live {
     /// Commands that run and were ordered before the line of that number: what the guest does not tell of now, it
     /// never heard of.
     pub(crate) fn ordered_before(&self, line: u64) -> Vec<Arc<Running>> {
-        self.running("").into_iter().filter(|one| one.line < line).collect()
+        self.running("").into_iter().filter(|one| one.line.load(Ordering::Relaxed) < line).collect()
     }
 }
 

@@ -57,16 +57,17 @@ impl Service {
                     return self.take_up(&sandbox);
                 }
                 self.0.runtime.end(&sandbox.id, &place).await?;
-                let reason = match sandbox.state {
-                    State::Starting => "the server was stopped while it was being made",
-                    State::Running => "its processes ended while the server was away",
+                let (state, reason) = match sandbox.state {
+                    State::Starting => (State::Error, "the server was stopped while it was being made"),
+                    // Nothing failed: somebody ended it, or what ran in it came to its end.
+                    State::Running => (State::Stopped, "its processes ended while the server was away"),
                     _ => return Ok(()),
                 };
                 if sandbox.state == State::Starting {
                     // Nobody was answered, so the same request may make another.
                     self.0.catalog.idempotency().release(&sandbox.id).await?;
                 }
-                self.mark(&sandbox.id, State::Error, reason).await?;
+                self.mark(&sandbox.id, state, reason).await?;
                 self.lose_commands(&sandbox.id, None, reason).await;
                 Ok(())
             }

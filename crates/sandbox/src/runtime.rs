@@ -164,6 +164,11 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// What it cannot do here, and why; empty if nothing is missing.
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError>;
 
+    /// Limits and isolation that every sandbox would miss here, and why: what a strict server refuses to do without.
+    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+        self.lacks().await
+    }
+
     /// Starts a sandbox. Whoever is killed while it does so leaves one that [`Runtime::known`] tells of, or none.
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError>;
 

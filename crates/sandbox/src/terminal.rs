@@ -7,7 +7,7 @@ use std::time::Duration;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, ResizePtyRequest};
 
-use crate::command::{CommandHandle, check_command, environment};
+use crate::command::{CommandHandle, check_command, environment, new_command};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::id;
@@ -92,7 +92,8 @@ impl Service {
             return Err(SandboxError::TooManyTerminals { limit });
         }
         let id = order.pty_id.clone();
-        self.begin(&live, &id, &shown, cwd, Asked::CreatePty(order), None).await?;
+        self.0.catalog.commands().insert(&new_command(&live, &id, &shown, cwd)).await?;
+        self.begin(&live, &id, Asked::CreatePty(order), None).await?;
         self.terminal(scope, sandbox, &id).await
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
-use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, RegisterRequest};
+use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 
 use crate::disk::{blocking, free};
@@ -37,6 +37,10 @@ impl Listener for Service {
         self.live(id)
     }
 
+    async fn stored(&self, live: &Arc<Live>, request: &RegisterRequest) -> Vec<OutputStored> {
+        self.stored_outputs(live, request).await
+    }
+
     async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest) {
         tracing::debug!(sandbox = live.id, version = request.agent_version, "the guest agent connected");
         // One that is being made has run nothing, and may not be in the catalog.
@@ -47,8 +51,10 @@ impl Listener for Service {
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
         let unheard = live.ordered_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
         for running in unheard {
-            let failed = Some("the connection was lost before it could begin".to_owned());
-            self.advanced(live, &running.id, 0, Some(End { failed, ..End::default() })).await;
+            let reason = "the connection was lost before it could begin";
+            let end = End { failed: Some(reason.to_owned()), ..End::default() };
+            self.never_began(&running.id, &end).await;
+            self.advanced(live, &running.id, 0, Some(end)).await;
         }
         self.lost_with_server(live, &told).await;
         for progress in request.commands {
@@ -66,8 +72,12 @@ impl Listener for Service {
             // Orders to a command that runs or has ended may fail too; they change nothing.
             Said::RequestFailed(failed) if failed.never_began => {
                 let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
+                self.never_began(&failed.id, &end).await;
                 self.advanced(live, &failed.id, 0, Some(end)).await;
             }
+            Said::CommandOutput(output) => self.command_output(live, output).await,
+            Said::PtyOutput(output) => self.terminal_output(live, output).await,
+            Said::Processes(listed) => live.listed(listed.processes),
             Said::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => live.counted(usage),
             _ => {}
         }
@@ -134,7 +144,7 @@ impl Service {
         for command in running {
             if !told.contains(command.id.as_str()) && live.command(&command.id).is_none() {
                 let failed = Some("the server was stopped before it could begin".to_owned());
-                self.write_end(&command.id, &End { failed, ..End::default() }).await;
+                self.never_began(&command.id, &End { failed, ..End::default() }).await;
             }
         }
     }
@@ -248,7 +258,9 @@ impl Service {
                 catalog.events().insert(Some(&sandbox.id), &told).await?;
             }
         }
-        catalog.idempotency().forget_before(time - milliseconds(CLAIMS_KEPT.as_secs())).await?;
+        let kept_since = time - milliseconds(CLAIMS_KEPT.as_secs());
+        catalog.idempotency().forget_before(kept_since).await?;
+        catalog.command_claims().forget_before(kept_since).await?;
         Ok(removed)
     }
 

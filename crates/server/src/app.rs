@@ -8,7 +8,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use utoipa::openapi::OpenApi as Description;
 use workspace_catalog::Catalog;
-use workspace_sandbox::{Runtime, Service};
+use workspace_sandbox::Service;
 use workspace_state::Store;
 
 use crate::audit::Audit;
@@ -17,13 +17,14 @@ use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::private::PrivateError;
 use crate::rate::Limiter;
-use crate::readiness::Readiness;
+use crate::readiness::{self, Readiness};
 use crate::sandboxes::Creations;
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
 use crate::snapshots::{Snapshots, Turns};
 use crate::{
-    code, episodes, health, keys, openapi, process, pty, request, sandboxes, snapshots, system, templates,
+    code, episodes, health, keys, openapi, process, processes, pty, request, sandboxes, snapshots, system,
+    templates,
 };
 
 /// What the routes share. Clones are the same.
@@ -77,9 +78,8 @@ impl App {
         metrics.add(move |text| counted.render(text));
         let asked = catalog.clone();
         readiness.add("catalog", move || answers(asked.clone()));
-        let runtime = sandboxes.runtime().clone();
-        readiness.add("runtime", move || can_run(runtime.clone()));
         let (service, creations) = (sandboxes.clone(), Arc::<Creations>::default());
+        readiness::add_checks(&readiness, &settings, &sandboxes, &creations);
         let counted = creations.clone();
         metrics.add(move |text| sandboxes::render(&service, &counted, text));
         Ok(Self {
@@ -121,15 +121,6 @@ async fn answers(catalog: Catalog) -> Result<String, String> {
     }
 }
 
-/// Sandboxes can be made also where something is missing; it is said here what.
-async fn can_run(runtime: Arc<dyn Runtime>) -> Result<String, String> {
-    match runtime.lacks().await {
-        Ok(lacks) if lacks.is_empty() => Ok(format!("{}: nothing is missing", runtime.name())),
-        Ok(lacks) => Ok(format!("{}: {}", runtime.name(), lacks.join("; "))),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// The parts of the API. A new one is added here and nowhere else.
 pub fn parts() -> Vec<Part> {
     vec![
@@ -137,6 +128,7 @@ pub fn parts() -> Vec<Part> {
         keys::part(),
         sandboxes::part(),
         process::part(),
+        processes::part(),
         pty::part(),
         templates::part(),
         snapshots::part(),

@@ -1,5 +1,7 @@
 //! `/api/v1/episodes`: the steps of a search. Whoever sees a step's snapshot sees the step.
 
+#![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
+
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -9,7 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use utoipa::{OpenApi, ToSchema};
+use utoipa::{IntoParams, OpenApi, ToSchema};
 use workspace_sandbox::Scope;
 use workspace_state::{Durability, Episode as Record, EpisodeId, Snapshot, SnapshotId, Store};
 
@@ -20,7 +22,7 @@ use crate::code;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
-use crate::sandboxes::scope;
+use crate::sandboxes::{scope, wrong_cursor};
 use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, skipped};
 use crate::store::blocking;
 use crate::time::moment;
@@ -114,6 +116,37 @@ struct EpisodeList {
     page: u32,
     /// How long a page is.
     limit: u32,
+    /// The `cursor` of the next page; none on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    next: Option<EpisodeId>,
+}
+
+/// Which steps.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ChildrenQuery {
+    /// Which page, counted from one. Pages shift when steps are added or removed meanwhile; `cursor` does not.
+    #[param(minimum = 1, value_type = Option<u64>)]
+    page: Option<u32>,
+    /// `next` of the page before, instead of `page`.
+    cursor: Option<String>,
+    /// How long a page is.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+impl ChildrenQuery {
+    /// The step that the page begins behind, the page and how long it is.
+    fn check(&self) -> Result<(Option<EpisodeId>, u32, u32), ApiError> {
+        let (page, limit) = PageQuery { page: self.page, limit: self.limit }.check()?;
+        let last = self.cursor.as_deref().map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()?;
+        if last.is_some() && self.page.is_some() {
+            return Err(wrong_cursor());
+        }
+        Ok((last, page, limit))
+    }
 }
 
 #[derive(OpenApi)]
@@ -211,7 +244,7 @@ async fn path(
 
 /// List the steps right after this one.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/children", tag = "episodes", operation_id = "list_episode_children",
-    params(("id" = String, Path), PageQuery), responses(
+    params(("id" = String, Path), ChildrenQuery), responses(
     (status = 200, description = "A page", body = EpisodeList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -219,13 +252,17 @@ async fn children(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(query): Query<PageQuery>,
+    Query(query): Query<ChildrenQuery>,
 ) -> Result<Json<EpisodeList>, ApiError> {
-    let (page, limit) = query.check()?;
+    let (last, page, limit) = query.check()?;
     let seen = related(&app, &scope(&caller), &id, |store, id| Ok(store.episode_children(Some(id))?)).await?;
     let total = seen.len();
-    let items = seen.into_iter().skip(skipped(page, limit)).take(limit as usize);
-    Ok(Json(EpisodeList { items: Episode::all(items)?, total, page, limit }))
+    // Oldest first, which is the order of ids.
+    let before = |one: &Record| last.is_some_and(|last| one.id <= last);
+    let mut rest = seen.into_iter().skip_while(before).skip(skipped(page, limit));
+    let items: Vec<Record> = rest.by_ref().take(limit as usize).collect();
+    let next = items.last().map(|last| last.id).filter(|_| rest.next().is_some());
+    Ok(Json(EpisodeList { items: Episode::all(items)?, total, page, limit, next }))
 }
 
 /// Get the last step with the highest reward after this one, or this one if none follows.

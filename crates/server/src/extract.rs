@@ -25,24 +25,52 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        if !is_json(request.headers()) {
-            return Err(ApiError::new(code::UNSUPPORTED_MEDIA_TYPE, "the body must be `application/json`"));
-        }
-        let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
-        let body = body.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the body did not come in time"))?;
-        let body = body.map_err(|rejection| match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                ApiError::new(code::PAYLOAD_TOO_LARGE, "the body is larger than allowed")
-            }
-            _ => ApiError::new(code::INVALID_REQUEST, "the body could not be read"),
-        })?;
-        // Fields by their place are nobody's way to ask; where none is required, an empty list would do.
-        if body.trim_ascii_start().first() == Some(&b'[') {
-            let message = "the body is not what this request takes: an object is, not a list";
-            return Err(ApiError::new(code::INVALID_REQUEST, message).detail("line", 1).detail("column", 0));
-        }
-        serde_json::from_slice(&body).map(Self).map_err(|error| malformed(&error))
+        let is_json = is_json(request.headers());
+        let body = if is_json { read(request, state).await? } else { return Err(no_json()) };
+        parse(&body).map(Self)
     }
+}
+
+/// A body of JSON that may be left out, for requests in which nothing is required.
+#[derive(Debug, Clone, Copy)]
+pub struct Optional<T>(pub T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let is_json = is_json(request.headers());
+        let body = read(request, state).await?;
+        match (body.is_empty(), is_json) {
+            (true, _) => Ok(Self(T::default())),
+            (false, true) => parse(&body).map(Self),
+            (false, false) => Err(no_json()),
+        }
+    }
+}
+
+fn no_json() -> ApiError {
+    ApiError::new(code::UNSUPPORTED_MEDIA_TYPE, "the body must be `application/json`")
+}
+
+async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
+    let body = body.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the body did not come in time"))?;
+    body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ApiError::new(code::PAYLOAD_TOO_LARGE, "the body is larger than allowed")
+        }
+        _ => ApiError::new(code::INVALID_REQUEST, "the body could not be read"),
+    })
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    // Fields by their place are nobody's way to ask; where none is required, an empty list would do.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        let message = "the body is not what this request takes: an object is, not a list";
+        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("line", 1).detail("column", 0));
+    }
+    serde_json::from_slice(body).map_err(|error| malformed(&error))
 }
 
 impl<T: Serialize> IntoResponse for Json<T> {

@@ -55,7 +55,7 @@ async fn health() -> Json<Health> {
 /// Whether the server can do its work, and what it found on this machine.
 #[utoipa::path(get, path = "/ready", tag = "system", security(()), responses(
     (status = 200, description = "It can", body = Report),
-    (status = 503, description = "It cannot", body = Report),
+    (status = 503, description = "It cannot; `Retry-After` says when to ask again", body = Report),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn ready(State(app): State<App>) -> (StatusCode, Json<Report>) {

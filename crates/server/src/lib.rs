@@ -28,6 +28,7 @@ mod node;
 pub mod openapi;
 mod private;
 mod process;
+mod processes;
 mod pty;
 pub mod rate;
 mod readiness;

@@ -15,6 +15,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, OpenApi, ToSchema};
+use workspace_catalog::NewClaim;
+use workspace_sandbox::Run as Begun;
 use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
 
 use crate::app::{App, Part};
@@ -22,9 +24,9 @@ use crate::audit::Entry;
 use crate::auth::Caller;
 use crate::code;
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::{Json, Path, Query};
+use crate::extract::{Json, Optional, Path, Query};
 use crate::request::RequestId;
-use crate::sandboxes::scope;
+use crate::sandboxes::{idempotency_key, scope};
 use crate::stream;
 use crate::time::time;
 
@@ -36,7 +38,7 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
 /// A command to be run by `/bin/sh -c`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Run {
     /// The line.
@@ -71,7 +73,7 @@ struct Run {
 }
 
 /// What happens when a command prints more than is kept and nobody has read it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Overflow {
     /// The oldest goes; readers are told of the gap.
@@ -153,7 +155,7 @@ struct ListQuery {
 }
 
 /// A signal.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Kill {
     /// Which; 15 asks the command to end, 9 ends it.
@@ -198,9 +200,13 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// Run a command. Answers with its result, or with a stream of what it does.
+/// Run a command. Answers with its result, or with a stream of what it does. It has ended when its shell has; what it
+/// leaves behind in the background runs on until the sandbox ends, and is listed by `processes`. The same request with the same
+/// `Idempotency-Key` runs nothing again: it gets the command that the first one began, while it runs and after.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/run", tag = "process", operation_id = "run_command",
-    params(("id" = String, Path)), request_body = Run, responses(
+    params(("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same for a request that is sent again")),
+    request_body = Run, responses(
     (status = 200, description = "Its result; with `stream`, events", content(
         (CommandResult = "application/json"), (stream::Sent = "text/event-stream"))),
     (status = 202, description = "With `background`, its id", body = StartedCommand),
@@ -210,9 +216,11 @@ async fn run(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
+    headers: HeaderMap,
     Path(id): Path<String>,
     Json(order): Json<Run>,
 ) -> Result<Response, ApiError> {
+    let claim = idempotency_key(&headers)?.map(|key| claim(key, &caller, &order)).transpose()?;
     let most = order.max_output_size.unwrap_or(OUTPUT_DEFAULT);
     if most > OUTPUT_MAX {
         let message = format!("maxOutputSize: {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
@@ -231,9 +239,15 @@ async fn run(
         stdin: order.stdin,
         block: order.overflow == Overflow::Block,
     };
-    let command = app.sandboxes.run(&scope, &id, wanted).await?;
-    let sandbox_id = Some(id.clone());
-    app.audit.record(Entry { sandbox_id, ..Entry::by("command.run", &caller, &request, details) });
+    let command = match app.sandboxes.run_once(&scope, &id, wanted, claim).await? {
+        Begun::Started(command) => {
+            let sandbox_id = Some(id.clone());
+            app.audit.record(Entry { sandbox_id, ..Entry::by("command.run", &caller, &request, details) });
+            command
+        }
+        // What was begun once is told of once.
+        Begun::Repeated(command) => command,
+    };
     if order.background {
         return Ok((StatusCode::ACCEPTED, Json(StartedCommand { command_id: command.id })).into_response());
     }
@@ -246,6 +260,13 @@ async fn run(
     let result = result(&command, most).await;
     killer.rest();
     Ok(Json(result?).into_response())
+}
+
+/// The claim of a request that may come again.
+fn claim(key: String, caller: &Caller, order: &Run) -> Result<NewClaim, ApiError> {
+    let bytes = serde_json::to_vec(order).map_err(ApiError::internal)?;
+    let request_hash = blake3::hash(&bytes).to_hex().to_string();
+    Ok(NewClaim { key, owner: caller.owner.clone(), request_hash })
 }
 
 /// Ends a command when it is dropped, as it is with a request whose client is gone.
@@ -280,11 +301,12 @@ async fn result(command: &CommandHandle, most: u64) -> Result<CommandResult, Api
         for piece in pieces {
             match piece {
                 Piece::Data { stream, data, .. } => {
-                    let taken = usize::try_from(left).unwrap_or(usize::MAX).min(data.len());
+                    let taken = whole_characters(&data, usize::try_from(left).unwrap_or(usize::MAX));
                     let to = if stream == Stream::Stderr { &mut err } else { &mut out };
                     to.extend_from_slice(&data[..taken]);
+                    // Nothing follows what was cut off.
+                    left = if taken < data.len() { 0 } else { left - taken as u64 };
                     truncated |= taken < data.len();
-                    left -= taken as u64;
                 }
                 Piece::Gap { .. } => truncated = true,
                 Piece::End(end) => {
@@ -303,6 +325,17 @@ async fn result(command: &CommandHandle, most: u64) -> Result<CommandResult, Api
     }
     Err(ApiError::new(code::SHUTTING_DOWN, "the server is stopping; the command goes on")
         .detail("commandId", command.id.clone()))
+}
+
+/// How many of the first `most` bytes to take, so that text is not cut off inside a character.
+fn whole_characters(data: &[u8], most: usize) -> usize {
+    if data.len() <= most {
+        return data.len();
+    }
+    match std::str::from_utf8(&data[..most]) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => most,
+    }
 }
 
 /// What it printed is not lost with the error.
@@ -397,20 +430,24 @@ async fn output(
     Ok(stream::events(output, command, from, async move { drop(handle) }))
 }
 
-/// Send a signal to a command and all that came of it.
+/// Send a signal to a command and all that came of it, also to what it left behind when it ended. Without a body, 15.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/kill", tag = "process", operation_id = "kill_command",
-    params(("id" = String, Path), ("command" = String, Path)), request_body = Kill, responses(
+    params(("id" = String, Path), ("command" = String, Path)), request_body = Option<Kill>, responses(
     (status = 204, description = "It was sent"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn kill(
     State(app): State<App>,
     caller: Caller,
+    request: RequestId,
     Path((id, command)): Path<(String, String)>,
-    Json(order): Json<Kill>,
+    Optional(order): Optional<Kill>,
 ) -> Result<StatusCode, ApiError> {
     let signal = order.signal.unwrap_or(SIGTERM);
     app.sandboxes.kill(&scope(&caller), &id, &command, signal).await?;
+    let details = json!({ "command_id": command, "signal": signal });
+    app.audit
+        .record(Entry { sandbox_id: Some(id), ..Entry::by("command.signalled", &caller, &request, details) });
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -423,6 +460,7 @@ async fn kill(
 async fn input(
     State(app): State<App>,
     caller: Caller,
+    request: RequestId,
     Path((id, command)): Path<(String, String)>,
     Json(order): Json<Input>,
 ) -> Result<StatusCode, ApiError> {
@@ -437,6 +475,10 @@ async fn input(
         })?,
         (None, None) => Vec::new(),
     };
+    // What was written may be secret; how much is not.
+    let details = json!({ "command_id": command, "bytes": data.len(), "close": order.close });
     app.sandboxes.input(&scope(&caller), &id, &command, data, order.close).await?;
+    app.audit
+        .record(Entry { sandbox_id: Some(id), ..Entry::by("command.input", &caller, &request, details) });
     Ok(StatusCode::NO_CONTENT)
 }

@@ -143,6 +143,7 @@ fn record(app: &App, caller: &Caller, request: &RequestId, event: &'static str, 
 async fn resize(
     State(app): State<App>,
     caller: Caller,
+    request: RequestId,
     Path((id, pty)): Path<(String, String)>,
     Json(order): Json<Resize>,
 ) -> Result<StatusCode, ApiError> {
@@ -151,6 +152,7 @@ async fn resize(
         .resize(&scope(&caller), &id, &pty, size)
         .await
         .map_err(|error| socket::closed(error, &pty))?;
+    record(&app, &caller, &request, "pty.resized", &id, &pty);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -174,7 +176,8 @@ async fn close(
 /// Connect to a terminal by WebSocket. What it showed comes first.
 ///
 /// The client sends `{"type":"input","data":BASE64}`, `{"type":"resize","cols":N,"rows":N}` and `{"type":"ping"}`,
-/// or input as binary messages. The server sends `output`, `exit`, `pong` and `error`.
+/// or input as binary messages. The server sends `output`, `exit`, `pong` and `error`, and pings. A connection over
+/// which nothing comes for `TERMINAL_TIMEOUT`, not even an answer to a ping, is closed with the code 1008.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/pty/{pty}/ws", tag = "pty", operation_id = "connect_terminal",
     params(("id" = String, Path), ("pty" = String, Path), ConnectQuery), responses(
     (status = 101, description = "A WebSocket"),
@@ -183,6 +186,7 @@ async fn close(
 async fn connect(
     State(app): State<App>,
     caller: Caller,
+    request: RequestId,
     Path((id, pty)): Path<(String, String)>,
     Query(query): Query<ConnectQuery>,
     connection: Option<Extension<Connection>>,
@@ -194,6 +198,8 @@ async fn connect(
         ApiError::new(code::INVALID_REQUEST, format!("this path is a WebSocket: {rejection}"))
     })?;
     let output = terminal.output(query.from.unwrap_or(0)).await?;
+    // Whoever is connected may type.
+    record(&app, &caller, &request, "pty.connected", &id, &pty);
     let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary };
     Ok(upgrade.max_message_size(MESSAGE_MAX).on_upgrade(async move |socket| {
         // It takes up a place for as long as somebody looks.

@@ -1,5 +1,7 @@
 //! Whether the server can do its work: a list of named checks that parts of the server add to.
 
+mod sandboxes;
+
 use std::pin::Pin;
 use std::sync::{Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +10,8 @@ use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use utoipa::ToSchema;
+
+pub(crate) use sandboxes::add_checks;
 
 /// A check that takes longer has failed.
 const TIMEOUT: Duration = Duration::from_secs(2);

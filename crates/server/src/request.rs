@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::header::{self, CONNECTION, HeaderName};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument as _;
@@ -70,6 +70,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
     let mut response = answer(&app, request, next).instrument(span.clone()).await;
     let _entered = span.enter();
     response = render(response, &id);
+    add_retry_after(&mut response);
     finish(&app, response.headers_mut(), &id);
     cors::allow(response.headers_mut(), allowed);
     tell(&app, &endpoint, &response, began.elapsed());
@@ -152,6 +153,21 @@ fn render(response: Response, id: &str) -> Response {
     let (body, bytes) = Json(error.body(id)).into_response().into_parts();
     parts.headers.extend(body.headers);
     Response::from_parts(parts, bytes)
+}
+
+/// Says when to try again, wherever that may help and nothing else said it.
+fn add_retry_after(response: &mut Response) {
+    if !matches!(response.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        return;
+    }
+    let code = response.extensions().get::<ApiError>().map(ApiError::code);
+    let seconds = match code {
+        // Only whoever runs the machine can change that.
+        Some(code::ISOLATION_UNAVAILABLE) => 60,
+        Some(code::RUNTIME_UNAVAILABLE | code::SANDBOX_LIMIT_EXCEEDED | code::SHUTTING_DOWN) | None => 5,
+        Some(_) => 1,
+    };
+    response.headers_mut().entry(header::RETRY_AFTER).or_insert(HeaderValue::from(seconds));
 }
 
 fn finish(app: &App, headers: &mut HeaderMap, id: &str) {

@@ -5,6 +5,7 @@ mod snapshots;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -33,6 +34,8 @@ use crate::request::RequestId;
 
 const BATCH_MAX: usize = 50;
 const KEY_MAX: usize = 255;
+/// The template that every runtime has without anybody bringing one.
+const OWN_TEMPLATE: &str = "base";
 
 #[derive(OpenApi)]
 #[openapi(paths(
@@ -106,8 +109,9 @@ async fn create(
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
     let new: NewSandbox = order.try_into()?;
-    let view = app.sandboxes.create(wanted, new).await?;
-    app.creations.observe(began.elapsed());
+    let created = app.sandboxes.create(wanted, new).await.map_err(ApiError::from);
+    app.creations.observe(&template, began.elapsed(), created.as_ref().err());
+    let view = created?;
     app.audit.record(Entry {
         sandbox_id: Some(view.sandbox.id.clone()),
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
@@ -116,7 +120,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(view.try_into()?)))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = || {
         let message = format!("an idempotency key has 1 to {KEY_MAX} visible characters of ASCII");
@@ -137,6 +141,7 @@ async fn list(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
+    let behind = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
     if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
         let message = "pages begin with 1, and have 1 to 100 sandboxes";
         return Err(ApiError::new(code::INVALID_REQUEST, message));
@@ -146,10 +151,24 @@ async fn list(
         None => None,
     };
     let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
-    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, page, limit };
+    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, behind, page, limit };
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
+    let next = views.last().filter(|_| views.len() == limit as usize);
+    let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
     let items = views.into_iter().map(TryInto::try_into).collect::<Result<_, ApiError>>()?;
-    Ok(Json(SandboxList { items, total, page, limit }))
+    Ok(Json(SandboxList { items, total, page, limit, next }))
+}
+
+/// The place in the list that `next` of a page names.
+fn parse_cursor(cursor: &str, page: Option<u32>) -> Result<(i64, String), ApiError> {
+    let parsed = cursor.split_once('.').and_then(|(time, id)| Some((time.parse().ok()?, id.to_owned())));
+    parsed.filter(|_| page.is_none()).ok_or_else(wrong_cursor)
+}
+
+/// The error of a cursor that no page named, or that is given with a page.
+pub(crate) fn wrong_cursor() -> ApiError {
+    let message = "cursor: what `next` of a page says is allowed, without `page`";
+    ApiError::new(code::INVALID_REQUEST, message).detail("field", "cursor")
 }
 
 fn wrong_state(word: &str) -> ApiError {
@@ -185,10 +204,15 @@ async fn fetch(
 async fn patch(
     State(app): State<App>,
     caller: Caller,
+    request: RequestId,
     Path(id): Path<String>,
     Json(order): Json<Patch>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    Ok(Json(app.sandboxes.relabel(&scope(&caller), &id, order.labels).await?.try_into()?))
+    let details = json!({ "labels": order.labels });
+    let view = app.sandboxes.relabel(&scope(&caller), &id, order.labels).await?;
+    let sandbox_id = Some(id);
+    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.labelled", &caller, &request, details) });
+    Ok(Json(view.try_into()?))
 }
 
 /// End a sandbox and all that runs in it. Its workspace goes too, unless it is to be kept.
@@ -259,10 +283,14 @@ async fn remove_many(
 async fn extend(
     State(app): State<App>,
     caller: Caller,
+    request: RequestId,
     Path(id): Path<String>,
     Json(order): Json<Extend>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    Ok(Json(app.sandboxes.extend(&scope(&caller), &id, order.seconds).await?.try_into()?))
+    let view = app.sandboxes.extend(&scope(&caller), &id, order.seconds).await?;
+    let (sandbox_id, details) = (Some(id), json!({ "seconds": order.seconds }));
+    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.extended", &caller, &request, details) });
+    Ok(Json(view.try_into()?))
 }
 
 /// What commands in a sandbox printed, the last lines of all of them in the order of time.
@@ -295,14 +323,53 @@ async fn stats(
     Ok(Json(SandboxStats::new(id, &stats)?))
 }
 
-/// How long it took to make sandboxes.
+/// How creations of sandboxes went.
 #[derive(Debug, Default)]
-pub(crate) struct Creations(std::sync::Mutex<Histogram>);
+pub(crate) struct Creations {
+    took: Mutex<Histogram>,
+    failures: Mutex<Failures>,
+}
+
+/// Creations that failed since the last one that did not.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    last: Option<(Instant, String)>,
+}
 
 impl Creations {
-    fn observe(&self, took: Duration) {
-        let mut histogram = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        histogram.observe(took.as_secs_f64());
+    fn observe(&self, template: &str, took: Duration, error: Option<&ApiError>) {
+        let Some(error) = error else {
+            self.took.lock().unwrap_or_else(PoisonError::into_inner).observe(took.as_secs_f64());
+            *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = Failures::default();
+            return;
+        };
+        if is_of_server(error, template) {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.count = failures.count.saturating_add(1);
+            failures.last = Some((Instant::now(), error.message().to_owned()));
+        }
+    }
+
+    /// The message of the last failure, if at least `least` creations failed one after another, the last of them not
+    /// longer than `recent` ago. After that a server that is asked for sandboxes no more is tried again.
+    pub(crate) fn failing(&self, least: u32, recent: Duration) -> Option<String> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, message) = failures.last.as_ref()?;
+        (failures.count >= least && at.elapsed() <= recent).then(|| message.clone())
+    }
+}
+
+/// Reports whether a creation failed for a reason that lies with the server. Of other templates than its own, a start
+/// may fail because of what is in them.
+fn is_of_server(error: &ApiError, template: &str) -> bool {
+    match error.code() {
+        code::RUNTIME_UNAVAILABLE
+        | code::ISOLATION_UNAVAILABLE
+        | code::STORAGE_FULL
+        | code::INTERNAL_ERROR => true,
+        code::SANDBOX_CREATION_FAILED => template == OWN_TEMPLATE,
+        _ => false,
     }
 }
 
@@ -317,5 +384,5 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
     let _ = writeln!(text, "sandbox_started_ahead {}", service.started_ahead());
     let name = "sandbox_create_duration_seconds";
     head(text, name, "histogram", "How long it took to make sandboxes.");
-    creations.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).render(text, name, "");
+    creations.took.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");
 }

@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use serde_json::json;
 use utoipa::OpenApi;
-use workspace_state::NewSnapshot;
+use workspace_state::{NewSnapshot, Snapshot as Record};
 
 pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT, Patches};
 pub use owned::Snapshots;
@@ -72,9 +72,13 @@ async fn list(
         let (page, limit) = (query.page, query.limit);
         let wanted: Vec<_> = all.into_iter().filter(|one| query.fits(one, &references)).collect();
         let total = wanted.len();
-        let items = wanted.into_iter().skip(skipped(page, limit)).take(limit as usize);
-        let items = items.map(|one| Snapshot::new(one, &references)).collect::<Result<_, _>>()?;
-        Ok(SnapshotList { items, total, page, limit })
+        // Newest first, which is the order of ids.
+        let before = |one: &Record| query.cursor.is_some_and(|last| one.id >= last);
+        let mut rest = wanted.into_iter().skip_while(before).skip(skipped(page, limit));
+        let items: Vec<_> = rest.by_ref().take(limit as usize).collect();
+        let next = items.last().map(|last| last.id).filter(|_| rest.next().is_some());
+        let items = items.into_iter().map(|one| Snapshot::new(one, &references)).collect::<Result<_, _>>()?;
+        Ok(SnapshotList { items, total, page, limit, next })
     });
     Ok(Json(page.await?))
 }

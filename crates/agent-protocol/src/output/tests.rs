@@ -131,3 +131,33 @@ fn what_could_not_be_written_before_the_end_is_a_gap() {
     assert!(matches!(&items[2..], [Item::Frame(end)] if end.stream == Stream::End), "{items:?}");
     assert_eq!(shown(&all(&mut Reader::open(&fd, "c", 14).unwrap())), (Vec::new(), Vec::new()));
 }
+
+#[test]
+fn a_writer_goes_on_where_another_was_stopped() {
+    let (home, fd) = directory();
+    let keep = 64 << 10;
+    let mut expected = Vec::new();
+    for round in 0..40u8 {
+        let mut writer = Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap();
+        assert_eq!(writer.written(), expected.len() as u64);
+        let data = vec![round; 1_000];
+        writer.write(Stream::Stdout, 0, &data).unwrap();
+        expected.extend_from_slice(&data);
+        drop(writer);
+        // One that was killed while it wrote left a part of a frame.
+        let last = segments(&fd, "c").unwrap().last().copied().unwrap();
+        let mut file = File::options().append(true).open(home.path().join(segment_name("c", last))).unwrap();
+        std::io::Write::write_all(&mut file, &[1, 100, 0, 0, 0, 7]).unwrap();
+    }
+    let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
+    assert_eq!(shown(&items), (expected.clone(), vec![]));
+    let mut writer = Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap();
+    writer.skip_to(expected.len() as u64 + 5);
+    writer.write(Stream::Stderr, 0, b"x").unwrap();
+    writer.end(0, End { exit_code: 1, timed_out: false }).unwrap();
+    drop(writer);
+    assert_eq!(Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap().written(), 40_006);
+    let items = all(&mut Reader::open(&fd, "c", 40_000).unwrap());
+    assert_eq!(shown(&items), (b"x".to_vec(), vec![(40_000, 40_005)]));
+    assert_eq!(Writer::resume(fd, "new", keep).unwrap().written(), 0);
+}

@@ -24,7 +24,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_guest_is_given_its_token_and_directory_on_a_socket,
         nothing_inside_finds_what_was_given,
         a_guest_that_is_given_nothing_ends,
-        a_guest_that_is_given_no_directory_ends,
         descriptors_and_a_socket_at_once_are_refused,
     ]
 }
@@ -92,18 +91,6 @@ fn a_guest_that_is_given_nothing_ends() {
     let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();
     let said = ends(agent);
     assert!(said.contains("nothing was given at"), "{said}");
-}
-
-fn a_guest_that_is_given_no_directory_ends() {
-    let home = tempfile::tempdir().unwrap();
-    for name in ["output", "sockets"] {
-        std::fs::create_dir(home.path().join(name)).unwrap();
-    }
-    let giving = give(home.path(), b"token", false);
-    let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();
-    giving.join().unwrap();
-    let said = ends(agent);
-    assert!(said.contains("no directory for output"), "{said}");
 }
 
 fn descriptors_and_a_socket_at_once_are_refused() {

@@ -25,7 +25,10 @@ pub struct Filter {
     pub name_prefix: Option<String>,
     /// Labels that they have, all of them.
     pub labels: BTreeMap<String, String>,
-    /// Which page, counted from one.
+    /// Only those behind this one in the list: when it was made, and its id. Unlike pages, what is listed from here on
+    /// neither repeats nor leaves out anything when sandboxes are made or removed meanwhile.
+    pub behind: Option<(i64, String)>,
+    /// Which page, counted from one; of those behind, if that is given.
     pub page: u32,
     /// How long a page is, from one to [`LIMIT_MAX`].
     pub limit: u32,
@@ -34,7 +37,7 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         let labels = BTreeMap::new();
-        Self { owner: None, state: None, name_prefix: None, labels, page: 1, limit: 20 }
+        Self { owner: None, state: None, name_prefix: None, labels, behind: None, page: 1, limit: 20 }
     }
 }
 
@@ -47,12 +50,19 @@ impl Filter {
 
     pub(super) async fn page(&self, on: &mut AnyConnection) -> Result<Vec<AnyRow>> {
         let (condition, mut parameters) = self.condition();
+        let behind = self.behind.as_ref().map(|(time, id)| {
+            let (time, id) = (parameters.number(*time), parameters.text("id", id));
+            let word = if condition.is_empty() { "WHERE" } else { "AND" };
+            format!("{word} (created_at < ${time} OR (created_at = ${time} AND id > ${id}))")
+        });
+        let behind = behind.unwrap_or_default();
         let limit = i64::from(self.limit.clamp(1, LIMIT_MAX));
         let offset = i64::from(self.page.max(1) - 1) * limit;
         let (limit, offset) = (parameters.number(limit), parameters.number(offset));
         let select = select!("");
-        let sql =
-            format!("{select} {condition} ORDER BY created_at DESC, id LIMIT ${limit} OFFSET ${offset}");
+        let sql = format!(
+            "{select} {condition} {behind} ORDER BY created_at DESC, id LIMIT ${limit} OFFSET ${offset}"
+        );
         Statement::with(&sql, parameters).all(on).await
     }
 

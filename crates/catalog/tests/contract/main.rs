@@ -42,6 +42,7 @@ contract! {
         an_id_is_given_once
         another_owners_sandbox_is_as_good_as_none
         pages_hold_every_sandbox_once_newest_first
+        a_list_goes_on_behind_what_was_seen
         filters_narrow_lists
         a_name_prefix_is_taken_literally
         labels_narrow_lists_and_all_must_fit
@@ -66,6 +67,8 @@ contract! {
     commands:
         a_command_runs_and_ends_once
         a_command_needs_its_sandbox
+        a_request_begins_one_command_however_often_it_comes
+        of_many_requests_at_once_one_begins_a_command
         the_newest_commands_are_listed_first
         many_write_at_once_and_each_gets_its_answer
         old_commands_are_forgotten_and_running_ones_never;

@@ -14,18 +14,15 @@ const PAGE: usize = 100;
 
 /// All sandboxes that the server shows, narrowed by a query such as `&state=running`.
 pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Value>> {
-    let mut all = Vec::new();
-    for page in 1.. {
-        let path = format!("/api/v1/sandboxes?page={page}&limit={PAGE}{narrowed}");
+    let (mut all, mut from) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/sandboxes?limit={PAGE}{from}{narrowed}");
         let mut answer = client.call(Method::GET, &path, None).await?;
-        let Some(Value::Array(items)) = answer.get_mut("items").map(Value::take) else { break };
-        let last = items.len() < PAGE;
+        let Some(Value::Array(items)) = answer.get_mut("items").map(Value::take) else { return Ok(all) };
         all.extend(items);
-        if last {
-            break;
-        }
+        let Some(next) = answer["next"].as_str() else { return Ok(all) };
+        from = format!("&cursor={next}");
     }
-    Ok(all)
 }
 
 /// The id of the sandbox that was meant: by its id, by the start of it, or by its name.

@@ -132,6 +132,10 @@ impl Runtime for Embedded {
     }
 
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(self.unmet().await?.into_iter().chain(no_egress()).collect())
+    }
+
+    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         let found = blocking(move || workspace_host::probe(&holder)).await?;
         let found = found.map_err(|error| failed("look at the machine", &error))?;
@@ -142,7 +146,7 @@ impl Runtime for Embedded {
             ("limit of processes", found.processes),
         ];
         let lacks = parts.into_iter().filter_map(|(part, had)| Some(format!("no {part}: {}", had.err()?)));
-        Ok(lacks.chain(no_egress()).collect())
+        Ok(lacks.collect())
     }
 
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {

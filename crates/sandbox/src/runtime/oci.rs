@@ -269,6 +269,10 @@ impl Runtime for Oci {
         Ok(no_egress().into_iter().collect())
     }
 
+    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
         if order.egress.is_some() {
             check_egress()?;

@@ -47,7 +47,7 @@ impl Runtime for Unavailable {
     }
 
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(vec![self.reason.clone()])
+        self.error()
     }
 
     async fn start(&self, _: &Start<'_>) -> Result<Started, RuntimeError> {

@@ -18,6 +18,7 @@ mod ordinary;
 mod pool;
 mod quota;
 mod registry;
+mod remote;
 mod restart;
 mod snapshots;
 mod swapped;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     trials.extend(docker_only::trials());
     trials.extend(docker_port::trials());
     trials.extend(oci_only::trials());
+    trials.extend(remote::trials());
     trials.extend(pool::trials());
     trials.extend(quota::trials());
     trials.extend(ordinary::trials());

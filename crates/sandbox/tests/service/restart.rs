@@ -118,7 +118,7 @@ async fn what_died_meanwhile_is_an_error(home: &Home) {
     soon("it ended", async || !process.is_running()).await;
     let service = home.start().await;
     let sandbox = service.get(&alice(), &id).await.unwrap().sandbox;
-    assert_eq!(sandbox.state, State::Error);
+    assert_eq!(sandbox.state, State::Stopped);
     assert_eq!(sandbox.state_reason.as_deref(), Some("its processes ended while the server was away"));
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;

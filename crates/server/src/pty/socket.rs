@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout, timeout_at};
 use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size};
 
 use crate::app::App;
 use crate::code;
 use crate::error::ApiError;
 
-/// A client that says nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(90);
+/// Pings that a client may leave unanswered before it is taken for gone.
+const PINGS: u32 = 3;
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -64,6 +65,8 @@ pub(super) struct Session {
 enum Over {
     /// The client is gone; the terminal stays.
     Gone,
+    /// Nothing came from the client for too long, or it does not read; the terminal stays.
+    Silent,
     /// The terminal is closed.
     Closed,
     /// The server is stopping.
@@ -76,24 +79,33 @@ impl Session {
         let over = self.talk(&mut socket, &mut output).await;
         let goodbye = match over {
             Over::Gone => return,
-            Over::Closed => (close_code::NORMAL, "the terminal is closed"),
-            Over::Stopping => (close_code::AWAY, "the server is stopping; connect again"),
+            Over::Silent => (close_code::POLICY, self.silent()),
+            Over::Closed => (close_code::NORMAL, "the terminal is closed".to_owned()),
+            Over::Stopping => (close_code::AWAY, "the server is stopping; connect again".to_owned()),
         };
         let frame = CloseFrame { code: goodbye.0, reason: goodbye.1.into() };
         // A client that is gone, or does not read, needs no goodbye.
         drop(timeout(GOODBYE, socket.send(Message::Close(Some(frame)))).await);
     }
 
+    fn silent(&self) -> String {
+        let seconds = self.app.settings.terminal_timeout.as_secs();
+        format!("nothing came for {seconds} s, no answer to a ping either; connect again")
+    }
+
     async fn talk(&self, socket: &mut WebSocket, output: &mut Output) -> Over {
+        let silence = self.app.settings.terminal_timeout;
+        let mut pings = interval_at(Instant::now() + silence / PINGS, silence / PINGS);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whatever is shown meanwhile: who is gone does not read it.
-        let mut gone = Instant::now() + SILENCE;
+        let mut gone = Instant::now() + silence;
         loop {
             let sent = tokio::select! {
                 pieces = output.next() => match pieces {
                     Ok(Some(pieces)) => tokio::select! {
                         told = timeout_at(gone, self.tell(socket, pieces)) => match told {
                             Ok(told) => told,
-                            Err(_) => return Over::Gone,
+                            Err(_) => return Over::Silent,
                         },
                         () = self.app.shutdown.begun() => return Over::Stopping,
                     },
@@ -107,14 +119,19 @@ impl Session {
                 },
                 heard = timeout_at(gone, socket.recv()) => match heard {
                     Ok(Some(Ok(message))) => {
-                        gone = Instant::now() + SILENCE;
+                        gone = Instant::now() + silence;
                         match self.hear(message).await {
                             Ok(Some(answer)) => socket.send(answer).await,
                             Ok(None) => Ok(()),
                             Err(message) => socket.send(Told::Error { message: &message }.message()).await,
                         }
                     }
-                    Ok(Some(Err(_)) | None) | Err(_) => return Over::Gone,
+                    Ok(Some(Err(_)) | None) => return Over::Gone,
+                    Err(_) => return Over::Silent,
+                },
+                _ = pings.tick() => match timeout_at(gone, socket.send(Message::Ping(Bytes::new()))).await {
+                    Ok(sent) => sent,
+                    Err(_) => return Over::Silent,
                 },
                 () = self.app.shutdown.begun() => return Over::Stopping,
             };

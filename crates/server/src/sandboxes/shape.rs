@@ -267,9 +267,11 @@ fn cpus(millis: u32) -> String {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Which page, from 1.
+    /// Which page, from 1. Pages shift when sandboxes are made or removed meanwhile; `cursor` does not.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub(crate) page: Option<u32>,
+    /// `next` of the page before, instead of `page`.
+    pub(crate) cursor: Option<String>,
     /// How long a page is.
     #[param(minimum = 1, maximum = 100)]
     pub(crate) limit: Option<u32>,
@@ -293,6 +295,9 @@ pub(crate) struct SandboxList {
     pub(crate) page: u32,
     /// How long a page is.
     pub(crate) limit: u32,
+    /// The `cursor` of the next page; none on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
 }
 
 /// What is to change.

@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::audit::Entry;
 use crate::auth::Caller;
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::{Json, Path, Query};
+use crate::extract::{Json, Optional, Path, Query};
 use crate::request::RequestId;
 use crate::snapshots::{Diff, DiffQuery, Patches, Snapshot};
 use crate::store::blocking;
@@ -165,6 +165,12 @@ fn one() -> u32 {
     1
 }
 
+impl Default for ForkOrder {
+    fn default() -> Self {
+        Self { count: one(), timeout_seconds: None, labels: BTreeMap::new(), message: String::new() }
+    }
+}
+
 /// Sandboxes made from another one's present state.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Forked {
@@ -198,7 +204,7 @@ fn tell(app: &App, id: &str, entry: Entry) {
 }
 
 /// Make what a sandbox holds a snapshot. Everything in it stands still while it is read, and goes on.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/commit", tag = "sandboxes", operation_id = "commit_sandbox", params(("id" = String, Path)), request_body = Commit, responses(
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/commit", tag = "sandboxes", operation_id = "commit_sandbox", params(("id" = String, Path)), request_body = Option<Commit>, responses(
     (status = 201, description = "The snapshot", body = Committed),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -207,7 +213,7 @@ pub(super) async fn commit(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<Commit>,
+    Optional(order): Optional<Commit>,
 ) -> Result<(StatusCode, Json<Committed>), ApiError> {
     let buffered = order.durability == DurabilityChoice::Buffered;
     let new = NewCommit { message: order.message, labels: order.labels, buffered };
@@ -243,7 +249,7 @@ pub(super) async fn restore(
 }
 
 /// Make sandboxes like one, that hold what it holds now. All of them run when this answers, or none is made.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox", params(("id" = String, Path)), request_body = ForkOrder, responses(
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox", params(("id" = String, Path)), request_body = Option<ForkOrder>, responses(
     (status = 201, description = "The sandboxes", body = Forked),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -252,7 +258,7 @@ pub(super) async fn fork(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<ForkOrder>,
+    Optional(order): Optional<ForkOrder>,
 ) -> Result<(StatusCode, Json<Forked>), ApiError> {
     let fork = Fork {
         count: order.count,

@@ -156,6 +156,8 @@ settings! {
     max_commands: u32 = is("100");
     /// Terminals of one sandbox.
     max_terminals: u32 = is("5");
+    /// Seconds after which a connection to a terminal is closed if its client sent nothing, not even the answer to a ping.
+    terminal_timeout: Duration = is("90");
     /// Seconds that a sandbox stays `running` without its guest agent.
     agent_grace: Duration = is("30");
     /// How much of the workspaces' disk is kept free, a tenth of a small one: a sandbox that goes on writing then is ended.

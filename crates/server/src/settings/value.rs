@@ -65,8 +65,25 @@ texts! {
     HostPort, "HOST:PORT", |text| host_port(text).is_some();
     /// Which log lines are written.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
-        EnvFilter::try_new(text).is_ok()
+        // The filter itself takes any word for a target, a misspelled level too.
+        text.split(',').all(|part| is_directive(part.trim())) && EnvFilter::try_new(text).is_ok()
     };
+}
+
+/// Reports whether a part of a log filter is `LEVEL` or `TARGET=LEVEL`.
+fn is_directive(text: &str) -> bool {
+    let level = |word: &str| {
+        ["off", "error", "warn", "info", "debug", "trace"]
+            .iter()
+            .any(|known| word.eq_ignore_ascii_case(known))
+    };
+    let target = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:.-".contains(&byte))
+    };
+    match text.split_once('=') {
+        Some((name, word)) => target(name) && level(word),
+        None => level(text),
+    }
 }
 
 impl HostPort {
@@ -495,7 +512,11 @@ mod tests {
         assert_eq!(parts, Some(("::1".to_owned(), 50_051)));
         assert!(Program::parse("runc").is_some() && Program::parse("/usr/bin/crun").is_some());
         assert!(Program::parse("bin/crun").is_none() && Program::parse("-v").is_none());
-        assert!(LogFilter::parse("info,sqlx=warn").is_some() && LogFilter::parse("a=b=c").is_none());
+        let filters =
+            ["info", "INFO,sqlx=warn", "off, hyper::proto=debug"].map(|it| LogFilter::parse(it).is_some());
+        assert_eq!(filters, [true; 3]);
+        let refused = ["bogus!!", "bogus", "infoo", "a=b=c", "a=", "=info", "info,,warn", "a b=info", "a=5"];
+        assert_eq!(refused.map(|it| LogFilter::parse(it).is_some()), [false; 9]);
         assert!(DockerHost::parse("/var/run/docker.sock").is_none());
         assert!(NetworkName::parse("--privileged").is_none());
     }

@@ -11,6 +11,7 @@ use workspace_state::{
 use super::diff::{LIMIT, LIMIT_MAX};
 use crate::code;
 use crate::error::ApiError;
+use crate::sandboxes::wrong_cursor;
 use crate::time::moment;
 
 /// A page of something long is never longer.
@@ -69,15 +70,22 @@ pub(crate) struct SnapshotList {
     pub(super) page: u32,
     /// How long a page is.
     pub(super) limit: u32,
+    /// The `cursor` of the next page; none on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub(super) next: Option<SnapshotId>,
 }
 
 /// Which snapshots.
 #[derive(Debug, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// Which page, counted from one.
+    /// Which page, counted from one. Pages shift when snapshots are made or removed meanwhile; `cursor` does not.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub(super) page: u32,
+    /// `next` of the page before, instead of `page`.
+    #[param(value_type = Option<String>)]
+    pub(super) cursor: Option<SnapshotId>,
     /// How long a page is.
     #[param(minimum = 1, maximum = 100, value_type = Option<u32>)]
     pub(super) limit: u32,
@@ -93,16 +101,23 @@ pub(super) struct ListQuery {
 
 impl ListQuery {
     pub(super) fn parse(pairs: Pairs) -> Result<Self, ApiError> {
-        let mut query = Self { page: 1, limit: 20, label: BTreeMap::new(), parent: None, reference: None };
+        let labels = BTreeMap::new();
+        let mut query =
+            Self { page: 1, cursor: None, limit: 20, label: labels, parent: None, reference: None };
+        let mut paged = false;
         for (name, value) in pairs {
             match name.as_str() {
-                "page" => query.page = number("page", &value, u32::MAX)?,
+                "page" => (query.page, paged) = (number("page", &value, u32::MAX)?, true),
+                "cursor" => query.cursor = Some(value.parse().map_err(|_| wrong_cursor())?),
                 "limit" => query.limit = number("limit", &value, workspace_catalog::LIMIT_MAX)?,
                 "label" => add_label(&mut query.label, &value)?,
                 "parent" => query.parent = Some(value),
                 "reference" => query.reference = Some(value),
                 _ => return Err(unknown(&name)),
             }
+        }
+        if paged && query.cursor.is_some() {
+            return Err(wrong_cursor());
         }
         Ok(query)
     }
@@ -121,12 +136,12 @@ impl ListQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// Which page, counted from one.
+    /// Which page, counted from one. What a snapshot holds never changes, so pages do not shift.
     #[param(minimum = 1, value_type = Option<u64>)]
-    page: Option<u32>,
+    pub(crate) page: Option<u32>,
     /// How long a page is.
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
+    pub(crate) limit: Option<u32>,
 }
 
 impl PageQuery {

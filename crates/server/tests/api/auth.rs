@@ -29,7 +29,7 @@ fn every_operation_but_the_open_ones_needs_a_good_key() {
         let without = server.call(&method, &path).send();
         let wrong = server.call(&method, &path).key("no-such-key-0123456789").send();
         if open {
-            assert!(without.status < 400 && wrong.status < 400, "{method} {path}");
+            assert!(without.status != 401 && wrong.status != 401, "{method} {path}");
         } else {
             assert_eq!(without.error(), "UNAUTHORIZED", "{method} {path}");
             assert_eq!(wrong.error(), "UNAUTHORIZED", "{method} {path}");

@@ -1,6 +1,7 @@
 //! The program with real sandboxes, as its clients see it.
 
 mod access;
+mod audit;
 mod bridge;
 mod commands;
 mod container;

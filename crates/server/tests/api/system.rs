@@ -9,7 +9,23 @@ fn the_server_says_whether_it_lives_and_can_work() {
     let server = Server::new();
     assert_eq!(server.call("GET", "/health").send().json()["status"], "ok");
     let ready = server.call("GET", "/ready").send();
-    assert_eq!((ready.status, &ready.json()["checks"][0]["name"]), (200, &"catalog".into()));
+    assert_eq!(ready.json()["checks"][0]["name"], "catalog");
+}
+
+#[test]
+fn a_server_that_can_make_no_sandbox_is_not_ready_and_says_why() {
+    // The program of the guest agent is not there, so no runtime can be used.
+    let server = Server::new();
+    let ready = server.call("GET", "/ready").send();
+    assert_eq!((ready.status, ready.header("retry-after")), (503, Some("5")));
+    let checks = ready.json()["checks"].clone();
+    let failed: Vec<_> = checks.as_array().unwrap().iter().filter(|check| check["ok"] == false).collect();
+    assert_eq!(failed.len(), 1, "{checks}");
+    assert!(
+        failed[0]["name"] == "runtime" && failed[0]["message"].as_str().unwrap().contains("workspace-agent")
+    );
+    let refused = server.call("POST", "/api/v1/sandboxes").key(KEY).json(r#"{"template":"base"}"#).send();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("60")), "{}", refused.body);
 }
 
 #[test]
@@ -19,6 +35,7 @@ fn a_check_that_fails_makes_the_server_unready() {
     let ready = server.call("GET", "/ready").send();
     assert_eq!((ready.status, &ready.json()["ready"]), (503, &false.into()));
     assert!(ready.body.contains("no user namespaces"));
+    assert!(ready.header("retry-after").is_some());
 }
 
 #[test]
@@ -86,6 +103,7 @@ fn stopping_refuses_new_requests_and_lets_running_ones_end() {
     server.app.shutdown.begin();
     let refused = server.call("GET", "/health").send();
     assert_eq!((refused.error().as_str(), refused.header("connection")), ("SHUTTING_DOWN", Some("close")));
+    assert!(refused.header("retry-after").is_some());
     assert_eq!(slow.join().unwrap().body, "done");
     server.runtime.block_on(server.running.take().unwrap()).unwrap();
     assert!(std::net::TcpStream::connect(address).is_err());

@@ -1,4 +1,4 @@
-use workspace_catalog::{CatalogError, CommandState, End, NewCommand};
+use workspace_catalog::{CatalogError, CommandState, End, InsertedCommand, NewClaim, NewCommand};
 
 use super::{insert, plain};
 use crate::place::Place;
@@ -52,6 +52,51 @@ pub(crate) async fn a_command_needs_its_sandbox(place: Place) {
     catalog.commands().insert(&command("cmd-1")).await.unwrap();
     let error = catalog.commands().insert(&command("cmd-1")).await.unwrap_err();
     assert!(matches!(&error, CatalogError::Exists { what: "command", .. }), "{error}");
+}
+
+fn claim(hash: &str) -> NewClaim {
+    NewClaim { key: "once".to_owned(), owner: "alice".to_owned(), request_hash: hash.to_owned() }
+}
+
+pub(crate) async fn a_request_begins_one_command_however_often_it_comes(place: Place) {
+    let catalog = place.open().await;
+    let claims = catalog.command_claims();
+    let missing = claims.insert(&claim("a"), &command("cmd-1")).await.unwrap_err();
+    assert!(matches!(&missing, CatalogError::NotFound { what: "sandbox", .. }), "{missing}");
+    insert(&catalog, plain("sbx-1")).await;
+    insert(&catalog, plain("sbx-2")).await;
+    assert_eq!(claims.insert(&claim("a"), &command("cmd-1")).await.unwrap(), InsertedCommand::New);
+    let again = claims.insert(&claim("a"), &command("cmd-2")).await.unwrap();
+    assert_eq!(again, InsertedCommand::Repeated { command_id: "cmd-1".to_owned() });
+    assert_eq!(catalog.commands().get("cmd-2").await.unwrap(), None, "a repeated request writes nothing");
+    assert_eq!(claims.find(&claim("a"), "sbx-1").await.unwrap().as_deref(), Some("cmd-1"));
+    assert_eq!(claims.find(&claim("a"), "sbx-2").await.unwrap(), None, "a key is for one sandbox");
+    let other = claims.insert(&claim("b"), &command("cmd-2")).await.unwrap_err();
+    assert_eq!(other.to_string(), "idempotency key `once` was used for another request");
+
+    claims.release("cmd-1").await.unwrap();
+    assert_eq!(claims.insert(&claim("b"), &command("cmd-2")).await.unwrap(), InsertedCommand::New);
+    assert_eq!(claims.forget_before(1_000).await.unwrap(), 0);
+    assert_eq!(claims.forget_before(i64::MAX).await.unwrap(), 1);
+    claims.insert(&claim("c"), &command("cmd-3")).await.unwrap();
+    catalog.sandboxes().delete("sbx-1", &[]).await.unwrap();
+    assert_eq!(claims.find(&claim("c"), "sbx-1").await.unwrap(), None, "it goes with its sandbox");
+}
+
+pub(crate) async fn of_many_requests_at_once_one_begins_a_command(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    let requests = (0..12).map(|n| {
+        let catalog = catalog.clone();
+        tokio::spawn(async move {
+            catalog.command_claims().insert(&claim("a"), &command(&format!("cmd-{n}"))).await.unwrap()
+        })
+    });
+    let mut new = 0;
+    for request in requests.collect::<Vec<_>>() {
+        new += usize::from(request.await.unwrap() == InsertedCommand::New);
+    }
+    assert_eq!((new, catalog.commands().list("sbx-1", 100).await.unwrap().len()), (1, 1));
 }
 
 pub(crate) async fn the_newest_commands_are_listed_first(place: Place) {

@@ -1,8 +1,28 @@
 use serde_json::json;
-use workspace_catalog::{CatalogError, EventKind, Filter, LIMIT_MAX, NewCommand, NewSandbox, State};
+use workspace_catalog::{CatalogError, EventKind, Filter, LIMIT_MAX, NewCommand, NewSandbox, Sandbox, State};
 
 use super::{event, ids, insert, plain, to};
 use crate::place::Place;
+
+pub(crate) async fn a_list_goes_on_behind_what_was_seen(place: Place) {
+    let catalog = place.open().await;
+    for (id, created_at) in [("sbx-a", 1), ("sbx-b", 2), ("sbx-c", 2), ("sbx-d", 2), ("sbx-e", 3)] {
+        insert(&catalog, NewSandbox { created_at, ..plain(id) }).await;
+    }
+    let filter = Filter { owner: Some("alice".to_owned()), limit: 2, ..Filter::default() };
+    let first = catalog.sandboxes().list(&filter).await.unwrap().0;
+    assert_eq!(ids(&first), ["sbx-e", "sbx-b"]);
+    let behind =
+        |last: &Sandbox| Filter { behind: Some((last.created_at, last.id.clone())), ..filter.clone() };
+    // Neither what is newer nor what is removed shifts what follows.
+    insert(&catalog, NewSandbox { created_at: 4, ..plain("sbx-f") }).await;
+    catalog.sandboxes().delete("sbx-b", &[]).await.unwrap();
+    let (second, total) = catalog.sandboxes().list(&behind(&first[1])).await.unwrap();
+    assert_eq!((ids(&second), total), (vec!["sbx-c", "sbx-d"], 5));
+    let third = catalog.sandboxes().list(&behind(&second[1])).await.unwrap().0;
+    assert_eq!(ids(&third), ["sbx-a"]);
+    assert!(catalog.sandboxes().list(&behind(&third[0])).await.unwrap().0.is_empty());
+}
 
 pub(crate) async fn what_is_inserted_is_read_back(place: Place) {
     let catalog = place.open().await;

@@ -390,3 +390,141 @@ fn output_that_is_gone_is_said_to_be_gone() {
     });
     assert_eq!(house.out(&id, "echo next"), "next\n");
 }
+
+fn run_once(house: &House, id: &str, key: &str, body: &Value) -> Answer {
+    house.call("POST", &run_path(id)).header("idempotency-key", key).json(&body.to_string()).send()
+}
+
+#[test]
+fn a_request_that_comes_again_runs_nothing_a_second_time() {
+    let mut house = House::new();
+    let id = house.create();
+    let slow = json!({"command": "echo x >> /workspace/count; sleep 1; wc -l < /workspace/count; exit 3"});
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| run_once(&house, &id, "one", &slow))).collect();
+        senders.into_iter().map(|sender| sender.join().unwrap()).collect()
+    });
+    let first = answers[0].json();
+    assert_eq!((&first["stdout"], &first["exitCode"]), (&json!("1\n"), &json!(3)), "{first}");
+    for answer in &answers {
+        assert_eq!((answer.status, answer.json()), (200, first.clone()), "{}", answer.body);
+    }
+    let background = json!({"command": "echo y >> /workspace/other; sleep 3; echo done", "background": true});
+    let command = run_once(&house, &id, "two", &background).json()["commandId"].clone();
+    soon("it began", || house.run(&id, "cat /workspace/other")["stdout"] == "y\n");
+    // Another server, while it runs and when it has ended.
+    house.restart();
+    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(run_once(&house, &id, "two", &background).json()["commandId"], command);
+    assert_eq!(run_once(&house, &id, "one", &slow).json(), first);
+    let events = Stream::output(&house, &id, command.as_str().unwrap(), None).begun().rest();
+    assert_eq!(printed(&events), b"done\n");
+    assert_eq!(run_once(&house, &id, "two", &background).json()["commandId"], command);
+    assert_eq!(house.out(&id, "cat /workspace/count /workspace/other"), "x\ny\n");
+
+    let other = json!({"command": "true"});
+    assert_eq!(run_once(&house, &id, "one", &other).error(), "IDEMPOTENCY_CONFLICT");
+    let elsewhere = house.create();
+    assert_eq!(run_once(&house, &elsewhere, "one", &other).status, 200, "a key is for one sandbox");
+    assert_eq!(run_once(&house, "sbx-none", "one", &other).error(), "SANDBOX_NOT_FOUND");
+    let bob = house.key("bob", "user");
+    let call = house.call_as(&bob, "POST", &run_path(&id)).header("idempotency-key", "one");
+    assert_eq!(call.json(&slow.to_string()).send().error(), "SANDBOX_NOT_FOUND");
+}
+
+#[test]
+fn a_body_may_be_left_out_where_nothing_in_it_is_required() {
+    let house = House::new();
+    let id = house.create();
+    let command = house.begin(&id, json!({"command": "while :; do sleep 1; done"}));
+    let kill = format!("/api/v1/sandboxes/{id}/process/{command}/kill");
+    assert_eq!(house.call("POST", &kill).body(b"{}").send().error(), "UNSUPPORTED_MEDIA_TYPE");
+    assert_eq!(house.call("POST", &kill).send().status, 204);
+    soon("it ended", || house.command(&id, &command)["exitCode"] == 143);
+    assert_eq!(house.call("POST", &format!("/api/v1/sandboxes/{id}/commit")).send().status, 201);
+    let forked = house.call("POST", &format!("/api/v1/sandboxes/{id}/fork")).send();
+    assert_eq!((forked.status, forked.json()["sandboxes"].as_array().unwrap().len()), (201, 1));
+    assert_eq!(house.call("POST", &run_path(&id)).send().error(), "UNSUPPORTED_MEDIA_TYPE");
+}
+
+#[test]
+fn text_stays_text_wherever_it_is_cut() {
+    let house = House::new();
+    let id = house.create();
+    // Characters of three bytes behind one of one, so that no piece of 64 KiB ends between two of them.
+    let command = "printf x; yes € | tr -d '\\n' | head -c 300000; printf y >&2; yes 😀 | tr -d '\\n' | head -c 400000 >&2";
+    let mut expected = format!("x{}", "€".repeat(100_000)).into_bytes();
+    expected.extend(format!("y{}", "😀".repeat(100_000)).into_bytes());
+    let events = Stream::run(&house, &id, json!({ "command": command })).begun().rest();
+    assert_eq!(printed(&events), expected);
+    assert_seamless(&events, 0);
+    assert!(events.iter().all(|event| event.data.get("dataBase64").is_none()));
+    assert!(events.len() > 5, "it came in pieces");
+    let cmd = events[0].data["commandId"].as_str().unwrap();
+    for event in events.iter().take(6) {
+        let again = Stream::output(&house, &id, cmd, Some(&event.id)).begun().rest();
+        assert!(again.iter().all(|event| event.data.get("dataBase64").is_none()));
+        assert_seamless(&again, event.id.parse().unwrap());
+    }
+    let whole = house.run_with(&id, &json!({"command": command, "maxOutputSize": 1 << 20}));
+    assert_eq!((whole["stdout"].as_str().unwrap().len(), whole.get("stdoutBase64")), (300_001, None));
+    assert_eq!((whole["stderr"].as_str().unwrap().len(), whole.get("stderrBase64")), (400_001, None));
+    let cut = house.run_with(&id, &json!({"command": command, "maxOutputSize": 1_000}));
+    assert_eq!((cut["stdout"].as_str().unwrap().len(), cut.get("stdoutBase64")), (1_000, None));
+    let cut = house.run_with(&id, &json!({"command": command, "maxOutputSize": 999}));
+    assert_eq!((cut["stdout"].as_str().unwrap().len(), cut.get("stdoutBase64")), (997, None));
+    assert_eq!(cut["truncated"], true);
+    let logs = house.get(&format!("/api/v1/sandboxes/{id}/logs")).json();
+    assert!(!logs["logs"].as_str().unwrap().contains('\u{fffd}'));
+    // What is not text stays as it is, a character that is never completed too.
+    assert_eq!(house.run(&id, "printf 'a\\342\\202'")["stdoutBase64"], "YeKC");
+}
+
+#[test]
+fn a_command_may_be_as_long_as_is_allowed_and_behaves_like_a_short_one() {
+    let house = House::new();
+    let id = house.create();
+    let body = "echo \"$0 $#\"; read x; echo \"got $x\"; ls /proc/self/fd | tr '\\n' ' '; exit 7";
+    let run = |padding: usize| {
+        let command = format!("{body}\n# {}", "x".repeat(padding));
+        let command = house.begin(&id, json!({"command": command, "stdin": true}));
+        let stdin = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
+        assert_eq!(house.post(&stdin, &json!({"data": "input\n", "close": true})).status, 204);
+        let events = Stream::output(&house, &id, &command, None).begun().rest();
+        let code = events.last().unwrap().data["exitCode"].clone();
+        (String::from_utf8(printed(&events)).unwrap(), code)
+    };
+    let short = run(1);
+    assert!(short.0.contains("/bin/sh 0\ngot input\n0 1 2 3") && short.1 == 7, "{short:?}");
+    for padding in [(128 << 10) - body.len() - 4, 128 << 10, (1 << 20) - body.len() - 3] {
+        assert_eq!(run(padding), short, "{padding}");
+    }
+    let long = house.post(&run_path(&id), &json!({"command": "x".repeat((1 << 20) + 1)}));
+    assert_eq!(long.error(), "INVALID_REQUEST");
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_listed_and_can_be_ended() {
+    let house = House::new();
+    let id = house.create();
+    let list = || house.get(&format!("/api/v1/sandboxes/{id}/processes")).json()["items"].clone();
+    assert_eq!(list(), json!([]));
+    let command = house.run(&id, "setsid sleep 12345 > /dev/null 2>&1 &")["commandId"].clone();
+    let running = house.begin(&id, json!({"command": "exec sleep 54321"}));
+    soon("both are listed", || list().as_array().unwrap().len() == 2);
+    let processes = list();
+    let found = |id: &str| processes.as_array().unwrap().iter().find(|one| one["commandId"] == id).unwrap();
+    let left = found(command.as_str().unwrap());
+    assert_eq!((&left["left"], &left["arguments"]), (&json!(true), &json!("sleep 12345")));
+    assert_eq!(
+        (&found(&running)["left"], &found(&running)["arguments"]),
+        (&json!(false), &json!("sleep 54321"))
+    );
+    let kill = format!("/api/v1/sandboxes/{id}/process/{}/kill", command.as_str().unwrap());
+    assert_eq!(house.call("POST", &kill).send().status, 204);
+    soon("it ended", || list().as_array().unwrap().len() == 1);
+    assert_eq!(house.call("POST", &kill).send().error(), "COMMAND_NOT_RUNNING");
+    let other = house.key("bob", "user");
+    let hidden = house.call_as(&other, "GET", &format!("/api/v1/sandboxes/{id}/processes")).send();
+    assert_eq!(hidden.error(), "SANDBOX_NOT_FOUND");
+}

@@ -103,7 +103,7 @@ fn all_but_sandboxes(server: &Contained<'_>) {
     let before = server.processes();
     assert_eq!(server.call("GET", "/health", b"").json()["status"], "ok");
     let ready = server.call("GET", "/ready", b"");
-    assert_eq!(ready.status, 200, "{}", ready.body);
+    assert_eq!(ready.status, 503, "{}", ready.body);
     assert_helpful(ready.json()["checks"][1]["message"].as_str().unwrap());
 
     for _ in 0..3 {

@@ -296,7 +296,7 @@ fn killed_while_a_command_prints_again_and_again() {
 }
 
 #[test]
-fn what_died_while_the_server_was_away_is_an_error_with_a_reason() {
+fn what_ended_while_the_server_was_away_is_stopped_with_a_reason() {
     let mut house = House::new();
     let (one, other) = (house.create(), house.create());
     let command = house.begin(&one, json!({"command": "echo printed; sleep 1000"}));
@@ -307,7 +307,7 @@ fn what_died_while_the_server_was_away_is_an_error_with_a_reason() {
     soon("it is gone", || !guest.is_running());
     house.start();
     let sandbox = house.sandbox(&one);
-    assert_eq!(sandbox["state"], "error");
+    assert_eq!(sandbox["state"], "stopped");
     assert!(sandbox["stateReason"].as_str().unwrap().contains("away"), "{sandbox}");
     assert_eq!(house.command(&one, &command)["state"], "failed");
     let events = Stream::output(&house, &one, &command, None).begun().rest();

@@ -355,6 +355,52 @@ fn a_sandbox_whose_guest_died_says_so_and_can_be_deleted() {
 }
 
 #[test]
+fn lists_go_on_where_a_page_ended_whatever_is_made_and_removed_meanwhile() {
+    let house = House::new();
+    let made: Vec<String> = (0..5).map(|_| house.create()).collect();
+    let list = |query: &str| house.get(&format!("/api/v1/sandboxes?limit=2{query}")).json();
+    let ids = |page: &Value| -> Vec<String> {
+        let items = page["items"].as_array().unwrap().iter();
+        items.map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = list("");
+    let mut seen = ids(&first);
+    house.create();
+    house.delete(&made[4]);
+    let mut next = first["next"].clone();
+    while let Some(cursor) = next.as_str() {
+        let page = list(&format!("&cursor={cursor}"));
+        seen.extend(ids(&page));
+        next = page["next"].clone();
+    }
+    let expected: Vec<String> = made.into_iter().rev().collect();
+    assert_eq!(seen, expected);
+    for wrong in ["&cursor=x", "&cursor=1.a&page=2", "&cursor="] {
+        let answer = house.get(&format!("/api/v1/sandboxes?limit=2{wrong}"));
+        assert_eq!(answer.error(), "INVALID_REQUEST", "{wrong}");
+    }
+}
+
+#[test]
+fn a_server_is_not_ready_while_sandboxes_fail_and_ready_again_when_they_do_not() {
+    let house = House::new();
+    let ready = || house.get("/ready");
+    soon("it is ready", || ready().status == 200);
+    let sandboxes = house.path().join("sandboxes");
+    let aside = house.path().join("aside");
+    std::fs::rename(&sandboxes, &aside).unwrap();
+    for _ in 0..2 {
+        let failed = house.post("/api/v1/sandboxes", &json!({"template": "base"}));
+        assert_eq!(failed.status, 500, "{}", failed.body);
+    }
+    soon("it is not ready", || ready().status == 503);
+    assert!(ready().body.contains("could not be made") && ready().header("retry-after").is_some());
+    std::fs::rename(&aside, &sandboxes).unwrap();
+    house.create();
+    soon("it is ready again", || ready().status == 200);
+}
+
+#[test]
 fn with_the_usual_limits_a_typo_costs_nothing_and_an_admin_is_not_held_up() {
     let house = House::with(&[("RATE_LIMIT", "on"), ("RATE_LIMIT_CREATE", "1")]);
     let key = house.key("alice", "user");

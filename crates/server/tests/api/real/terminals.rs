@@ -1,5 +1,6 @@
 //! Terminals over WebSocket.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -270,4 +271,38 @@ fn clients_are_told_when_the_server_stops_and_terminals_go_on() {
     soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
     let mut after = Terminal::connect(&house, &id, &pty, "");
     after.shows("here 6");
+}
+
+#[test]
+fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
+    let house = House::with(&[("TERMINAL_TIMEOUT", "2")]);
+    let id = house.create();
+    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let path = format!("/api/v1/sandboxes/{id}/pty/{pty}/ws");
+    // Without a library that would answer pings.
+    let mut silent = TcpStream::connect(house.address()).unwrap();
+    silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {KEY}\r\nconnection: upgrade\r\n\
+         upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    silent.write_all(head.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    silent.read_to_end(&mut bytes).unwrap();
+    let ping = [0x89, 0];
+    assert!(bytes.windows(2).any(|two| two == ping), "it was pinged");
+    // A close frame: its code, 1008, and the reason.
+    let close = bytes.windows(4).position(|four| four[0] == 0x88 && four[2..] == [0x03, 0xf0]);
+    let close = close.unwrap_or_else(|| panic!("no close frame in {bytes:?}"));
+    assert!(String::from_utf8_lossy(&bytes[close + 4..]).starts_with("nothing came for 2 s"));
+
+    // One that answers pings stays, though it says nothing.
+    let mut quiet = Terminal::connect(&house, &id, &pty, "");
+    let until = std::time::Instant::now() + Duration::from_secs(4);
+    while std::time::Instant::now() < until {
+        assert!(quiet.hear().close.is_none());
+        quiet.socket.flush().unwrap();
+    }
+    quiet.type_in("echo still $((1+1))\n");
+    quiet.shows("still 2");
 }

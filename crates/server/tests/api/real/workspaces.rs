@@ -245,7 +245,7 @@ fn what_was_written_outlives_a_crash_of_the_machine() {
     house.end_all();
     house.start();
     for (id, path, content) in [(&over, "src/main", "second\n"), (&alone, "file", "precious\n")] {
-        soon("it is given up", || house.sandbox(id)["state"] == "error");
+        soon("it is given up", || house.sandbox(id)["state"] == "stopped");
         let kept = commit(&house, id);
         let read = house.get(&format!("/api/v1/snapshots/{kept}/files/{path}"));
         assert_eq!((read.status, read.body.as_str()), (200, content));

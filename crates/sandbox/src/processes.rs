@@ -1,0 +1,50 @@
+//! The processes of a sandbox, and the commands that they came of.
+//!
+//! A process may outlive the command that started it. It stays below the command's supervisor, so it is known which
+//! command left it behind, and a signal to that command reaches it.
+
+use crate::error::{Result, SandboxError};
+use crate::live::Live;
+use crate::service::{Scope, Service};
+
+/// A process of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// PID inside the sandbox.
+    pub pid: u32,
+    /// PID of its parent inside the sandbox.
+    pub parent: u32,
+    /// The command or terminal that started it, directly or not.
+    pub command: String,
+    /// Whether that command has ended and left it behind.
+    pub left: bool,
+    /// Its arguments, separated by spaces; long ones are cut off.
+    pub arguments: String,
+}
+
+impl Service {
+    /// The processes that commands and terminals of a sandbox started and that run now, by PID.
+    pub async fn processes(&self, scope: &Scope, sandbox: &str) -> Result<Vec<Process>> {
+        let live = self.running(scope, sandbox).await?;
+        processes(&live).await
+    }
+
+    /// Reports whether a command that ended left something behind that runs.
+    pub(crate) async fn has_left(&self, live: &Live, command: &str) -> Result<bool> {
+        Ok(processes(live).await?.iter().any(|process| process.command == command))
+    }
+}
+
+async fn processes(live: &Live) -> Result<Vec<Process>> {
+    let listed = live.list_processes().await;
+    let listed = listed.ok_or_else(|| SandboxError::AgentAway { id: live.id.clone() })?;
+    let runs = |id: &str| live.command(id).is_some_and(|command| !command.has_ended());
+    let one = |found: workspace_agent_protocol::v1::Process| Process {
+        pid: found.pid,
+        parent: found.parent,
+        left: !runs(&found.command_id),
+        command: found.command_id,
+        arguments: found.arguments,
+    };
+    Ok(listed.into_iter().map(one).collect())
+}

@@ -1,0 +1,158 @@
+//! Output that guests send, because they share no files with the server.
+//!
+//! It is written to the same files that other guests write themselves, so readers need not know where it came from.
+//! What is written is confirmed; what was not confirmed comes again on the guest's next connection, and is written once.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+use workspace_agent_protocol::output::{End, Stream, Writer};
+use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::{
+    CommandOutput, OutputStored, OutputType, PtyOutput, RegisterRequest, pty_output,
+};
+
+use crate::live::{Live, Running};
+use crate::service::Service;
+
+/// What is kept at least, as guests do that write files themselves.
+const KEEP_LEAST: u64 = 512 << 10;
+
+/// A piece of output that a guest sent.
+struct Piece {
+    id: String,
+    offset: u64,
+    time: i64,
+    content: Content,
+}
+
+enum Content {
+    Data(Stream, Vec<u8>),
+    End(End),
+}
+
+impl Piece {
+    fn of_command(output: CommandOutput) -> Option<Self> {
+        let content = match output.r#type() {
+            OutputType::Stdout => Content::Data(Stream::Stdout, output.data),
+            OutputType::Stderr => Content::Data(Stream::Stderr, output.data),
+            OutputType::Exit => {
+                Content::End(End { exit_code: output.exit_code, timed_out: output.timed_out })
+            }
+            OutputType::Unspecified | OutputType::Error => return None,
+        };
+        Some(Self { id: output.command_id, offset: output.offset, time: output.timestamp, content })
+    }
+
+    fn of_terminal(output: PtyOutput) -> Option<Self> {
+        let content = match output.payload? {
+            pty_output::Payload::Data(data) => Content::Data(Stream::Stdout, data),
+            pty_output::Payload::ExitCode(exit_code) => Content::End(End { exit_code, timed_out: false }),
+            pty_output::Payload::Error(_) => return None,
+        };
+        Some(Self { id: output.pty_id, offset: output.offset, time: output.timestamp, content })
+    }
+
+    /// Writes what of it is not there yet.
+    fn write(self, writer: &mut Writer) -> io::Result<()> {
+        match self.content {
+            Content::End(end) => writer.end(self.time, end),
+            Content::Data(stream, data) => {
+                let known = writer.written().saturating_sub(self.offset);
+                let new = data.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or_default();
+                writer.skip_to(self.offset);
+                writer.write(stream, self.time, new)
+            }
+        }
+    }
+}
+
+impl Service {
+    /// A guest sent what a command printed.
+    pub(crate) async fn command_output(&self, live: &Arc<Live>, output: CommandOutput) {
+        if let Some(piece) = Piece::of_command(output) {
+            self.store(live, piece).await;
+        }
+    }
+
+    /// A guest sent what a terminal showed.
+    pub(crate) async fn terminal_output(&self, live: &Arc<Live>, output: PtyOutput) {
+        if let Some(piece) = Piece::of_terminal(output) {
+            self.store(live, piece).await;
+        }
+    }
+
+    async fn store(&self, live: &Arc<Live>, piece: Piece) {
+        let id = piece.id.clone();
+        let Some(running) = live.command(&id) else { return };
+        let stored = self.with_writer(live, &running, move |writer| {
+            // As with guests that write files: a full disk leaves a gap of which readers are told.
+            let written = piece.write(writer);
+            (writer.written(), written)
+        });
+        let Some((stored, written)) = stored.await else { return };
+        if let Err(error) = written {
+            tracing::warn!(sandbox = live.id, command = id, %error, "failed to store output");
+        }
+        let order = OutputStored { command_id: id, stored };
+        // A guest that is away asks how much is stored when it is back.
+        drop(live.ask(Asked::OutputStored(order)).await);
+    }
+
+    /// How much is stored of the commands that a guest told of, if it sends their output.
+    pub(crate) async fn stored_outputs(
+        &self,
+        live: &Arc<Live>,
+        request: &RegisterRequest,
+    ) -> Vec<OutputStored> {
+        let mut stored = Vec::new();
+        if request.capabilities.get("output").is_none_or(|how| how != "stream") {
+            return stored;
+        }
+        for told in &request.commands {
+            let running = live.told_of(&told.command_id);
+            if let Some(written) = self.with_writer(live, &running, |writer| writer.written()).await {
+                stored.push(OutputStored { command_id: told.command_id.clone(), stored: written });
+            }
+        }
+        stored
+    }
+
+    /// Does something with the files of a command's output. None for a command that the catalog does not know: a guest
+    /// may say anything.
+    async fn with_writer<T: Send + 'static>(
+        &self,
+        live: &Arc<Live>,
+        running: &Arc<Running>,
+        work: impl FnOnce(&mut Writer) -> T + Send + 'static,
+    ) -> Option<T> {
+        let mut stored = running.stored.lock().await;
+        let mut writer = match stored.take() {
+            Some(writer) => writer,
+            None => self.open_writer(live, &running.id).await?,
+        };
+        let worked = spawn_blocking(move || {
+            let done = work(&mut writer);
+            (writer, done)
+        });
+        let (writer, done) = worked.await.ok()?;
+        *stored = Some(writer);
+        Some(done)
+    }
+
+    async fn open_writer(&self, live: &Live, id: &str) -> Option<Writer> {
+        let known = self.0.catalog.commands().get(id).await;
+        known.ok()?.filter(|command| command.sandbox_id == live.id)?;
+        let (directory, name) = (live.place.output(), id.to_owned());
+        let keep = self.0.settings.output_kept.max(KEEP_LEAST);
+        let open = move || Writer::resume(File::open(directory)?.into(), &name, keep);
+        let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
+        opened
+            .map_err(|error| {
+                tracing::error!(sandbox = live.id, command = id, %error, "failed to open the files of output")
+            })
+            .ok()
+    }
+}

@@ -1,0 +1,253 @@
+//! Guests that share no files with the server: their output comes over the server's port.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use libtest_mimic::Trial;
+use tokio::net::TcpListener;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use workspace_agent_protocol::handover::Handover;
+use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
+use workspace_sandbox::{
+    GuestPort, Identity, Piece, Place, RunRequest, Service, Settings, Size, TerminalRequest, View,
+};
+
+use crate::home::{Home, agent_program, alice, create, read, request, run, soon};
+use crate::kind::Kind;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    macro_rules! remote {
+        ($($name:ident),* $(,)?) => {
+            vec![$(Trial::test(concat!("remote::", stringify!($name)), || {
+                run(Kind::Embedded, |home| Box::pin($name(home)));
+                Ok(())
+            })),*]
+        };
+    }
+    remote![
+        output_comes_over_the_connection,
+        nothing_is_lost_when_the_server_is_away,
+        a_terminal_is_shown_and_typed_into,
+    ]
+}
+
+/// Starts guests as plain processes that know where to dial and nothing of the server's files.
+#[derive(Debug)]
+struct Remote {
+    handover: Handover,
+    directory: PathBuf,
+    guests: Mutex<HashMap<String, Child>>,
+}
+
+impl Remote {
+    fn end_all(&self) {
+        for (_, mut guest) in self.guests.lock().unwrap().drain() {
+            let _ = guest.kill();
+            let _ = guest.wait();
+        }
+    }
+
+    fn is_alive(&self, id: &str) -> bool {
+        self.guests.lock().unwrap().get_mut(id).is_some_and(|guest| guest.try_wait().unwrap().is_none())
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.end_all();
+    }
+}
+
+#[async_trait]
+impl Runtime for Remote {
+    fn name(&self) -> &'static str {
+        "remote"
+    }
+
+    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
+        let given = Handover { token: order.token.to_vec(), ..self.handover.clone() };
+        let file = self.directory.join(format!("{}.given", order.id));
+        std::fs::write(&file, given.to_bytes()).unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exec \"$0\" --sandbox \"$1\" --token-fd 3 3< \"$2\""]);
+        command.arg(agent_program()).arg(order.id).arg(file);
+        command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).stderr(Stdio::null());
+        let guest = command.spawn().unwrap();
+        self.guests.lock().unwrap().insert(order.id.to_owned(), guest);
+        Ok(Started::default())
+    }
+
+    async fn is_running(&self, id: &str, _: &Place) -> Result<bool, RuntimeError> {
+        Ok(self.is_alive(id))
+    }
+
+    async fn ended(&self, id: &str, _: &Place) -> Result<(), RuntimeError> {
+        while self.is_alive(id) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    async fn end(&self, id: &str, _: &Place) -> Result<(), RuntimeError> {
+        if let Some(mut guest) = self.guests.lock().unwrap().remove(id) {
+            let _ = guest.kill();
+            let _ = guest.wait();
+        }
+        Ok(())
+    }
+
+    async fn usage(&self, _: &str) -> Result<Usage, RuntimeError> {
+        Ok(Usage::default())
+    }
+
+    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
+        Ok(Vec::new())
+    }
+}
+
+/// A port at which servers come and go, and the guests that dial it.
+struct Machine {
+    runtime: Arc<Remote>,
+    pem: String,
+    port: u16,
+}
+
+impl Machine {
+    async fn new(home: &Home) -> Self {
+        let pem = Identity::make().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = free.local_addr().unwrap();
+        let trusted = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
+        let handover = Handover {
+            addresses: vec![address.to_string()],
+            name: "server".to_owned(),
+            trusted: vec![trusted],
+            ..Handover::default()
+        };
+        let (directory, guests) = (home.path().to_owned(), Mutex::default());
+        let runtime = Arc::new(Remote { handover, directory, guests });
+        Self { runtime, pem, port: address.port() }
+    }
+
+    async fn start(&self, home: &Home) -> Service {
+        let mut settings = Settings::new(home.path());
+        settings.pool = 0;
+        let pem = self.pem.as_bytes();
+        let identity = Identity::new(pem, pem, pem).unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
+        let port = GuestPort::new(listener, identity, None).unwrap();
+        let (catalog, runtime) = (home.catalog().await, self.runtime.clone());
+        Service::start_with(settings, catalog, runtime, Some(port)).await.unwrap()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.runtime.end_all();
+    }
+}
+
+fn here(command: &str) -> RunRequest {
+    RunRequest { cwd: Some("/tmp".to_owned()), ..request(command) }
+}
+
+fn numbers(most: u32) -> String {
+    (1..=most).map(|n| format!("{n}\n")).collect()
+}
+
+async fn connected(service: &Service, view: &View) {
+    let id = &view.sandbox.id;
+    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+}
+
+async fn output_comes_over_the_connection(home: &Home) {
+    let machine = Machine::new(home).await;
+    let service = machine.start(home).await;
+    let view = create(&service).await;
+    let run = async |command: &str| {
+        read(&service.run(&alice(), &view.sandbox.id, here(command)).await.unwrap(), 0).await
+    };
+    let ran = run("echo out; echo err >&2; exit 3").await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.end.exit_code), ("out\n", "err\n", 3));
+    let ran = run("seq 1 500000").await;
+    assert_eq!((ran.stdout == numbers(500_000), ran.gaps), (true, Vec::new()));
+    let quiet = service.run(&alice(), &view.sandbox.id, here("true")).await.unwrap();
+    assert_eq!(read(&quiet, 0).await.end.exit_code, 0);
+    // From any byte on, when it has ended and the guest has forgotten it.
+    let handle = service.run(&alice(), &view.sandbox.id, here("seq 1 100")).await.unwrap();
+    read(&handle, 0).await;
+    let again = service.command(&alice(), &view.sandbox.id, &handle.id).await.unwrap();
+    assert_eq!(read(&again, 10).await.stdout, numbers(100)[10..]);
+    let short = RunRequest { timeout: Some(Duration::from_millis(200)), ..here("echo begun; sleep 100") };
+    let slow = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
+    let ran = read(&slow, 0).await;
+    assert!(ran.stdout == "begun\n" && ran.end.timed_out);
+    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+}
+
+async fn nothing_is_lost_when_the_server_is_away(home: &Home) {
+    let machine = Machine::new(home).await;
+    let mut service = machine.start(home).await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.clone();
+    let slow = service.run(&alice(), &id, here("for i in $(seq 1 60); do echo $i; sleep 0.05; done")).await;
+    // Far more than the guest keeps: it waits for the server.
+    let much = service.run(&alice(), &id, here("sleep 0.2; seq 1 1000000; echo end >&2")).await;
+    let (slow, much) = (slow.unwrap().id, much.unwrap().id);
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        service.close().await;
+        drop(service);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        service = machine.start(home).await;
+        connected(&service, &view).await;
+    }
+    let all = async |id: &str| {
+        let handle = service.command(&alice(), &view.sandbox.id, id).await.unwrap();
+        read(&handle, 0).await
+    };
+    let ran = all(&slow).await;
+    assert_eq!((ran.stdout, ran.gaps, ran.end.exit_code), (numbers(60), Vec::new(), 0));
+    let ran = all(&much).await;
+    assert_eq!(
+        (ran.stdout == numbers(1_000_000), ran.stderr.as_str(), ran.gaps),
+        (true, "end\n", Vec::new())
+    );
+}
+
+async fn a_terminal_is_shown_and_typed_into(home: &Home) {
+    let machine = Machine::new(home).await;
+    let service = machine.start(home).await;
+    let view = create(&service).await;
+    let size = Size { cols: 80, rows: 24 };
+    let (shell, cwd) = (Some("/bin/sh".to_owned()), Some("/tmp".to_owned()));
+    let wanted = TerminalRequest { size, shell, command: None, cwd, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), &view.sandbox.id, wanted).await.unwrap();
+    let typed = b"echo is-$((40+2)); exit 3\n".to_vec();
+    service.type_in(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();
+    let mut output = terminal.output(0).await.unwrap();
+    let (mut shown, mut code) = (String::new(), None);
+    while let Some(pieces) = output.next().await.unwrap() {
+        for piece in pieces {
+            match piece {
+                Piece::Data { data, .. } => shown.push_str(&String::from_utf8_lossy(&data)),
+                Piece::End(end) => code = Some(end.exit_code),
+                Piece::Gap { .. } => panic!("a gap behind {shown:?}"),
+            }
+        }
+    }
+    assert!(shown.contains("is-42") && code == Some(3), "{shown:?} {code:?}");
+}

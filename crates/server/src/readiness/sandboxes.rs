@@ -1,0 +1,92 @@
+//! Whether sandboxes can be made: by the runtime, on the disk, and judging by how the last ones went.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use workspace_sandbox::{Runtime, Service};
+
+use super::Readiness;
+use crate::sandboxes::Creations;
+use crate::settings::{Isolation, Settings};
+
+/// One failure may be chance.
+const FAILURES: u32 = 2;
+/// Failures that are older than this say nothing about now.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// Adds the checks of sandboxes.
+pub(crate) fn add_checks(
+    readiness: &Readiness,
+    settings: &Settings,
+    service: &Service,
+    creations: &Arc<Creations>,
+) {
+    let (runtime, strict) = (service.runtime().clone(), settings.require_isolation == Isolation::Strict);
+    readiness.add("runtime", move || can_run(runtime.clone(), strict));
+    let (disks, reserve) =
+        ([settings.workspace_root.clone(), settings.data_dir.clone()], settings.disk_reserve.0);
+    readiness.add("disk", move || {
+        let room = has_room(&disks, reserve);
+        async { room }
+    });
+    let creations = creations.clone();
+    readiness.add("sandboxes", move || {
+        let failing = creations.failing(FAILURES, RECENT);
+        async {
+            match failing {
+                Some(message) => Err(format!("the last sandboxes could not be made: {message}")),
+                None => Ok("the last ones that were wanted could be made".to_owned()),
+            }
+        }
+    });
+}
+
+/// Sandboxes can be made also where something is missing, unless isolation has to be strict.
+async fn can_run(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String, String> {
+    let name = runtime.name();
+    let lacks = runtime.lacks().await.map_err(|error| error.to_string())?;
+    if strict {
+        let unmet = runtime.unmet().await.map_err(|error| error.to_string())?;
+        if !unmet.is_empty() {
+            let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
+            return Err(format!("{name}: {}; {hint}", unmet.join("; ")));
+        }
+    }
+    let missing = if lacks.is_empty() { "nothing is missing".to_owned() } else { lacks.join("; ") };
+    Ok(format!("{name}: {missing}"))
+}
+
+/// Below the reserve a sandbox that writes is ended.
+fn has_room(disks: &[PathBuf], reserve: u64) -> Result<String, String> {
+    for path in disks {
+        let (free, reserve) =
+            room(path, reserve).map_err(|error| format!("the disk cannot be seen: {error}"))?;
+        if free < reserve {
+            return Err(format!("{free} bytes are left, of which {reserve} are kept free (DISK_RESERVE)"));
+        }
+    }
+    Ok("there is room".to_owned())
+}
+
+/// Bytes that are free, and those that stay so: a tenth at most.
+fn room(path: &Path, reserve: u64) -> std::io::Result<(u64, u64)> {
+    let stat = rustix::fs::statvfs(path)?;
+    let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
+    Ok((free, reserve.min(all / 10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_with_less_than_the_reserve_is_full() {
+        let place = tempfile::tempdir().unwrap();
+        let disks = [place.path().to_owned()];
+        assert!(has_room(&disks, 1).is_ok());
+        let (free, least) = room(place.path(), u64::MAX).unwrap();
+        assert_eq!(has_room(&disks, u64::MAX).is_err(), free < least);
+        assert!(has_room(&[place.path().join("none")], 1).is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! The audit log has every request that changed something.
+
+use serde_json::{Value, json};
+
+use super::house::{House, soon};
+use crate::snapshots::archive::Archive;
+use crate::support::Answer;
+
+/// A server with something for every operation to work on.
+struct Fixture {
+    house: House,
+    sandbox: String,
+    snapshot: String,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let house = House::new();
+        let sandbox = house.create();
+        let snapshot = uploaded(&house);
+        Self { house, sandbox, snapshot }
+    }
+
+    fn post(&self, path: &str, body: Value) -> Answer {
+        self.house.post(&format!("/api/v1/{path}"), &body)
+    }
+
+    fn delete(&self, path: &str) -> Answer {
+        self.house.call("DELETE", &format!("/api/v1/{path}")).send()
+    }
+
+    /// Does something in the sandbox.
+    fn act(&self, path: &str, body: Value) -> Answer {
+        self.post(&format!("sandboxes/{}/{path}", self.sandbox), body)
+    }
+
+    fn terminal(&self) -> String {
+        self.act("pty", json!({"cols": 80, "rows": 24})).json()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The answer to a request for that operation; `None` for an operation that this does not know.
+    fn request(&self, operation: &str) -> Option<Answer> {
+        let sandbox = self.sandbox.as_str();
+        Some(match operation {
+            "create_key" => self.post("keys", json!({"name": "a", "owner": "a", "role": "user"})),
+            "revoke_key" => {
+                let key = self.post("keys", json!({"name": "a", "owner": "a", "role": "user"})).json();
+                self.delete(&format!("keys/{}", key["id"].as_str().unwrap()))
+            }
+            "create_sandbox" => self.post("sandboxes", json!({"template": "base"})),
+            "delete_sandbox" => self.delete(&format!("sandboxes/{}", self.house.create())),
+            "delete_sandboxes" => self.post("sandboxes/batch-delete", json!({"ids": [self.house.create()]})),
+            "label_sandbox" => {
+                let call = self.house.call("PATCH", &format!("/api/v1/sandboxes/{sandbox}"));
+                call.json(r#"{"labels":{"a":"b"}}"#).send()
+            }
+            "extend_sandbox" => self.act("extend", json!({"seconds": 60})),
+            "commit_sandbox" => self.act("commit", json!({})),
+            "restore_sandbox" => self.act("restore", json!({"snapshot": self.snapshot})),
+            "fork_sandbox" => self.act("fork", json!({})),
+            "run_command" => self.act("process/run", json!({"command": "true"})),
+            "kill_command" => {
+                let command = self.house.begin(sandbox, json!({"command": "sleep 1000"}));
+                self.act(&format!("process/{command}/kill"), json!({}))
+            }
+            "write_stdin" => {
+                let command = self.house.begin(sandbox, json!({"command": "cat", "stdin": true}));
+                self.act(&format!("process/{command}/stdin"), json!({"data": "secret", "close": true}))
+            }
+            "open_terminal" => self.act("pty", json!({"cols": 80, "rows": 24})),
+            "resize_terminal" => {
+                self.act(&format!("pty/{}/resize", self.terminal()), json!({"cols": 81, "rows": 25}))
+            }
+            "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
+            "import_template" => self.import("one"),
+            "remove_template" => {
+                assert_eq!(self.import("two").status, 201);
+                self.delete("templates/two")
+            }
+            "upload_snapshot" => upload(&self.house),
+            "delete_snapshot" => self.delete(&format!("snapshots/{}", uploaded(&self.house))),
+            "create_episode" => {
+                self.post("episodes", json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
+            }
+            "collect" => self.house.call("POST", "/api/v1/gc").send(),
+            _ => return None,
+        })
+    }
+
+    fn import(&self, name: &str) -> Answer {
+        let archive = Archive::new().program("bin/sh", "a shell").bytes();
+        self.house.call("PUT", &format!("/api/v1/templates/{name}")).body(&archive).send()
+    }
+
+    fn audited(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.house.path().join("audit.log")).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+fn upload(house: &House) -> Answer {
+    house.call("POST", "/api/v1/snapshots").body(&Archive::new().file("a", "b").bytes()).send()
+}
+
+fn uploaded(house: &House) -> String {
+    upload(house).json()["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_operation_that_changes_something_is_audited() {
+    let fixture = Fixture::new();
+    let description = fixture.house.get("/api/v1/openapi.json").json();
+    let mut tried = 0;
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap().iter().filter(|(method, _)| *method != "get")
+        {
+            let name = operation["operationId"].as_str().unwrap();
+            let answer = fixture.request(name);
+            let answer = answer.unwrap_or_else(|| panic!("no request for {name} ({method} {path}): add one"));
+            assert!((200..300).contains(&answer.status), "{name}: {}", answer.body);
+            let id = answer.header("x-request-id").unwrap();
+            soon(&format!("{name} is audited"), || {
+                fixture.audited().iter().any(|entry| entry["request_id"] == id && !entry["user"].is_null())
+            });
+            tried += 1;
+        }
+    }
+    assert!(tried > 20, "{tried}");
+    let text = fixture.audited().iter().map(Value::to_string).collect::<String>();
+    assert!(text.contains("command.input") && !text.contains("secret"), "input is counted, not kept");
+}
