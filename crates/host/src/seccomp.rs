@@ -1,10 +1,14 @@
-//! Which system calls a sandbox may make: about what Docker allows by default to a container without rights.
+//! System calls that a sandbox may make: about what Docker allows by default to a container without rights.
 //!
-//! What is not listed fails with EPERM. Nothing that makes or enters namespaces, mounts, loads, traces the kernel
-//! or touches its keyrings is.
+//! [`ALLOWED`] calls reach the kernel, [`CHECKED`] ones for some values of their first argument. [`DENIED`] calls, and
+//! other values, fail with `EPERM`: nothing that makes or enters namespaces, mounts, loads, traces the kernel or touches
+//! its keyrings is allowed. Everything else fails with `ENOSYS`, as on a kernel without it: C libraries that try
+//! a newer call first then use the older one, and would fail on `EPERM`.
 
 #[cfg(target_os = "linux")]
 mod filter;
+
+use std::collections::BTreeSet;
 
 #[cfg(target_os = "linux")]
 pub(crate) use filter::Filters;
@@ -12,13 +16,15 @@ use serde_json::{Value, json};
 
 // Numbers of Linux, also where a daemon on another system is told them.
 /// Flags of `clone` that make namespaces: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID`, `NEWNET`.
-const NEW_NAMESPACES: u64 = 0x7e02_0000;
-const AF_VSOCK: u64 = 40;
+const NEW_NAMESPACES: u32 = 0x7e02_0000;
+/// `AF_UNIX`, `AF_INET`, `AF_INET6` and `AF_NETLINK`. Others load modules of the kernel (`AF_ALG`), or lead to
+/// the machine past its network namespaces (`AF_VSOCK`).
+const FAMILIES: [u32; 4] = [1, 2, 10, 16];
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
 
 /// Ways of running programs of other systems that are harmless.
-const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
+const PERSONALITIES: [u32; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
 /// System calls by name and number.
 #[cfg(target_os = "linux")]
@@ -38,7 +44,7 @@ macro_rules! calls {
 
 const ALLOWED: Calls = calls! {
     SYS_accept SYS_accept4 SYS_adjtimex SYS_bind SYS_brk SYS_capget SYS_capset SYS_chdir SYS_clock_adjtime
-    SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep SYS_clone3 SYS_close SYS_close_range SYS_connect
+    SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep SYS_close SYS_close_range SYS_connect
     SYS_copy_file_range SYS_dup SYS_dup3 SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2
     SYS_eventfd2 SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_faccessat SYS_faccessat2 SYS_fadvise64
     SYS_fallocate SYS_fchdir SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_fcntl SYS_fdatasync SYS_fgetxattr
@@ -66,7 +72,7 @@ const ALLOWED: Calls = calls! {
     SYS_semtimedop SYS_sendfile SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_set_robust_list SYS_set_tid_address
     SYS_setfsgid SYS_setfsuid SYS_setgid SYS_setgroups SYS_setitimer SYS_setpgid SYS_setpriority SYS_setregid
     SYS_setresgid SYS_setresuid SYS_setreuid SYS_setrlimit SYS_setsid SYS_setsockopt SYS_setuid SYS_setxattr
-    SYS_shmat SYS_shmctl SYS_shmdt SYS_shmget SYS_shutdown SYS_sigaltstack SYS_signalfd4 SYS_socketpair SYS_splice
+    SYS_shmat SYS_shmctl SYS_shmdt SYS_shmget SYS_shutdown SYS_sigaltstack SYS_signalfd4 SYS_splice
     SYS_statfs SYS_statx SYS_symlinkat SYS_sync SYS_sync_file_range SYS_syncfs SYS_sysinfo SYS_tee SYS_tgkill
     SYS_timer_create SYS_timer_delete SYS_timer_getoverrun SYS_timer_gettime SYS_timer_settime SYS_timerfd_create
     SYS_timerfd_gettime SYS_timerfd_settime SYS_times SYS_tkill SYS_truncate SYS_umask SYS_uname SYS_unlinkat
@@ -84,25 +90,102 @@ const ALLOWED_HERE: Calls = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: Calls = &[];
 
+/// Calls that are known and refused. `clone3` is not among them: its flags lie in memory, where no filter sees them, and
+/// programs use `clone` on kernels without it.
+const DENIED: Calls = calls! {
+    SYS_acct SYS_add_key SYS_bpf SYS_chroot SYS_clock_settime SYS_delete_module SYS_fanotify_init SYS_fanotify_mark
+    SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_get_mempolicy SYS_init_module
+    SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_kcmp SYS_kexec_file_load SYS_kexec_load
+    SYS_keyctl SYS_lookup_dcookie SYS_mbind SYS_memfd_secret SYS_migrate_pages SYS_mount SYS_mount_setattr
+    SYS_move_mount SYS_move_pages SYS_open_by_handle_at SYS_open_tree SYS_perf_event_open SYS_pidfd_getfd
+    SYS_pivot_root SYS_process_madvise SYS_quotactl SYS_quotactl_fd SYS_reboot SYS_request_key SYS_set_mempolicy
+    SYS_setdomainname SYS_sethostname SYS_setns SYS_settimeofday SYS_swapoff SYS_swapon SYS_syslog SYS_umount2
+    SYS_unshare SYS_userfaultfd SYS_vhangup
+};
+
+#[cfg(target_arch = "x86_64")]
+const DENIED_HERE: Calls = calls! { SYS_ioperm SYS_iopl SYS_sysfs SYS_uselib SYS_ustat };
+#[cfg(not(target_arch = "x86_64"))]
+const DENIED_HERE: Calls = &[];
+
+/// Calls that are allowed for some values of their first argument.
+const CHECKED: [(Calls, Allowed); 3] = [
+    (calls! { SYS_clone }, Allowed::Without(NEW_NAMESPACES)),
+    (calls! { SYS_personality }, Allowed::OneOf(&PERSONALITIES)),
+    (calls! { SYS_socket SYS_socketpair }, Allowed::OneOf(&FAMILIES)),
+];
+
+/// Values of an argument that may pass. The kernel takes the lower 32 bits of each of these arguments and ignores the
+/// rest of the register, so nothing but these 32 bits is compared.
+#[derive(Debug, Clone, Copy)]
+enum Allowed {
+    /// None of these bits is set.
+    Without(u32),
+    OneOf(&'static [u32]),
+}
+
+/// Matches every value that equals `bits` where `mask` is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pattern {
+    mask: u32,
+    bits: u32,
+}
+
+impl Allowed {
+    /// Patterns that match what is allowed, and nothing else.
+    fn patterns(self) -> Vec<Pattern> {
+        match self {
+            Self::Without(mask) => vec![Pattern { mask, bits: 0 }],
+            Self::OneOf(values) => values.iter().map(|bits| Pattern { mask: u32::MAX, bits: *bits }).collect(),
+        }
+    }
+
+    /// Patterns that match what is not allowed, and nothing else. Neither `seccompiler` nor libseccomp can say "none
+    /// of these values" of 32 bits with one action for these and another for the rest, so each value's bits are walked
+    /// from the highest: where the other branch holds no allowed value, all of that branch is refused.
+    fn others(self) -> BTreeSet<Pattern> {
+        let set = |bits: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| bits & bit != 0);
+        match self {
+            Self::Without(bits) => set(bits).map(|bit| Pattern { mask: bit, bits: bit }).collect(),
+            Self::OneOf(values) => {
+                let branch = |value: u32, bit: u32| {
+                    let mask = u32::MAX << bit;
+                    Pattern { mask, bits: (value ^ 1 << bit) & mask }
+                };
+                let branches =
+                    values.iter().flat_map(|value| (0..u32::BITS).map(move |bit| branch(*value, bit)));
+                let is_empty = |one: &Pattern| values.iter().all(|value| value & one.mask != one.bits);
+                branches.filter(is_empty).collect()
+            }
+        }
+    }
+}
+
+fn name(call: &(&'static str, impl Sized)) -> &'static str {
+    call.0.trim_start_matches("SYS_")
+}
+
 /// The same list as OCI runtimes take it (`linux.seccomp` of their configuration).
 pub fn profile() -> Value {
-    let calls = ALLOWED.iter().chain(ALLOWED_HERE).map(|(name, _)| name.trim_start_matches("SYS_"));
-    let calls: Vec<&str> = calls.filter(|name| *name != "clone3").collect();
-    let when = |name: &str, operation: &str, value: u64, second: u64| {
-        let argument = json!({ "index": 0, "op": operation, "value": value, "valueTwo": second });
-        json!({ "names": [name], "action": "SCMP_ACT_ALLOW", "args": [argument] })
-    };
+    let allowed: Vec<&str> = ALLOWED.iter().chain(ALLOWED_HERE).map(name).collect();
+    let denied: Vec<&str> = DENIED.iter().chain(DENIED_HERE).map(name).collect();
     let mut rules = vec![
-        json!({ "names": calls, "action": "SCMP_ACT_ALLOW" }),
-        json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
-        when("clone", "SCMP_CMP_MASKED_EQ", NEW_NAMESPACES, 0),
-        when("socket", "SCMP_CMP_NE", AF_VSOCK, 0),
+        json!({ "names": allowed, "action": "SCMP_ACT_ALLOW" }),
+        json!({ "names": denied, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM }),
     ];
-    rules.extend(PERSONALITIES.map(|value| when("personality", "SCMP_CMP_EQ", value, 0)));
+    for (calls, values) in CHECKED {
+        let names: Vec<&str> = calls.iter().map(name).collect();
+        // "value" is the mask. Its upper half is zero, so that the upper half of the register is not compared.
+        let argument = |Pattern { mask, bits }| json!([{ "index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": bits }]);
+        let allow = |one| json!({ "names": names, "action": "SCMP_ACT_ALLOW", "args": argument(one) });
+        let refuse = |one| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM, "args": argument(one) });
+        rules.extend(values.patterns().into_iter().map(allow));
+        rules.extend(values.others().into_iter().map(refuse));
+    }
     let architecture = if cfg!(target_arch = "aarch64") { "SCMP_ARCH_AARCH64" } else { "SCMP_ARCH_X86_64" };
     json!({
         "defaultAction": "SCMP_ACT_ERRNO",
-        "defaultErrnoRet": EPERM,
+        "defaultErrnoRet": ENOSYS,
         "architectures": [architecture],
         "syscalls": rules,
     })

@@ -8,16 +8,18 @@ use seccompiler::{
     apply_filter,
 };
 
-use super::{AF_VSOCK, ALLOWED, ALLOWED_HERE, ENOSYS, EPERM, NEW_NAMESPACES, PERSONALITIES};
+use super::{ALLOWED, ALLOWED_HERE, CHECKED, DENIED, DENIED_HERE, ENOSYS, EPERM, Pattern};
 use crate::error::{Doing as _, HostError, Result};
 
 /// What a sandbox gets: prepared before, because making it needs memory and time.
 pub(crate) struct Filters(Vec<BpfProgram>);
 
 impl Filters {
+    /// Two filters, because one has two actions at most. Where both refuse a call, the kernel takes the error of the one
+    /// that was applied last.
     pub(crate) fn new() -> Result<Self> {
         let programs =
-            [allow_list(), no_clone3()].into_iter().map(|filter| filter.and_then(TryInto::try_into));
+            [allow_list(), deny_list()].into_iter().map(|filter| filter.and_then(TryInto::try_into));
         let programs: std::result::Result<_, seccompiler::BackendError> = programs.collect();
         Ok(Self(programs.map_err(|error| HostError::Helper(format!("the list of system calls: {error}")))?))
     }
@@ -33,26 +35,31 @@ impl Filters {
 
 type Filter = std::result::Result<SeccompFilter, seccompiler::BackendError>;
 
+/// Lets through what is listed, whatever its arguments are.
 fn allow_list() -> Filter {
-    let calls = ALLOWED.iter().chain(ALLOWED_HERE);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();
-    let rule = |operation, value| {
-        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operation, value)?;
-        SeccompRule::new(vec![condition])
-    };
-    rules.insert(libc::SYS_clone, vec![rule(SeccompCmpOp::MaskedEq(NEW_NAMESPACES), 0)?]);
-    rules.insert(libc::SYS_socket, vec![rule(SeccompCmpOp::Ne, AF_VSOCK)?]);
-    let personalities = PERSONALITIES.map(|value| rule(SeccompCmpOp::Eq, value));
-    rules.insert(libc::SYS_personality, personalities.into_iter().collect::<std::result::Result<_, _>>()?);
-    let refused = SeccompAction::Errno(EPERM);
-    SeccompFilter::new(rules, refused, SeccompAction::Allow, target())
+    let checked = CHECKED.into_iter().flat_map(|(calls, _)| calls);
+    let calls = ALLOWED.iter().chain(ALLOWED_HERE).chain(checked);
+    let rules = calls.map(|(_, call)| (*call, Vec::new())).collect();
+    SeccompFilter::new(rules, SeccompAction::Errno(ENOSYS), SeccompAction::Allow, target())
 }
 
-/// Its flags lie in memory, where no filter sees them. Programs go back to `clone` where it does not exist.
-fn no_clone3() -> Filter {
-    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    let missing = SeccompAction::Errno(ENOSYS);
-    SeccompFilter::new(rules, SeccompAction::Allow, missing, target())
+/// Refuses calls that are known, and values of arguments.
+fn deny_list() -> Filter {
+    let calls = DENIED.iter().chain(DENIED_HERE);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();
+    for (calls, values) in CHECKED {
+        let others: std::result::Result<Vec<_>, _> = values.others().into_iter().map(first_argument).collect();
+        let others = others?;
+        rules.extend(calls.iter().map(|(_, call)| (*call, others.clone())));
+    }
+    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM), target())
+}
+
+/// Compares 32 bits: the kernel ignores the rest of the register.
+fn first_argument(pattern: Pattern) -> std::result::Result<SeccompRule, seccompiler::BackendError> {
+    let operation = SeccompCmpOp::MaskedEq(pattern.mask.into());
+    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, operation, pattern.bits.into())?;
+    SeccompRule::new(vec![condition])
 }
 
 fn target() -> seccompiler::TargetArch {
@@ -64,22 +71,4 @@ fn target() -> seccompiler::TargetArch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_numbers_are_those_of_this_kernel() {
-        let namespaces = libc::CLONE_NEWNS
-            | libc::CLONE_NEWCGROUP
-            | libc::CLONE_NEWUTS
-            | libc::CLONE_NEWIPC
-            | libc::CLONE_NEWUSER
-            | libc::CLONE_NEWPID
-            | libc::CLONE_NEWNET;
-        assert_eq!(NEW_NAMESPACES, namespaces as u64);
-        assert_eq!(
-            (AF_VSOCK, EPERM, ENOSYS),
-            (libc::AF_VSOCK as u64, libc::EPERM as u32, libc::ENOSYS as u32)
-        );
-    }
-}
+mod tests;
