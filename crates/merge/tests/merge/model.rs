@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::LazyLock;
 
 use workspace_merge::{TreeMerge, TreeOptions, merge_trees};
 use workspace_state::{NewSnapshot, Node, Store, Tree};
@@ -121,20 +122,43 @@ fn git(directory: &Path) -> Command {
     let mut command = Command::new("git");
     let nowhere = directory.join("nowhere");
     command.current_dir(directory).env("GIT_CONFIG_GLOBAL", &nowhere).env("GIT_CONFIG_SYSTEM", &nowhere);
+    for who in ["AUTHOR", "COMMITTER"] {
+        command.env(format!("GIT_{who}_NAME"), "a").env(format!("GIT_{who}_EMAIL"), "a@localhost");
+        command.env(format!("GIT_{who}_DATE"), "@1 +0000");
+    }
     command
 }
 
+/// Major and minor version of the git that is compared with.
+pub(crate) fn git_version() -> (u32, u32) {
+    static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
+        let output = Command::new("git").arg("--version").output().unwrap().stdout;
+        let text = String::from_utf8(output).unwrap();
+        let number = text.split(' ').nth(2).unwrap_or_default();
+        let mut parts = number.split(['.', '\n']).map_while(|part| part.parse().ok());
+        (parts.next().unwrap(), parts.next().unwrap())
+    });
+    *VERSION
+}
+
+/// First version with `git merge-tree --write-tree`.
+const MERGE_TREE: (u32, u32) = (2, 38);
+
 impl Git {
-    /// Has each model as a commit of the branch of its name.
-    pub(crate) fn new(models: &[(String, &Model)]) -> Self {
+    /// Has base, ours and theirs of each name as commits of the branches `NAME-base`, `NAME-ours` and `NAME-theirs`. The base is
+    /// the parent of both sides, and so their merge base.
+    pub(crate) fn new(triples: &[(String, [&Model; 3])]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let done = git(directory.path()).args(["init", "-q", "--bare", "."]).status().unwrap();
         assert!(done.success());
         let mut import =
             git(directory.path()).args(["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut input = std::io::BufWriter::new(import.stdin.take().unwrap());
-        for (name, model) in models {
-            write_commit(&mut input, name, model);
+        for (name, [base, ours, theirs]) in triples {
+            let parent = format!("{name}-base");
+            write_commit(&mut input, &parent, None, base);
+            write_commit(&mut input, &format!("{name}-ours"), Some(&parent), ours);
+            write_commit(&mut input, &format!("{name}-theirs"), Some(&parent), theirs);
         }
         drop(input);
         assert!(import.wait().unwrap().success());
@@ -163,10 +187,16 @@ impl Git {
         Self { directory, objects, ask, answers }
     }
 
-    /// Nothing where git itself fails: some renames of renames make it abort, or write a tree that lacks objects.
-    pub(crate) fn merge(&mut self, base: &str, ours: &str, theirs: &str) -> Option<GitMerge> {
+    /// Merges two commits of which the first parent of both is the base. Commits that have another one, or none, are
+    /// given one by [`Git::with_base`].
+    ///
+    /// None where git itself fails: some renames of renames make it abort, or write a tree that lacks objects.
+    pub(crate) fn merge(&mut self, ours: &str, theirs: &str) -> Option<GitMerge> {
+        if git_version() < MERGE_TREE {
+            return self.merge_in_work_tree(ours, theirs);
+        }
         let output = git(self.directory.path())
-            .args(["merge-tree", "--write-tree", "-z", &format!("--merge-base={base}"), ours, theirs])
+            .args(["merge-tree", "--write-tree", "-z", ours, theirs])
             .output()
             .unwrap();
         let code = output.status.code()?;
@@ -180,6 +210,52 @@ impl Git {
         Some(GitMerge { is_clean: code == 0, tree: self.read(&tree)?, conflicted, messages })
     }
 
+    /// Commits of the trees of both sides whose only parent has the tree of the base. `merge-tree --merge-base` does the same,
+    /// but only from git 2.40 on.
+    pub(crate) fn with_base(&self, base: &str, sides: [&str; 2]) -> [String; 2] {
+        // The message makes the commits of two sides different, even if both did the same.
+        let commit = |tree: &str, message: &str, parent: Option<&str>| {
+            let mut command = git(self.directory.path());
+            command.args(["commit-tree", "-m", message, &format!("{tree}^{{tree}}")]);
+            command.args(parent.into_iter().flat_map(|parent| ["-p", parent]));
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        let base = commit(base, "base", None);
+        let [ours, theirs] = sides;
+        [commit(ours, "ours", Some(&base)), commit(theirs, "theirs", Some(&base))]
+    }
+
+    /// As [`Git::merge`], with a version of git that merges only into a work tree.
+    fn merge_in_work_tree(&mut self, ours: &str, theirs: &str) -> Option<GitMerge> {
+        let work_tree = self.directory.path().join("work-tree");
+        std::fs::create_dir_all(&work_tree).unwrap();
+        let run = |words: &[&str]| {
+            let mut command = git(self.directory.path());
+            command.args(["--git-dir=.", "--work-tree=work-tree", "-c", "core.bare=false"]).args(words);
+            command.output().unwrap()
+        };
+        assert!(run(&["checkout", "-q", "-f", "--detach", ours]).status.success());
+        assert!(run(&["clean", "-q", "-ffdx"]).status.success());
+        let output = run(&["merge", "-s", "ort", "--no-commit", "--no-ff", theirs]);
+        let staged = String::from_utf8(run(&["ls-files", "-s", "-z"]).stdout).unwrap();
+        assert!(run(&["reset", "-q", "--hard"]).status.success());
+        let code = output.status.code().filter(|code| *code < 2)?;
+        let (mut tree, mut conflicted) = (Model::new(), Vec::new());
+        for line in staged.split('\0').filter(|line| !line.is_empty()) {
+            let (about, path) = line.split_once('\t').unwrap();
+            let words: Vec<&str> = about.split(' ').collect();
+            if words[2] == "0" {
+                tree.insert(path.to_owned(), self.thing(words[0], words[1])?);
+            } else {
+                conflicted.push(path.to_owned());
+            }
+        }
+        let messages = String::from_utf8_lossy(&output.stdout).into_owned();
+        Some(GitMerge { is_clean: code == 0, tree, conflicted, messages })
+    }
+
     /// Nothing if objects are missing.
     pub(crate) fn read(&mut self, tree: &str) -> Option<Model> {
         let output = git(self.directory.path()).args(["ls-tree", "-r", "-z", tree]).output().unwrap().stdout;
@@ -188,14 +264,17 @@ impl Git {
         for line in text.split('\0').filter(|line| !line.is_empty()) {
             let (about, path) = line.split_once('\t').unwrap();
             let words: Vec<&str> = about.split(' ').collect();
-            let content = self.object(words[2])?;
-            let thing = match words[0] {
-                "120000" => Thing::Link(String::from_utf8(content).unwrap()),
-                mode => Thing::File { content, executable: mode == "100755" },
-            };
-            model.insert(path.to_owned(), thing);
+            model.insert(path.to_owned(), self.thing(words[0], words[2])?);
         }
         Some(model)
+    }
+
+    fn thing(&mut self, mode: &str, id: &str) -> Option<Thing> {
+        let content = self.object(id)?;
+        Some(match mode {
+            "120000" => Thing::Link(String::from_utf8(content).unwrap()),
+            mode => Thing::File { content, executable: mode == "100755" },
+        })
     }
 
     fn object(&mut self, id: &str) -> Option<Vec<u8>> {
@@ -217,8 +296,14 @@ impl Drop for Git {
     }
 }
 
-fn write_commit(out: &mut impl Write, name: &str, model: &Model) {
-    writeln!(out, "commit refs/heads/{name}\ncommitter a <a@b> 1 +0000\ndata 0\ndeleteall").unwrap();
+fn write_commit(out: &mut impl Write, name: &str, parent: Option<&str>, model: &Model) {
+    // The name as message makes the commits of two sides different, even if both did the same.
+    writeln!(out, "commit refs/heads/{name}\ncommitter a <a@b> 1 +0000\ndata {}\n{name}", name.len())
+        .unwrap();
+    if let Some(parent) = parent {
+        writeln!(out, "from refs/heads/{parent}").unwrap();
+    }
+    writeln!(out, "deleteall").unwrap();
     for (path, thing) in model {
         let (mode, content) = match thing {
             Thing::Link(target) => ("120000", target.as_bytes()),

@@ -537,9 +537,7 @@ fn what_was_added_to_a_directory_that_went_apart_stays_where_it_is() {
     let merge = place.merge(&base, &ours, &theirs);
     assert_eq!(classes(&merge), [(ConflictClass::DirectoryRename, "d/new")]);
     assert_eq!(read_merge(&merge), model(&[("d/new", "new\n"), ("left/1", "one\n"), ("right/2", "two\n")]));
-    let names = ["base", "ours", "theirs"].map(str::to_owned);
-    let [one, two, three] = names.clone();
-    let mut git = Git::new(&[(one, &base), (two, &ours), (three, &theirs)]);
-    let by_git = git.merge(&names[0], &names[1], &names[2]).unwrap();
+    let mut git = Git::new(&[("split".to_owned(), [&base, &ours, &theirs])]);
+    let by_git = git.merge("split-ours", "split-theirs").unwrap();
     assert!(!by_git.is_clean && by_git.messages.contains("directory rename split"), "{}", by_git.messages);
 }
