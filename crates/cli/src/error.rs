@@ -193,6 +193,9 @@ impl From<DirectoryError> for CommandError {
             DirectoryError::TooDeep { .. } => {
                 failed.hint("move it up, or name it in a `.workspaceignore` file to leave it out")
             }
+            DirectoryError::Incomplete { .. } => {
+                failed.hint("give yourself the right to read it (`chmod u+r`), or remove it")
+            }
             DirectoryError::Io { source, .. } => failed.hint(io_hint(&source)),
             _ => failed,
         }

@@ -131,6 +131,7 @@ fn options_word(options: &ViewOptions) -> OsString {
     words.extend(options.threads.map(|threads| format!("threads={threads}")));
     words.extend(options.owner.map(|(user, group)| format!("owner={user}:{group}")));
     words.extend(options.escape.then(|| "escape".to_owned()));
+    words.extend(options.keep_set_id.then(|| "set-id".to_owned()));
     words.join(",").into()
 }
 
@@ -144,6 +145,7 @@ fn parse_options(word: &OsStr) -> Option<ViewOptions> {
         match word.split_once('=') {
             None if word == "allow-other" => options.allow_other = true,
             None if word == "escape" => options.escape = true,
+            None if word == "set-id" => options.keep_set_id = true,
             Some(("owner", ids)) => {
                 let (user, group) = ids.split_once(':')?;
                 options.owner = Some((user.parse().ok()?, group.parse().ok()?));
@@ -227,6 +229,7 @@ mod tests {
             ViewOptions { allow_other: true, threads: NonZero::new(3), ..ViewOptions::default() },
             ViewOptions { threads: NonZero::new(1), owner: Some((1000, 0)), ..ViewOptions::default() },
             ViewOptions { escape: true, owner: Some((0, u32::MAX - 1)), ..ViewOptions::default() },
+            ViewOptions { keep_set_id: true, ..ViewOptions::default() },
         ] {
             assert_eq!(parse_options(&options_word(&options)), Some(options));
         }

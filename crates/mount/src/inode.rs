@@ -12,8 +12,9 @@ use crate::identity::Identity;
 use crate::usage::InUse;
 
 const BLOCK_SIZE: u32 = 4096;
-/// Set-id bits are dropped, the sticky bit stays.
+/// Mode bits that are shown: the sticky bit always, set-id bits where they are wanted.
 const MODE_BITS: u16 = 0o1777;
+const SET_ID: u16 = 0o6000;
 
 pub(crate) struct Inode {
     pub(crate) identity: Identity,
@@ -43,20 +44,25 @@ pub(crate) struct Directory {
     entries: u64,
 }
 
-/// Whom everything in the view belongs to.
+/// Whom everything in the view belongs to, and whether files keep bits that hand on that owner's rights.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) user: u32,
     pub(crate) group: u32,
+    mode_bits: u16,
 }
 
 impl Owner {
     pub(crate) fn new((user, group): (u32, u32)) -> Self {
-        Self { user, group }
+        Self { user, group, mode_bits: MODE_BITS }
     }
 
     pub(crate) fn of_process() -> Self {
-        Self { user: rustix::process::getuid().as_raw(), group: rustix::process::getgid().as_raw() }
+        Self::new((rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()))
+    }
+
+    pub(crate) fn keep_set_id(self, keep: bool) -> Self {
+        Self { mode_bits: if keep { MODE_BITS | SET_ID } else { MODE_BITS }, ..self }
     }
 }
 
@@ -64,7 +70,7 @@ impl Inode {
     /// The file that an entry of a tree stands for.
     pub(crate) fn of_entry(identity: Identity, snapshot: &Arc<InUse>, entry: Entry) -> Self {
         let modified = entry.modified.unwrap_or(snapshot.time);
-        let mode = entry.node.mode() & MODE_BITS;
+        let mode = entry.node.mode();
         let linked = entry.link.is_some() && !matches!(entry.node, Node::Directory(_));
         let (body, xattrs) = match entry.node {
             Node::Directory(node) => Self::directory(node, Arc::clone(snapshot)),
@@ -122,7 +128,7 @@ impl Inode {
             blocks: stored.div_ceil(512),
             nlink: if self.linked { 2 } else { 1 },
             size,
-            ..plain_attributes(number, kind, self.mode, self.modified, owner)
+            ..plain_attributes(number, kind, self.mode & owner.mode_bits, self.modified, owner)
         }
     }
 }

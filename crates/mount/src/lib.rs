@@ -12,9 +12,9 @@
 //! does not reach this program at all.
 //!
 //! What a snapshot does not have, the view makes up: files belong to whoever mounted it or whom
-//! [`ViewOptions::owner`] names, set-id bits are dropped, a directory counts one link and a file with several
-//! names counts two (how many there are is known only after a walk over the whole tree; such names do share
-//! an inode number).
+//! [`ViewOptions::owner`] names, set-id bits are dropped unless [`ViewOptions::keep_set_id`] says otherwise,
+//! a directory counts one link and a file with several names counts two (how many there are is known only
+//! after a walk over the whole tree; such names do share an inode number).
 //!
 //! Start reading at [`View`] for serving, [`spawn_daemon`] for the process that outlives whoever started
 //! it, `device.rs` for how a mount is made with and without privilege, and `filesystem.rs` for what the

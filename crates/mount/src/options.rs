@@ -15,4 +15,6 @@ pub struct ViewOptions {
     /// none of a snapshot is taken for a note, `user.overlay.X` is served as `user.overlay.overlay.X`, which the
     /// overlay shows as what it was; other names that begin with `user.overlay.` are never served.
     pub escape: bool,
+    /// Show set-id bits, which are dropped otherwise. They have no effect in the view, whose mount is always `nosuid`.
+    pub keep_set_id: bool,
 }

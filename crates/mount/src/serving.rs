@@ -66,7 +66,7 @@ impl Serving {
             listings: Listings::default(),
             reporter: Reporter::default(),
             requests,
-            owner: options.owner.map_or_else(Owner::of_process, Owner::new),
+            owner: options.owner.map_or_else(Owner::of_process, Owner::new).keep_set_id(options.keep_set_id),
             xattrs: XattrNames { escaped: options.escape },
             notifier,
             opens_files: false,

@@ -74,6 +74,7 @@ codes! {
     PROVIDER_UNAVAILABLE = 3202, UNPROCESSABLE_ENTITY, "This machine cannot make workspaces that way.";
     WORKSPACE_UNUSABLE = 3203, CONFLICT, "The sandbox's workspace is not there, or cannot be used.";
     WORKSPACE_TOO_DEEP = 3204, UNPROCESSABLE_ENTITY, "The sandbox's workspace is nested more deeply than a snapshot may be.";
+    WORKSPACE_UNREADABLE = 3205, UNPROCESSABLE_ENTITY, "Files of the sandbox's workspace cannot be read, so a snapshot would lack them.";
 
     PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";

@@ -4,9 +4,13 @@ use serde_json::json;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
 use workspace_sandbox::{Kind, SandboxError, WorkspaceError};
+use workspace_state::DirectoryError;
 
 use crate::code;
 use crate::error::ApiError;
+
+/// Paths that an error names.
+const PATHS_MAX: usize = 100;
 
 impl From<SandboxError> for ApiError {
     fn from(error: SandboxError) -> Self {
@@ -137,6 +141,11 @@ fn of_workspace(error: WorkspaceError, message: String) -> ApiError {
         WorkspaceError::Lazy(_) => ApiError::new(code::PROVIDER_UNAVAILABLE, message)
             .detail("provider", Kind::Overlay.to_string())
             .detail("materialize", "lazy"),
+        WorkspaceError::Directory(DirectoryError::Incomplete { skipped }) => {
+            let paths: Vec<_> =
+                skipped.iter().take(PATHS_MAX).map(|one| one.path.to_string_lossy()).collect();
+            ApiError::new(code::WORKSPACE_UNREADABLE, message).detail("paths", paths)
+        }
         error if error.is_too_deep() => {
             ApiError::new(code::WORKSPACE_TOO_DEEP, message).detail("limit", workspace_state::DEPTH_MAX)
         }

@@ -86,7 +86,7 @@ impl Store {
             inner.settle_recent()?;
         }
         let mut report = GcReport::default();
-        progress.begin("marking", None);
+        progress.begin("marking nodes", None);
         let dead = crate::pool::run(|| inner.find_dead(&mut report, progress));
         progress.end();
         let (dead, live, seen) = dead?;

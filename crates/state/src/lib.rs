@@ -101,8 +101,9 @@ pub use counts::IndexCounts;
 pub use diff::{Beside, Difference, DifferenceKind, Subtree, diff, diff_beside};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
-    SnapshotOptions, SnapshotReport, checkout, escape_attributes, ignored_paths, materialize, note_snapshot,
-    open_plain, preview_directory, snapshot_directory, unescape_attributes, user_attributes,
+    SnapshotOptions, SnapshotReport, apply_changes, checkout, ensure_complete, escape_attributes,
+    ignored_paths, materialize, note_snapshot, open_plain, preview_directory, preview_directory_with,
+    snapshot_directory, snapshot_directory_with, unescape_attributes, user_attributes,
 };
 pub use episode::Episode;
 pub use error::{Result, StoreError};

@@ -59,7 +59,7 @@ impl Store {
             bytes: AtomicU64::new(0),
         };
         let snapshots = self.snapshots()?;
-        progress.begin("verifying", None);
+        progress.begin_bytes("verifying", None);
         for snapshot in &snapshots {
             crate::pool::run(|| verify.snapshot(snapshot));
         }

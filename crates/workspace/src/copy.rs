@@ -8,14 +8,16 @@
 //! committed are read.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use workspace_host::overlay;
 use workspace_state::{
-    CheckoutOptions, NewSnapshot, Quiet, Skipped, Snapshot, SnapshotOptions, Store, checkout,
-    preview_directory, snapshot_directory,
+    CheckoutOptions, NewSnapshot, Quiet, Skipped, Snapshot, SnapshotOptions, SnapshotReport, Store, checkout,
+    preview_directory_with, snapshot_directory_with,
 };
 
+use crate::access::{self, Reader};
 use crate::base::Base;
 use crate::error::{Context as _, Result};
 use crate::here::Here;
@@ -38,13 +40,26 @@ impl Copy {
         place.join("tree")
     }
 
-    fn options(&self) -> CheckoutOptions {
-        CheckoutOptions { owner: self.owner, ..CheckoutOptions::default() }
+    /// Files share their blocks with those of the layers that hold the snapshot, where there are layers.
+    fn options(&self, snapshot: Option<&Snapshot>) -> Result<CheckoutOptions> {
+        let share = match (&self.layers, snapshot) {
+            // Deltas have only what changed: such a file is shared with the layer that has it.
+            (Some(layers), Some(snapshot)) => layers.find_or_write(snapshot, false)?.paths(),
+            _ => Vec::new(),
+        };
+        // Set-id bits stay: they are without effect in a sandbox, and nobody else reaches a workspace.
+        Ok(CheckoutOptions { owner: self.owner, keep_set_id: true, share, ..CheckoutOptions::default() })
     }
 
     fn snapshot_options(new: NewSnapshot, still: bool) -> SnapshotOptions {
         // The user's ignore files are for his directories; here everything is the agent's work.
-        SnapshotOptions { new, ignore: false, note: true, still }
+        SnapshotOptions { new, ignore: false, note: true, still, complete: true }
+    }
+
+    fn snapshot(&self, tree: &Path, new: NewSnapshot, still: bool) -> Result<SnapshotReport> {
+        let reader = Reader::new(&self.here.get(), still);
+        let options = Self::snapshot_options(new, still);
+        Ok(snapshot_directory_with(&self.store, tree, options, &reader, &Quiet)?)
     }
 }
 
@@ -57,18 +72,15 @@ impl Provider for Copy {
         let tree = Self::tree(place);
         fs::create_dir(&tree).on("make", &tree)?;
         let Some(snapshot) = &base.snapshot else {
+            // As the root of an empty tree, whatever the umask is: nothing was changed in it yet.
+            let mode = fs::Permissions::from_mode(u32::from(base.tree.root().node.mode()));
+            fs::set_permissions(&tree, mode).on("change", &tree)?;
             if let Some((user, group)) = self.owner {
                 std::os::unix::fs::chown(&tree, Some(user), Some(group)).on("give away", &tree)?;
             }
             return Ok(Under::default());
         };
-        let mut options = self.options();
-        if let Some(layers) = &self.layers {
-            let source = layers.find_or_write(snapshot, false)?;
-            // Deltas have only what changed: such a file is shared with the layer that has it.
-            options.share = source.paths();
-        }
-        checkout(&self.store, snapshot, &tree, &options, &Quiet)?;
+        checkout(&self.store, snapshot, &tree, &self.options(Some(snapshot))?, &Quiet)?;
         Ok(Under::default())
     }
 
@@ -84,7 +96,8 @@ impl Provider for Copy {
 
     fn present(&self, place: &Place, _base: &Base, still: bool) -> Result<Present> {
         let options = Self::snapshot_options(NewSnapshot::default(), still);
-        let preview = preview_directory(&self.store, &Self::tree(place), &options, &Quiet)?;
+        let reader = Reader::new(&self.here.get(), still);
+        let preview = preview_directory_with(&self.store, &Self::tree(place), &options, &reader, &Quiet)?;
         Ok(Present { tree: preview.tree, skipped: preview.skipped })
     }
 
@@ -95,17 +108,18 @@ impl Provider for Copy {
         new: NewSnapshot,
         still: bool,
     ) -> Result<(Snapshot, Vec<Skipped>)> {
-        let options = Self::snapshot_options(new, still);
-        let report = snapshot_directory(&self.store, &Self::tree(place), options, &Quiet)?;
+        let report = self.snapshot(&Self::tree(place), new, still)?;
         Ok((report.snapshot, report.skipped))
     }
 
     /// Whatever is there is noted as what the directory holds, and then only what differs is written.
     fn switch(&self, place: &Place, base: &Base) -> Result<bool> {
         let tree = Self::tree(place);
-        let options = Self::snapshot_options(NewSnapshot::default(), true);
-        let present = snapshot_directory(&self.store, &tree, options, &Quiet)?.snapshot;
-        let options = self.options();
+        let options = self.options(base.snapshot.as_ref())?;
+        let SnapshotReport { snapshot: present, skipped, .. } =
+            self.snapshot(&tree, NewSnapshot::default(), true)?;
+        let special: Vec<_> = skipped.into_iter().map(|skipped| skipped.path).collect();
+        access::remove_special(&self.here.get(), &tree, &special)?;
         let done = match &base.snapshot {
             Some(snapshot) => checkout(&self.store, snapshot, &tree, &options, &Quiet).map(drop),
             None => {
@@ -117,7 +131,7 @@ impl Provider for Copy {
         };
         let done = done.or_else(|error| {
             // Back to what it held, as far as that can be had.
-            let options = CheckoutOptions { force: true, ..self.options() };
+            let options = CheckoutOptions { force: true, share: Vec::new(), ..options };
             checkout(&self.store, &present, &tree, &options, &Quiet)?;
             Err(error)
         });

@@ -1,5 +1,51 @@
 //! What stands in for overlays on systems other than Linux: they are refused, and layers are whole trees.
 
+/// Reading as any directory is read: there is no holder whose rights could be used.
+pub(crate) mod access {
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::{Path, PathBuf};
+
+    use rustix::fs::{AtFlags, Mode, OFlags, unlinkat};
+    use rustix::io::Errno;
+    use workspace_host::holder::Holder;
+    use workspace_state::Reading;
+    use workspace_state::platform::open_beneath;
+
+    use crate::error::{Context as _, Result};
+
+    /// Reads with our own rights.
+    pub(crate) struct Reader {
+        still: bool,
+    }
+
+    impl Reader {
+        pub(crate) fn new(_holder: &Holder, still: bool) -> Self {
+            Self { still }
+        }
+    }
+
+    /// Removes sockets, named pipes and devices, which no snapshot holds, from a directory.
+    pub(crate) fn remove_special(_holder: &Holder, root: &Path, paths: &[PathBuf]) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(root, flags, Mode::empty()).on("open", root)?;
+        for path in paths {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            let directory = open_beneath(&opened, parent.as_os_str().as_bytes(), flags);
+            match directory.and_then(|directory| unlinkat(directory, name, AtFlags::empty())) {
+                Err(Errno::NOENT) => {}
+                removed => removed.on("remove", &root.join(path))?,
+            }
+        }
+        Ok(())
+    }
+
+    impl Reading for Reader {
+        fn is_still(&self) -> bool {
+            self.still
+        }
+    }
+}
+
 /// Layers that hold only what changed, of which there are none: only an overlay can hide what is gone.
 pub(crate) mod delta {
     use std::path::Path;

@@ -32,7 +32,7 @@ impl Lazy {
         owner: Option<(u32, u32)>,
     ) -> Self {
         let escape = overlay::xattrs(holder) == overlay::Xattrs::User;
-        let options = ViewOptions { owner, escape, ..ViewOptions::default() };
+        let options = ViewOptions { owner, escape, keep_set_id: true, ..ViewOptions::default() };
         Self { command, store: store.to_owned(), mountpoint, options, turn: Mutex::default() }
     }
 

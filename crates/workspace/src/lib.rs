@@ -25,6 +25,8 @@ mod record;
 mod workspaces;
 
 #[cfg(target_os = "linux")]
+mod access;
+#[cfg(target_os = "linux")]
 mod delta;
 #[cfg(target_os = "linux")]
 mod index;
@@ -38,7 +40,7 @@ mod upper;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
 #[cfg(not(target_os = "linux"))]
-use elsewhere::{delta, overlay};
+use elsewhere::{access, delta, overlay};
 
 pub use base::{Base, Materialize};
 pub use choice::{Choice, Chosen};

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_host::rights::Rights;
 use workspace_state::{NewSnapshot, Node, Skipped, Snapshot, Store, Tree, escape_attributes};
 
+use crate::access::Access;
 use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result};
 use crate::here::Here;
@@ -134,7 +134,7 @@ impl Overlay {
         if let Some((user, group)) = self.owner {
             chown(path, Some(user), Some(group)).on("give away", path)?;
         }
-        let mode = u32::from(node.mode & 0o1777);
+        let mode = u32::from(node.mode & 0o7777);
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).on("change", path)?;
         if let Some(modified) = root.modified {
             let time = Timespec {
@@ -153,7 +153,7 @@ impl Overlay {
         let scan = Scan {
             store: &self.store,
             holder: &holder,
-            rights: &Rights::of(&holder),
+            access: &Access::new(&holder),
             base,
             upper: &upper,
             name: &place.name,

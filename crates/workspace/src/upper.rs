@@ -6,24 +6,21 @@
 //! open thing.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, Stat, fgetxattr, fstat, openat, readlinkat, statat,
-};
+use rustix::fs::{FileType, OFlags, RawDir, Stat, fgetxattr, fstat};
 use rustix::io::Errno;
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
-use workspace_host::rights::Rights;
 use workspace_state::{
     Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SameFile, SkipReason, Skipped,
-    Store, Taken, Timestamp, Tree, TreeError, VirtualTree, open_plain, unescape_attributes, user_attributes,
+    Store, Taken, Timestamp, Tree, TreeError, VirtualTree, ensure_complete, unescape_attributes,
 };
 
+use crate::access::Access;
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::index::Index;
@@ -40,7 +37,7 @@ pub(crate) struct Upper {
 pub(crate) struct Scan<'a> {
     pub(crate) store: &'a Store,
     pub(crate) holder: &'a Holder,
-    pub(crate) rights: &'a Rights,
+    pub(crate) access: &'a Access,
     pub(crate) base: &'a Base,
     pub(crate) upper: &'a Path,
     /// Tells hard links of this directory from those of any other.
@@ -86,8 +83,7 @@ impl Scan<'_> {
             None => None,
         };
         let known = known.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let root = rustix::fs::open(self.upper, flags, Mode::empty()).on("open", self.upper)?;
+        let root = self.access.open_root(self.upper).on("open", self.upper)?;
         let base = match self.base.tree.root().node {
             Node::Directory(node) => Some(Rc::new(node)),
             _ => None,
@@ -99,6 +95,7 @@ impl Scan<'_> {
             skipped: Vec::new(),
             files: Vec::new(),
             linked: HashMap::new(),
+            names: HashMap::new(),
             waiting: Vec::new(),
             directories: Vec::new(),
         };
@@ -114,50 +111,21 @@ impl Scan<'_> {
         self.upper.join(std::ffi::OsStr::from_bytes(path))
     }
 
-    /// Opens a name with the rights that it takes.
-    fn open(&self, directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        match openat(directory, name, flags, Mode::empty()) {
-            Err(Errno::ACCESS | Errno::PERM) => {
-                let name = CString::new(name).map_err(io::Error::other)?;
-                self.rights.open(directory, &name, flags).map_err(io::Error::other)
-            }
-            opened => Ok(opened?),
-        }
-    }
-
-    /// The user attributes, the kernel's notes among them where it keeps them there.
-    fn raw_attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
-        match user_attributes(file) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let found = self.rights.attributes(file).map_err(io::Error::other)?;
-                Ok(found.into_iter().collect())
-            }
-            found => found,
-        }
-    }
-
     fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
-        match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(None),
-            Err(Errno::ACCESS | Errno::PERM) => Ok(Some(fstat(self.open(directory, name, OFlags::PATH)?)?)),
-            found => Ok(Some(found?)),
+        match self.access.stat(directory, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
         }
     }
 }
 
 impl Reading for Scan<'_> {
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-        match open_plain(directory, name) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Scan::open(self, directory, name, OFlags::RDONLY)
-            }
-            opened => opened,
-        }
+        self.access.open_file(directory, name)
     }
 
     fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
-        let xattrs = self.raw_attributes(file)?;
+        let xattrs = self.access.attributes(file)?;
         Ok(match self.notes() {
             Notes::User => unescape_attributes(xattrs),
             Notes::Trusted => xattrs,
@@ -173,12 +141,22 @@ impl Reading for Scan<'_> {
 struct Unread {
     file: FileAt,
     looks: Looks,
+    /// Whether its label is that of the base.
+    kept: bool,
 }
 
 /// A file with several names, of which one was taken up.
 struct Linked {
     file: SameFile,
     looks: Looks,
+}
+
+/// The names of one file.
+#[derive(Default)]
+struct Names {
+    all: Vec<Vec<u8>>,
+    /// The one by which the base knows the file, if it lies there unchanged.
+    kept: Option<Vec<u8>>,
 }
 
 struct Walk<'a> {
@@ -190,6 +168,8 @@ struct Walk<'a> {
     files: Vec<(Vec<u8>, Looks)>,
     /// By inode. The other names of these need not be read, nor looked up.
     linked: HashMap<u64, Linked>,
+    /// By inode: all names of files that have several.
+    names: HashMap<u64, Names>,
     /// Directories are read one after another, not one within another: an agent's may be deeper than a stack.
     waiting: Vec<Waiting>,
     /// Those that were read, the outer ones first.
@@ -202,12 +182,13 @@ impl Walk<'_> {
         while let Some(next) = self.waiting.pop() {
             self.below(next)?;
         }
+        self.settle_names()?;
         // The inner ones first, when all is there: what is put into a directory changes its time.
         for (path, attributes) in self.directories.into_iter().rev() {
             self.tree.put_directory(path, attributes)?;
         }
         self.skipped.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(Upper { tree: self.tree, skipped: self.skipped, files: self.files })
+        Ok(Upper { tree: self.tree, skipped: ensure_complete(self.skipped)?, files: self.files })
     }
 
     fn directory(&mut self, at: &Below) -> Result<()> {
@@ -238,14 +219,19 @@ impl Walk<'_> {
             }
             FileType::RegularFile => {
                 let (looks, is_linked) = (looks(&stat), stat.st_nlink > 1);
-                if is_linked && self.is_taken(&path, looks)? {
+                let kept = self.kept_label(at, name, looks)?;
+                if is_linked {
+                    self.name(&path, looks, kept);
+                }
+                if kept.is_none() && is_linked && self.is_taken(&path, looks)? {
                     return Ok(());
                 }
                 if self.is_known(&path, looks)? {
                     return if is_linked { self.link(&path, looks) } else { Ok(()) };
                 }
-                let link = is_linked.then(|| self.label(stat.st_ino));
-                files.push(Unread { file: FileAt { name: name.to_vec(), path, link }, looks });
+                let link = kept.or_else(|| is_linked.then(|| self.label(stat.st_ino)));
+                let file = FileAt { name: name.to_vec(), path, link };
+                files.push(Unread { file, looks, kept: kept.is_some() });
                 Ok(())
             }
             FileType::Symlink => self.symlink(at, name, &path, &stat),
@@ -254,6 +240,40 @@ impl Walk<'_> {
                 self.remove(&path)
             }
         }
+    }
+
+    /// The label of a file of the base that has several names, if it lies unchanged in the upper directory: the kernel
+    /// copies such a file up under one of its names when somebody links it or opens it for writing. It is still that file.
+    /// Names with one label are one file only where content and time are equal, too, so it need not be read for this.
+    fn kept_label(&self, at: &Below, name: &[u8], looks: Looks) -> Result<Option<u64>> {
+        let Some(base) = at.base.as_deref() else { return Ok(None) };
+        let Some(entry) = self.scan.base.tree.entry_of(base, name)? else { return Ok(None) };
+        let Node::File(file) = &entry.node else { return Ok(None) };
+        let is_same = u32::from(file.mode) == looks.mode & 0o7777
+            && file.size() == looks.size
+            && entry.modified == Some(Timestamp(looks.mtime));
+        Ok(entry.link.filter(|_| is_same))
+    }
+
+    /// Notes a name of a file that has several in the upper directory, and the label of the base that it keeps.
+    fn name(&mut self, path: &[u8], looks: Looks, kept: Option<u64>) {
+        let names = self.names.entry(looks.inode).or_default();
+        if kept.is_some() {
+            names.kept = Some(path.to_vec());
+        }
+        names.all.push(path.to_vec());
+    }
+
+    /// Gives all names of a file the label of the base that one of them keeps, whichever was found first.
+    fn settle_names(&mut self) -> Result<()> {
+        for Names { all, kept } in std::mem::take(&mut self.names).into_values() {
+            let Some(kept) = kept else { continue };
+            let Some(file) = self.tree.file_at(&kept)? else { continue };
+            for path in all.iter().filter(|path| **path != kept) {
+                self.tree.put_same(path, &file)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes away what the base has there.
@@ -276,7 +296,7 @@ impl Walk<'_> {
             return Err(WorkspaceError::TooDeep { path: next.path });
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = match scan.open(next.within.as_fd(), &next.name, flags) {
+        let fd = match scan.access.open(next.within.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
             // Gone, or another thing by now.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -325,7 +345,7 @@ impl Walk<'_> {
                 redirect: attribute(fd, &name("redirect"))?,
             },
             Notes::User => {
-                let xattrs = self.scan.raw_attributes(fd.as_fd())?;
+                let xattrs = self.scan.access.attributes(fd.as_fd())?;
                 Notice { opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_yes), redirect: None }
             }
         })
@@ -351,13 +371,11 @@ impl Walk<'_> {
     }
 
     fn symlink(&mut self, at: &Below, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
-        let target = match readlinkat(&at.fd, name, Vec::new()) {
-            Ok(target) => target.into_bytes(),
-            Err(Errno::NOENT | Errno::INVAL) => return Ok(()),
-            Err(Errno::ACCESS | Errno::PERM) => {
-                let link = self.scan.open(at.fd.as_fd(), name, OFlags::PATH);
-                let link = link.on("open", &self.scan.shown(path))?;
-                readlinkat(&link, "", Vec::new()).on("read", &self.scan.shown(path))?.into_bytes()
+        let target = match self.scan.access.read_link(at.fd.as_fd(), name) {
+            Ok(target) => target,
+            // Gone, or another thing by now.
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INVAL)) => {
+                return Ok(());
             }
             Err(error) => return Err(error).on("read", &self.scan.shown(path)),
         };
@@ -388,7 +406,7 @@ impl Walk<'_> {
         let mut seen = HashSet::new();
         let (first, others): (Vec<_>, Vec<_>) = unread
             .into_iter()
-            .partition(|unread| unread.file.link.is_none() || seen.insert(unread.looks.inode));
+            .partition(|unread| unread.kept || unread.file.link.is_none() || seen.insert(unread.looks.inode));
         self.take(at, first)?;
         let mut left = Vec::new();
         for unread in others {

@@ -13,6 +13,7 @@ mod reset;
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -169,8 +170,8 @@ impl Workspaces {
     /// Takes up the workspaces of a directory; what was being made or removed when another process ended is cleared
     /// away.
     pub fn open(options: Options) -> Result<Self> {
-        fs::create_dir_all(&options.directory).on("make", &options.directory)?;
-        fs::create_dir_all(&options.layers).on("make", &options.layers)?;
+        make_private(&options.directory)?;
+        make_private(&options.layers)?;
         let absolute = |path: &Path| fs::canonicalize(path).on("find", path);
         let options = Options {
             directory: absolute(&options.directory)?,
@@ -182,7 +183,7 @@ impl Workspaces {
         let Options { directory, store, owner, .. } = options;
         let holder = options.holder.unwrap_or(Holder::Machine);
         let escape = Overlay::escapes(&holder);
-        let written = CheckoutOptions { owner, escape, ..CheckoutOptions::default() };
+        let written = CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
         let layers = Layers::open(&options.layers, store.clone(), written)?;
         let here = Here::new(holder);
         let files = |layers| Copy { store: store.clone(), here: here.clone(), owner, layers };
@@ -533,6 +534,17 @@ impl Workspaces {
         let made = self.made(id, &record.current, under);
         (made, self.provider(record.current.provider).own(&self.current(id, record)))
     }
+}
+
+/// Makes a directory that no other user of the machine can enter: files of workspaces and layers may have set-id bits,
+/// and an agent wrote them.
+fn make_private(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).on("make", path)?;
+    let mode = fs::metadata(path).on("look at", path)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700)).on("change", path)?;
+    }
+    Ok(())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::fchmod;
+
 use crate::failpoint;
 use crate::id::{NodeId, TreeId};
 use crate::platform::{self, RawDir};
@@ -70,30 +72,47 @@ pub fn checkout(
 ) -> Result<CheckoutReport> {
     std::fs::create_dir_all(directory).on("create", directory)?;
     let known = Known::of(store, directory)?;
-    let root = known.open()?;
+    let (root, lent) = known.open_as_owner()?;
+    let done = check_out(store, snapshot, &known, &root, options, progress);
+    if let Some(mode) = lent
+        && !done.as_ref().is_ok_and(|report| !report.already)
+    {
+        fchmod(&root, mode).on("change", &known.path)?;
+    }
+    done
+}
+
+fn check_out(
+    store: &Store,
+    snapshot: &Snapshot,
+    known: &Known<'_>,
+    root: &OwnedFd,
+    options: &CheckoutOptions,
+    progress: &dyn Progress,
+) -> Result<CheckoutReport> {
     // From here on, a collection leaves alone what the two trees hold.
     let _guard = store.guard()?;
     let target: Ids = (snapshot.tree.root(), snapshot.times);
-    let marks = remove_leftovers(&known, &root, known.marks(&root)?)?;
+    let marks = remove_leftovers(known, root, known.marks(root)?)?;
     // In an empty directory nothing is left of what it held: all of it is written anew.
-    let is_empty = is_empty(&root).on("list", &known.path)?;
-    let held = if is_empty { None } else { known.held(&root)? };
+    let is_empty = is_empty(root).on("list", &known.path)?;
+    let held = if is_empty { None } else { known.held(root)? };
     let mut from: Option<Ids> =
         held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
     known.has_usable_index()?;
     let foreign = held.is_none() && !is_empty;
     if foreign && !options.force {
-        return Err(DirectoryError::NotEmpty { directory: known.path });
+        return Err(DirectoryError::NotEmpty { directory: known.path.clone() });
     }
     if let Some((tree, _)) = held.as_ref().and_then(|held| held.tree)
         && !options.force
         && store.snapshots_with_tree(&tree)?.is_empty()
     {
-        return Err(DirectoryError::Unsaved { directory: known.path });
+        return Err(DirectoryError::Unsaved { directory: known.path.clone() });
     }
     let mut report = CheckoutReport::default();
     let mark = new_mark();
-    let switch = || Switch::new(store, &known, &root, options, &mark, progress);
+    let switch = || Switch::new(store, known, root, options, &mark, progress);
     if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
         // Somewhere between two trees: finish that first, then both are known to be one.
         let towards = (tree.root(), times);
@@ -107,9 +126,34 @@ pub fn checkout(
         report.already = !report.resumed;
     }
     if options.sync {
-        platform::sync_filesystem(&root).on("sync", &known.path)?;
+        platform::sync_filesystem(root).on("sync", &known.path)?;
     }
     Ok(report)
+}
+
+/// Brings a directory that holds what `from` holds to what `to` holds, without making it a checkout of either.
+///
+/// What the store knew the directory to hold stays noted: where the directory differs from that, it has local changes.
+/// Refused and interrupted as a checkout is; one that was interrupted is finished by the next checkout.
+pub fn apply_changes(
+    store: &Store,
+    from: &Snapshot,
+    to: &Snapshot,
+    directory: &Path,
+    options: &CheckoutOptions,
+    progress: &dyn Progress,
+) -> Result<CheckoutReport> {
+    let known = Known::of(store, directory)?;
+    let root = known.open()?;
+    let before = known.noted(&root)?;
+    let marks = known.marks(&root)?;
+    known.set_held(&root, Some((from.tree, from.times)), None, marks)?;
+    let done = checkout(store, to, directory, options, progress);
+    let is_between = known.noted(&root)?.is_some_and(|held| held.towards.is_some());
+    if done.is_ok() || !is_between {
+        known.restore_note(&root, before)?;
+    }
+    done
 }
 
 /// Writes a tree into an empty directory. Nothing is remembered about it: it is no checkout, and its files count
@@ -128,7 +172,7 @@ pub fn materialize(
     }
     let mark = new_mark();
     let switch = Switch::new(store, &known, &root, options, &mark, progress);
-    progress.begin("writing", None);
+    progress.begin("writing entries", None);
     let done = crate::pool::run(|| switch.apply(None, tree.ids()));
     progress.end();
     done?;
@@ -154,7 +198,7 @@ fn run(
     let with_mine = [marks, &[switch.mark.to_owned()]].concat();
     known.set_held(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
     failpoint::hit("checkout-started").on("check out into", &known.path)?;
-    progress.begin("checking out", None);
+    progress.begin("checking out entries", None);
     let done = crate::pool::run(|| switch.apply(from, to));
     progress.end();
     done?;

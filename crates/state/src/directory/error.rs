@@ -6,6 +6,8 @@ use crate::error::StoreError;
 use crate::quote::shorten_path;
 use crate::tree::DEPTH_MAX;
 
+use super::scan::Skipped;
+
 /// Why a directory could not be snapshotted or checked out into.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,6 +50,12 @@ pub enum DirectoryError {
         /// The second of the two names.
         path: PathBuf,
     },
+    /// A snapshot that was to be complete would have lacked something.
+    #[error("a snapshot would lack {}", lacking(.skipped))]
+    Incomplete {
+        /// What could not be read, and why; not empty.
+        skipped: Vec<Skipped>,
+    },
     /// A tree deeper than anything should be.
     #[error("{} is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.path.as_os_str().as_bytes()))]
     TooDeep {
@@ -63,6 +71,20 @@ fn count(paths: &[PathBuf]) -> String {
     match paths {
         [one] => one.display().to_string(),
         many => format!("{} places", many.len()),
+    }
+}
+
+/// Paths named in a message: enough to act on, and not all of a large directory.
+const NAMED_MAX: usize = 5;
+
+fn lacking(skipped: &[Skipped]) -> String {
+    let named = skipped.iter().take(NAMED_MAX).map(|Skipped { path, reason }| {
+        format!("`{}` ({reason})", shorten_path(path.as_os_str().as_bytes()))
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    match skipped.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }
 

@@ -20,14 +20,14 @@ mod stat_index;
 mod state;
 mod switch;
 
-pub use checkout::{CheckoutOptions, CheckoutReport, checkout, materialize};
+pub use checkout::{CheckoutOptions, CheckoutReport, apply_changes, checkout, materialize};
 pub use error::DirectoryError;
 pub use ignored::ignored_paths;
 pub(crate) use read::{Read, ReadError, read_file};
 pub use read::{Reading, open_plain, user_attributes};
 pub use scan::{
-    DirectoryPreview, SkipReason, Skipped, SnapshotOptions, SnapshotReport, note_snapshot, preview_directory,
-    snapshot_directory,
+    DirectoryPreview, SkipReason, Skipped, SnapshotOptions, SnapshotReport, ensure_complete, note_snapshot,
+    preview_directory, preview_directory_with, snapshot_directory, snapshot_directory_with,
 };
 pub use stat_index::Looks;
 

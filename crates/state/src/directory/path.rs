@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, accessat, openat};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, accessat, fchmod, fstat, openat};
 use rustix::io::Errno;
 
 use crate::platform::{Handle, open_beneath};
@@ -30,6 +30,9 @@ pub(super) fn open_as_owner(
     if !kept_out {
         return opened.map(|fd| (fd, None));
     }
+    if path.is_empty() {
+        return open_root_as_owner(root, opened);
+    }
     let handle = Handle::of_directory(&root, path)?;
     let mode = Mode::from_raw_mode(handle.stat()?.st_mode & 0o7777);
     if handle.chmod(mode | Mode::RWXU).is_err() {
@@ -37,6 +40,18 @@ pub(super) fn open_as_owner(
         return opened.map(|fd| (fd, None));
     }
     Ok((open_directory(&root, path)?, Some(mode)))
+}
+
+/// Nothing can be looked up in a root that keeps its owner out, not even itself; but it is open.
+fn open_root_as_owner(
+    root: impl AsFd,
+    opened: Result<OwnedFd, Errno>,
+) -> Result<(OwnedFd, Option<Mode>), Errno> {
+    let mode = Mode::from_raw_mode(fstat(&root)?.st_mode & 0o7777);
+    if fchmod(&root, mode | Mode::RWXU).is_err() {
+        return opened.map(|fd| (fd, None));
+    }
+    Ok((open_directory(&root, b"")?, Some(mode)))
 }
 
 /// Opens a file for reading whose own mode keeps even its owner out.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{OFlags, SeekFrom, Stat, fstat, openat, seek};
+use rustix::fs::{AtFlags, OFlags, SeekFrom, Stat, fstat, openat, readlinkat, seek, statat};
 use rustix::io::{Errno, pread};
 
 use crate::batch::Batch;
@@ -16,6 +16,7 @@ use crate::node::{Extent, FileNode, MODE_BITS, Xattrs};
 use crate::platform::{links_of, mode_bits};
 
 use super::attributes;
+use super::path::open_directory;
 use super::stat_index::Looks;
 
 /// How often a file that changes while it is read is read before giving up.
@@ -61,6 +62,22 @@ pub trait Reading: Sync {
     /// Opens a file for reading. Never follows a link, never waits for a writer.
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
         open_plain(directory, name)
+    }
+
+    /// Opens the directory at `path` beneath `root` for listing. Never follows a link. `path` may be empty: the root
+    /// itself.
+    fn open_directory(&self, root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+        Ok(open_directory(root, path)?)
+    }
+
+    /// Status of a name in a directory, of a link itself.
+    fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
+        Ok(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Target of a symlink.
+    fn read_link(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(readlinkat(directory, name, Vec::new())?.into_bytes())
     }
 
     /// The user attributes of an open file or directory.
@@ -175,7 +192,7 @@ pub(crate) fn read_file(
     Ok(Read::Changing)
 }
 
-fn errno(error: &io::Error) -> Errno {
+pub(super) fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 

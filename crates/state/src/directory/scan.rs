@@ -1,13 +1,13 @@
 //! Snapshots of real directories.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, fstat, readlinkat, statat};
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::batch::Batch;
@@ -22,13 +22,12 @@ use crate::store::Store;
 use crate::tree::{DEPTH_MAX, Tree, join};
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 
-use super::attributes;
 use super::error::{Context, DirectoryError, Result};
 use super::ignores::{IGNORE_FILE, Ignores};
 use super::leftovers::is_leftover;
 use super::parallel::{each, each_while_open};
-use super::path::{open_directory, relative, shown};
-use super::read::{Plain, Read, ReadError, Reading, Still, is_settled, looks, now, read_file};
+use super::path::{relative, shown};
+use super::read::{Plain, Read, ReadError, Reading, Still, errno, is_settled, looks, now, read_file};
 use super::stat_index::{Looks, StatEntry, StatRecord};
 use super::state::Known;
 
@@ -44,11 +43,14 @@ pub struct SnapshotOptions {
     pub note: bool,
     /// Whether nobody writes to the directory meanwhile, so that young files need not be read twice.
     pub still: bool,
+    /// Whether to fail with [`DirectoryError::Incomplete`], before anything is committed, when something of the user's
+    /// cannot be read. Otherwise it is left out and reported.
+    pub complete: bool,
 }
 
 impl Default for SnapshotOptions {
     fn default() -> Self {
-        Self { new: NewSnapshot::default(), ignore: true, note: true, still: false }
+        Self { new: NewSnapshot::default(), ignore: true, note: true, still: false, complete: false }
     }
 }
 
@@ -133,18 +135,30 @@ pub fn snapshot_directory(
     options: SnapshotOptions,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
+    let reading = reading_of(&options);
+    snapshot_directory_with(store, directory, options, reading, progress)
+}
+
+/// Takes a snapshot of a directory whose files are opened by `reading`.
+pub fn snapshot_directory_with(
+    store: &Store,
+    directory: &Path,
+    options: SnapshotOptions,
+    reading: &dyn Reading,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
     let known = Known::of(store, directory)?;
-    let root = known.open()?;
+    let root = known.open_for(reading)?;
     // The batch guards what the stat index refers to from being collected.
     let batch = store.batch()?;
-    let scan = Scan::new(&known, &root, &batch, &options, progress)?;
+    let scan = Scan::new(&known, &root, &batch, &options, reading, progress)?;
     let done = scan.run()?;
+    let skipped = scan.skipped(&options)?;
     let parents = options.new.parents.clone();
     let snapshot =
         commit_snapshot(store, batch.finish()?, done.node.into(), done.times, parents, options.new)?;
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     known.update(&changed)?;
-    let skipped = scan.skipped();
     if options.note {
         // The next checkout still has to remove what is left.
         let marks = known.marks(&root)?;
@@ -178,15 +192,32 @@ pub fn preview_directory(
     options: &SnapshotOptions,
     progress: &dyn Progress,
 ) -> Result<DirectoryPreview> {
+    preview_directory_with(store, directory, options, reading_of(options), progress)
+}
+
+/// What a snapshot of a directory whose files are opened by `reading` would hold.
+pub fn preview_directory_with(
+    store: &Store,
+    directory: &Path,
+    options: &SnapshotOptions,
+    reading: &dyn Reading,
+    progress: &dyn Progress,
+) -> Result<DirectoryPreview> {
     let known = Known::of(store, directory)?;
-    let root = known.open()?;
+    let root = known.open_for(reading)?;
     let guard = Arc::new(store.guard()?);
     let batch = Batch::interactive(store.clone(), Arc::clone(&guard));
-    let scan = Scan::new(&known, &root, &batch, options, progress)?;
+    let scan = Scan::new(&known, &root, &batch, options, reading, progress)?;
     let done = scan.run()?;
+    let skipped = scan.skipped(options)?;
     let store = store.with_pending(Pending::new(store, batch.finish()?, None, guard));
     let tree = Tree::open(&store, done.node.into(), Some(done.times))?;
-    Ok(DirectoryPreview { tree, skipped: scan.skipped() })
+    Ok(DirectoryPreview { tree, skipped })
+}
+
+/// The way any directory is read.
+fn reading_of(options: &SnapshotOptions) -> &'static dyn Reading {
+    if options.still { &Still } else { &Plain }
 }
 
 /// The store, if it lies inside the directory: never part of its own snapshots.
@@ -254,13 +285,14 @@ impl<'a> Scan<'a> {
         root: &'a OwnedFd,
         batch: &'a Batch,
         options: &SnapshotOptions,
+        reading: &'a dyn Reading,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         let store = known.store;
         Ok(Self {
             store,
             batch,
-            reading: if options.still { &Still } else { &Plain },
+            reading,
             known,
             root,
             use_index: known.has_usable_index()?,
@@ -275,7 +307,7 @@ impl<'a> Scan<'a> {
     }
 
     fn run(&self) -> Result<Done> {
-        self.progress.begin("reading", None);
+        self.progress.begin("reading entries", None);
         let done = crate::pool::run(|| self.directory(b"", 0, &Ignores::default(), None));
         self.progress.end();
         done?.ok_or_else(|| DirectoryError::Io {
@@ -285,12 +317,21 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// What was left out, sorted.
-    fn skipped(&self) -> Vec<Skipped> {
+    /// What was left out, sorted. An error if the snapshot is to be complete and is not.
+    fn skipped(&self, options: &SnapshotOptions) -> Result<Vec<Skipped>> {
         let mut skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
         skipped.sort_by(|a, b| a.path.cmp(&b.path));
-        skipped
+        if options.complete { ensure_complete(skipped) } else { Ok(skipped) }
     }
+}
+
+/// Passes on what no snapshot holds; an error if anything else was left out.
+pub fn ensure_complete(skipped: Vec<Skipped>) -> Result<Vec<Skipped>> {
+    if skipped.iter().any(|skipped| skipped.reason.is_loss()) {
+        let lost = skipped.into_iter().filter(|skipped| skipped.reason.is_loss()).collect();
+        return Err(DirectoryError::Incomplete { skipped: lost });
+    }
+    Ok(skipped)
 }
 
 impl Scan<'_> {
@@ -305,7 +346,8 @@ impl Scan<'_> {
         if depth > DEPTH_MAX {
             return Err(DirectoryError::TooDeep { path: shown(&self.known.path, path) });
         }
-        let fd = match open_directory(self.root, path) {
+        let opened = self.reading.open_directory(self.root.as_fd(), path);
+        let fd = match opened.map_err(|error| errno(&error)) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if depth > 0 => return Ok(None),
             Err(Errno::ACCESS | Errno::PERM) if depth > 0 => {
@@ -315,7 +357,8 @@ impl Scan<'_> {
             Err(error) => return Err(error).on("open", &shown(&self.known.path, path)),
         };
         let stat = fstat(&fd).on("stat", &shown(&self.known.path, path))?;
-        let xattrs = attributes::read(&fd).on("read the attributes of", &shown(&self.known.path, path))?;
+        let xattrs = self.reading.attributes(fd.as_fd());
+        let xattrs = xattrs.on("read the attributes of", &shown(&self.known.path, path))?;
         let own = looks(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (seen, ignores) = self.list(&fd, path, ignores)?;
@@ -364,7 +407,7 @@ impl Scan<'_> {
             };
         let mut seen = Vec::with_capacity(names.len());
         for name in names {
-            let stat = match statat(fd, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            let stat = match self.reading.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
                 Err(Errno::ACCESS | Errno::PERM) => {
@@ -511,8 +554,9 @@ impl Scan<'_> {
     }
 
     fn symlink(&self, fd: &OwnedFd, path: &[u8], seen: &Seen) -> Result<Option<Ready>> {
-        let target = match readlinkat(fd, seen.name.as_slice(), Vec::new()) {
-            Ok(target) => target.into_bytes(),
+        let target = self.reading.read_link(fd.as_fd(), &seen.name);
+        let target = match target.map_err(|error| errno(&error)) {
+            Ok(target) => target,
             Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
             Err(error) => return Err(error).on("read", &shown(&self.known.path, &join(path, &seen.name))),
         };

@@ -1,20 +1,26 @@
 //! What the store knows about a directory outside it: which tree it holds, and the stat index.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{Access, Mode, OFlags, fstat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result as StoreResult;
 use crate::id::{NodeId, TreeId};
+use crate::platform::DIRECTORY_HANDLE;
 use crate::record::Kind;
 use crate::store::Store;
 
 use super::error::{Context, Result};
+use super::path::open_as_owner;
+use super::read::Reading;
 use super::stat_index::{StatRecord, key};
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory known to the store, by its real path.
 pub(super) struct Known<'s> {
@@ -51,8 +57,35 @@ impl<'s> Known<'s> {
 
     /// The directory itself, open.
     pub(super) fn open(&self) -> Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(&self.path, flags, Mode::empty()).on("open", &self.path)
+        rustix::fs::open(&self.path, DIRECTORY, Mode::empty()).on("open", &self.path)
+    }
+
+    /// The same, opened as `reading` opens directories where the mode of this one forbids it.
+    pub(super) fn open_for(&self, reading: &dyn Reading) -> Result<OwnedFd> {
+        let opened = rustix::fs::open(&self.path, DIRECTORY, Mode::empty());
+        let (Err(Errno::ACCESS), Some(parent), Some(name)) =
+            (&opened, self.path.parent(), self.path.file_name())
+        else {
+            return opened.on("open", &self.path);
+        };
+        let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
+        let parent = rustix::fs::open(parent, flags, Mode::empty()).on("open", parent)?;
+        reading.open_directory(parent.as_fd(), name.as_bytes()).on("open", &self.path)
+    }
+
+    /// Opens the directory for changing it. One whose mode keeps its owner out is given the bits that are missing; then
+    /// the mode that it had is returned.
+    pub(super) fn open_as_owner(&self) -> Result<(OwnedFd, Option<Mode>)> {
+        let opened = rustix::fs::open(&self.path, DIRECTORY, Mode::empty());
+        let (Err(Errno::ACCESS), Some(parent), Some(name)) =
+            (&opened, self.path.parent(), self.path.file_name())
+        else {
+            return Ok((opened.on("open", &self.path)?, None));
+        };
+        let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
+        let parent = rustix::fs::open(parent, flags, Mode::empty()).on("open", parent)?;
+        let (root, mode) = open_as_owner(parent, name.as_bytes(), Access::READ_OK).on("open", &self.path)?;
+        Ok((root, mode))
     }
 
     fn file(&self) -> PathBuf {
@@ -81,7 +114,7 @@ impl<'s> Known<'s> {
     }
 
     /// What was noted about this very directory.
-    fn noted(&self, root: &OwnedFd) -> Result<Option<Held>> {
+    pub(super) fn noted(&self, root: &OwnedFd) -> Result<Option<Held>> {
         let file = self.file();
         let text = match std::fs::read(&file) {
             Ok(text) => text,
@@ -114,6 +147,20 @@ impl<'s> Known<'s> {
         let text = serde_json::to_vec(&held).unwrap_or_default();
         std::fs::write(&new, text).on("write", &new)?;
         std::fs::rename(&new, &path).on("rename", &new)
+    }
+
+    /// Notes again what was noted before, or nothing. The marks of checkouts that did not end stay.
+    pub(super) fn restore_note(&self, root: &OwnedFd, before: Option<Held>) -> Result<()> {
+        let marks = self.marks(root)?;
+        match before {
+            Some(held) => self.set_held(root, held.tree, held.towards, marks),
+            // There may be files of such checkouts, which the next one removes.
+            None if !marks.is_empty() => self.set_held(root, None, None, marks),
+            None => match std::fs::remove_file(self.file()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed.on("remove", &self.file()),
+            },
+        }
     }
 
     /// Whether what the stat records refer to is still in the store. They all belong to the tree of the

@@ -22,8 +22,8 @@ pub struct Switched {
 }
 
 impl Workspaces {
-    /// Makes a workspace hold another snapshot. Where its directory cannot be changed in place, it gets another one,
-    /// if `may_move`; else it is made by copying.
+    /// Makes a workspace hold another snapshot, by the provider that made it. An overlay gets another directory, which
+    /// `may_move` has to allow; any other is changed in place.
     pub fn reset(
         &self,
         id: &str,
@@ -33,9 +33,7 @@ impl Workspaces {
     ) -> Result<Switched> {
         self.with(id, |known| {
             let base = Base::new(&self.store, snapshot, materialize)?;
-            if known.record.current.provider == Kind::Overlay
-                || (may_move && self.chosen.kind == Kind::Overlay)
-            {
+            if known.record.current.provider == Kind::Overlay {
                 if !may_move {
                     let reason = "whoever uses it cannot be moved to another directory".to_owned();
                     return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });

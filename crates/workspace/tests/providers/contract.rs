@@ -2,9 +2,9 @@
 
 use libtest_mimic::Trial;
 use workspace_state::NewSnapshot;
-use workspace_workspace::{Kind, Materialize, New, WorkspaceError};
+use workspace_workspace::{Kind, Materialize, New, Options, WorkspaceError, Workspaces};
 
-use crate::world::{Setting, World};
+use crate::world::{Setting, World, options};
 
 const FILES: &str = "mkdir -p src/deep empty; echo one > one; echo two > src/two; echo three > src/deep/three;
     ln -s ../one src/link; ln one hard; chmod 750 src; chmod 755 src/two; touch -d '2020-01-02 03:04:05.678' one src";
@@ -21,11 +21,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("workspaces_know_nothing_of_each_other", workspaces_know_nothing_of_each_other);
         add("another_process_finds_everything", another_process_finds_everything);
         add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
+        add("files_of_any_mode_are_committed_and_restored", files_of_any_mode_are_committed_and_restored);
+        add("a_restore_removes_special_files", a_restore_removes_special_files);
         add("what_cannot_be_is_refused_and_leaves_nothing", what_cannot_be_is_refused_and_leaves_nothing);
         add("nothing_stays_of_one_that_is_removed", nothing_stays_of_one_that_is_removed);
         match setting.kind {
             Kind::Clone => add("clones_share_their_blocks", clones_share_their_blocks),
             Kind::Overlay => add("one_whose_mount_is_gone_is_revived", one_whose_mount_is_gone_is_revived),
+            Kind::Copy if !rustix::process::geteuid().is_root() => {
+                add(
+                    "a_commit_fails_over_files_that_nobody_can_read",
+                    a_commit_fails_over_files_that_nobody_can_read,
+                );
+            }
             Kind::Copy => {}
         }
     }
@@ -137,6 +145,68 @@ fn a_reset_workspace_holds_the_other_snapshot(setting: Setting) {
     }
     world.open();
     assert_eq!(world.changes("a"), ["Added again"]);
+}
+
+/// Of modes that keep even the owner out, and with set-id bits; whatever the workspace is made from.
+fn files_of_any_mode_are_committed_and_restored(setting: Setting) {
+    let world = World::new(setting);
+    let base = world.snapshot(FILES);
+    for (id, snapshot) in [("empty", None), ("full", Some(base.id))] {
+        world.all().create(id, &New { snapshot, ..New::default() }).unwrap();
+        assert_eq!(world.changes(id), [""; 0]);
+        world.run(
+            id,
+            "for mode in 000 0300 0100 0400 2755 4711 6000 7777; do
+                echo $mode > file-$mode; mkdir -p dir-$mode/in; echo $mode > dir-$mode/in/file
+                ln file-$mode dir-$mode/hard; ln -s ../file-$mode dir-$mode/link
+                chmod $mode file-$mode dir-$mode/in dir-$mode
+             done; chmod 0300 .",
+        );
+        let seen = world.seen(id);
+        let committed = world.commit(id);
+        assert_eq!(world.checked_out(&committed), seen);
+        let fork = format!("{id}-fork");
+        world.all().create(&fork, &from(&committed)).unwrap();
+        assert_eq!(world.seen(&fork), seen);
+        assert_eq!(world.changes(&fork), [""; 0]);
+        for snapshot in [&base, &committed] {
+            let switched = world.all().reset(&fork, Some(snapshot.id), Materialize::Auto, true).unwrap();
+            assert_eq!(switched.made.provider, setting.kind);
+            world.all().switched(&fork).unwrap();
+            assert_eq!(world.seen(&fork), world.checked_out(snapshot));
+            assert_eq!(world.changes(&fork), [""; 0]);
+        }
+    }
+}
+
+/// Without a holder there is nobody who may read them.
+fn a_commit_fails_over_files_that_nobody_can_read(setting: Setting) {
+    let mut world = World::new(setting);
+    world.all().create("a", &New::default()).unwrap();
+    world.run("a", "echo x > shut; mkdir d; echo y > d/file; mkfifo pipe; chmod 000 shut d");
+    let options = options(world.home.path(), &world.store, &world.holder, Kind::Copy);
+    world.workspaces = None;
+    world.workspaces = Some(Workspaces::open(Options { holder: Err("none".to_owned()), ..options }).unwrap());
+    let before = world.store.snapshots().unwrap().len();
+    let failed = world.all().commit("a", NewSnapshot::default(), true).map(drop).unwrap_err();
+    let told = "a snapshot would lack `d` (no permission to read it), `shut` (no permission to read it)";
+    assert_eq!(failed.to_string(), told);
+    assert_eq!(world.all().changes("a", true).map(drop).unwrap_err().to_string(), told);
+    assert_eq!(world.store.snapshots().unwrap().len(), before);
+    world.run("a", "chmod 600 shut; chmod 700 d");
+    let committed = world.all().commit("a", NewSnapshot::default(), true).unwrap();
+    let skipped: Vec<_> = committed.skipped.iter().map(|one| one.path.as_os_str()).collect();
+    assert_eq!(skipped, ["pipe"]);
+}
+
+fn a_restore_removes_special_files(setting: Setting) {
+    let world = World::new(setting);
+    let base = world.snapshot(FILES);
+    world.all().create("a", &from(&base)).unwrap();
+    world.run("a", "mkfifo pipe src/deep/pipe; chmod 000 src/deep; touch -d 2020-01-01 empty");
+    world.all().reset("a", Some(base.id), Materialize::Auto, true).unwrap();
+    world.all().switched("a").unwrap();
+    assert_eq!(world.seen("a"), world.checked_out(&base));
 }
 
 fn what_cannot_be_is_refused_and_leaves_nothing(setting: Setting) {

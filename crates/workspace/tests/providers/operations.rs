@@ -28,7 +28,7 @@ const NAMES: [&[u8]; 12] = [
     b".wh..wh..opq",
     &[b'n'; 255],
 ];
-const MODES: [u32; 8] = [0o644, 0o600, 0o755, 0o700, 0o000, 0o444, 0o111, 0o1777];
+const MODES: [u32; 10] = [0o644, 0o600, 0o755, 0o700, 0o000, 0o300, 0o444, 0o111, 0o1777, 0o6755];
 const ATTRIBUTES: [&str; 7] = [
     "user.a",
     "user.overlay.opaque",
@@ -113,6 +113,15 @@ impl Operations {
         parent.join(OsStr::from_bytes(name))
     }
 
+    /// Half of the time one that is of interest, else any there is.
+    fn mode(&mut self) -> u32 {
+        let mode = match self.number(2) {
+            0 => MODES[self.number(MODES.len())],
+            _ => self.number(0o10000) as u32,
+        };
+        if self.all_modes { mode } else { mode | 0o700 }
+    }
+
     fn content(&mut self) -> Vec<u8> {
         let length = [0, 1, 100, 5_000, 100_000][self.number(5)];
         let first = self.number(251);
@@ -129,7 +138,7 @@ impl Operations {
     }
 
     fn operation(&mut self) -> Option<(String, io::Result<()>)> {
-        Some(match self.number(26) {
+        Some(match self.number(27) {
             0..=2 => {
                 let (path, content) = (self.place(), self.content());
                 (format!("write {path:?}"), write(&path, &content))
@@ -178,8 +187,7 @@ impl Operations {
                 (format!("symlink {path:?} to {target:?}"), symlink(&target, &path))
             }
             16 => {
-                let (path, mode) = (self.any()?, MODES[self.number(MODES.len())]);
-                let mode = if self.all_modes { mode } else { mode | 0o700 };
+                let (path, mode) = (self.any()?, self.mode());
                 let is_link = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
                 let changed =
                     if is_link { Ok(()) } else { fs::set_permissions(&path, Permissions::from_mode(mode)) };
@@ -224,6 +232,11 @@ impl Operations {
                 (format!("put something special at {path:?}"), made)
             }
             24 => {
+                let mode = self.mode();
+                let changed = fs::set_permissions(".", Permissions::from_mode(mode));
+                (format!("chmod the root to {mode:o}"), changed)
+            }
+            25 => {
                 let path = self.place();
                 (format!("make the directory {path:?}"), fs::create_dir(&path))
             }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::Trial;
 use workspace_state::{DifferenceKind, NewSnapshot, Quiet, Snapshot, SnapshotOptions, snapshot_directory};
-use workspace_workspace::{Changes, Kind, New};
+use workspace_workspace::{Changes, Kind, Materialize, New};
 
 use crate::operations::Operations;
 use crate::world::{Setting, World};
@@ -50,7 +50,7 @@ pub(crate) fn entry() -> Option<ExitCode> {
 
 pub(crate) fn trials() -> Vec<Trial> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let count = number("WORKSPACE_TEST_RANDOM").unwrap_or(2);
+    let count = number("WORKSPACE_TEST_RANDOM").unwrap_or(3);
     let first = number("WORKSPACE_TEST_SEED").unwrap_or(0);
     let of = |setting: Setting| {
         (first..first + count)
@@ -76,7 +76,8 @@ fn run(setting: Setting, seed: u64) {
 struct Sequence {
     world: World,
     seed: u64,
-    base: Snapshot,
+    /// None for an empty workspace.
+    base: Option<Snapshot>,
 }
 
 impl Sequence {
@@ -88,20 +89,22 @@ impl Sequence {
         operate(&world, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE);
         let options = SnapshotOptions { note: false, ignore: false, ..SnapshotOptions::default() };
         let base = snapshot_directory(&world.store, directory.path(), options, &Quiet).unwrap().snapshot;
+        // So that it can be removed.
+        world.shell_in(world.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
+        // Some begin without a snapshot.
+        let base = (seed % 3 != 2).then_some(base);
         Self { world, seed, base }
     }
 
     /// All of it. What was done until something was wrong, and what was.
     fn until_failure(&self, stride: u64) -> Result<(), (String, String)> {
         let mut done = String::new();
-        // What an ordinary user has shut to himself is read with the holder's rights in overlays only.
-        let all = self.world.kind == Kind::Overlay || rustix::process::geteuid().is_root();
-        let modes = if all { ALL_MODES } else { "open" };
-        let mut at = Stage { world: &self.world, id: "w".to_owned(), before: String::new() };
-        at.begin(&self.base).map_err(|failure| (String::new(), failure))?;
+        let mut at =
+            Stage { world: &self.world, id: "w".to_owned(), before: String::new(), base: self.base.clone() };
+        at.begin().map_err(|failure| (String::new(), failure))?;
         for step in (0..LENGTH).step_by(usize::try_from(stride).unwrap()) {
             let path = self.world.all().path(&at.id).unwrap();
-            done += &operate(&self.world, &path, modes, self.seed, step..step + stride);
+            done += &operate(&self.world, &path, ALL_MODES, self.seed, step..step + stride);
             let end = step + stride;
             let checked = catch_unwind(AssertUnwindSafe(|| at.check(end)));
             match checked {
@@ -130,13 +133,39 @@ struct Stage<'a> {
     id: String,
     /// What it held when it was made.
     before: String,
+    /// What the first one was made from.
+    base: Option<Snapshot>,
 }
 
 impl Stage<'_> {
-    fn begin(&mut self, base: &Snapshot) -> Result<(), String> {
-        self.world.all().create(&self.id, &from(base)).unwrap();
+    fn begin(&mut self) -> Result<(), String> {
+        let snapshot = self.base.as_ref().map(|base| base.id);
+        self.world.all().create(&self.id, &New { snapshot, ..New::default() }).unwrap();
         self.before = self.world.seen(&self.id);
+        let Some(base) = &self.base else {
+            let changes = self.world.changes(&self.id);
+            return if changes.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("changes of an empty one: {changes:?}"))
+            };
+        };
         same("what was made and what was asked for", &self.before, &self.world.checked_out(base))
+    }
+
+    /// Gives a workspace another snapshot. It is as if it had been made from it, by the same provider.
+    fn restore(&self, id: &str, snapshot: &Snapshot) -> Result<(), String> {
+        let all = self.world.all();
+        let switched = all.reset(id, Some(snapshot.id), Materialize::Auto, true).unwrap();
+        if switched.moved {
+            all.switched(id).unwrap();
+        }
+        if switched.made.provider != self.world.kind {
+            return Err(format!("restored by {}", switched.made.provider));
+        }
+        same("what was restored and what is seen", &self.world.checked_out(snapshot), &self.world.seen(id))?;
+        let changes = self.world.changes(id);
+        if changes.is_empty() { Ok(()) } else { Err(format!("changes after a restore: {changes:?}")) }
     }
 
     /// What snapshots hold of what is seen. Names of one file that was copied up are not always shown as one by the
@@ -181,6 +210,10 @@ impl Stage<'_> {
         let there = world.changes(&next);
         if !there.is_empty() {
             return Err(format!("changes of a new workspace: {there:?}"));
+        }
+        if let Some(base) = &self.base {
+            self.restore(&next, base)?;
+            self.restore(&next, &again)?;
         }
         // Half of the time it goes on there.
         let gone = if end / STRIDE % 2 == 1 {

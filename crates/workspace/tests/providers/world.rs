@@ -157,8 +157,12 @@ impl World {
     /// What a snapshot holds when it is checked out.
     pub(crate) fn checked_out(&self, snapshot: &Snapshot) -> String {
         let directory = tempfile::tempdir_in(self.home.path()).unwrap();
-        checkout(&self.store, snapshot, directory.path(), &CheckoutOptions::default(), &Quiet).unwrap();
-        listing(directory.path())
+        let options = CheckoutOptions { keep_set_id: true, ..CheckoutOptions::default() };
+        checkout(&self.store, snapshot, directory.path(), &options, &Quiet).unwrap();
+        let listing = listing(directory.path());
+        // So that it can be removed.
+        self.shell_in(self.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
+        listing
     }
 
     pub(crate) fn commit(&self, id: &str) -> Snapshot {

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use workspace_state::{CheckoutOptions, DirectoryError, checkout, note_snapshot};
+use workspace_state::{CheckoutOptions, DirectoryError, apply_changes};
 
 use super::super::checkout::summary;
 use super::{Ran, Trial};
@@ -13,9 +13,9 @@ impl Trial<'_> {
     /// Writes what differs. If that is not done, the two snapshots stay.
     pub(super) fn keep(&mut self, ran: &Ran) -> Result<()> {
         let options = CheckoutOptions { owner: self.owner(), ..CheckoutOptions::default() };
-        let kept = note_snapshot(&self.store, &self.directory, &ran.before).and_then(|()| {
-            checkout(&self.store, &ran.after, &self.directory, &options, &self.context.progress)
-        });
+        let (before, after) = (&ran.before, &ran.after);
+        let progress = &self.context.progress;
+        let kept = apply_changes(&self.store, before, after, &self.directory, &options, progress);
         match kept {
             Ok(report) => {
                 print_stderr(&format!("kept: {}", summary(&report)));
