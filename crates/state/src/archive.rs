@@ -3,10 +3,14 @@
 //! Archives are written in the pax format: long names, times in nanoseconds, user extended attributes
 //! (`SCHILY.xattr.`), hard links by link label, and holes (GNU sparse format 1.0). What is read may come from anyone:
 //! everything goes into a [`VirtualTree`](crate::VirtualTree), so nothing outside the new snapshot can be reached, and an
-//! archive that tries is refused as a whole.
+//! archive that tries is refused as a whole. An [`Extractor`] writes an archive into a directory of the file system, for
+//! everything in the product that unpacks one. [`ArchiveLimits`] bound both.
 
 mod export;
+mod extract;
 mod import;
+mod limits;
+mod list;
 mod member;
 mod pax;
 mod reader;
@@ -14,11 +18,16 @@ mod sparse;
 
 use std::io;
 
+use crate::cancel::Cancelled;
 use crate::error::StoreError;
+use crate::quote::shorten_path;
 use crate::virtual_tree::TreeError;
 
 pub use export::export_tar;
+pub use extract::{ExtractOptions, ExtractProfile, ExtractReport, Extractor};
 pub use import::{ImportOptions, ImportReport, SkippedMember, import_tar};
+pub use limits::{ArchiveLimits, LimitKind};
+pub use list::{ListedFile, list_tar};
 
 /// Archives consist of blocks of this size.
 const BLOCK: u64 = 512;
@@ -67,18 +76,46 @@ pub enum ArchiveError {
         /// Why.
         reason: String,
     },
+    /// The archive holds more than its [`ArchiveLimits`] allow.
+    #[error("the archive has more than {limit} {kind}")]
+    TooLarge {
+        /// The quantity that is limited.
+        kind: LimitKind,
+        /// The limit.
+        limit: u64,
+    },
+    /// A member could not be written to the file system.
+    #[error("cannot write `{path}`: {source}")]
+    Extract {
+        /// The member.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The work was asked to stop.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
     /// The tree could not take a member.
     #[error(transparent)]
     Tree(TreeError),
     /// The store failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for ArchiveError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Cancelled(cancelled) => Self::Cancelled(cancelled),
+            other => Self::Store(other),
+        }
+    }
 }
 
 impl From<TreeError> for ArchiveError {
     fn from(error: TreeError) -> Self {
         match error {
-            TreeError::Store(error) => Self::Store(error),
+            TreeError::Store(error) => error.into(),
             other => Self::Tree(other),
         }
     }
@@ -88,12 +125,32 @@ type Result<T, E = ArchiveError> = std::result::Result<T, E>;
 
 /// A refusal that names the member.
 fn refused(path: &[u8], reason: impl Into<String>) -> ArchiveError {
-    ArchiveError::Refused { path: String::from_utf8_lossy(path).into_owned(), reason: reason.into() }
+    ArchiveError::Refused { path: shorten_path(path).into_owned(), reason: reason.into() }
 }
 
 /// Rounded up to whole blocks.
 fn padded(len: u64) -> Option<u64> {
     len.checked_next_multiple_of(BLOCK)
+}
+
+/// Reads an archive as an import does and keeps nothing, for [`crate::testing`].
+#[cfg(feature = "failpoints")]
+pub(crate) fn read_through(mut bytes: &[u8], limits: ArchiveLimits) -> Result<()> {
+    let mut reader = reader::Reader::new(&mut bytes, crate::cancel::Cancel::new());
+    let mut usage = limits::Usage::new(limits);
+    while let Some(mut member) = reader.next()? {
+        usage.add_member(&member)?;
+        usage.add_bytes(member.size)?;
+        limits::names_inside(&member.path)?;
+        if let Some(map) = reader.map(&mut member)? {
+            for run in map.runs() {
+                if let sparse::Run::Data(len) = run {
+                    reader.content(len, |_| Ok(()))?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -135,6 +135,7 @@ impl Batch {
 
     /// What is known is in the batch for certain: whoever is told so may commit what refers to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
+        self.store.cancel().check()?;
         if self.names_only || self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }

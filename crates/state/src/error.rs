@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cancel::Cancelled;
 use crate::codec::DecodeError;
 use crate::id::{ChunkId, NodeId, SnapshotId};
 
@@ -97,6 +98,9 @@ pub enum StoreError {
     /// A record is larger than the format can hold.
     #[error("an object of {0} bytes is larger than the store can hold")]
     TooLarge(usize),
+    /// The work was asked to stop.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
     /// What the caller asked for contradicts what is stored.
     #[error("{0}")]
     Refused(String),

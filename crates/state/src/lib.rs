@@ -48,6 +48,7 @@
 mod archive;
 mod batch;
 mod cache;
+mod cancel;
 mod change;
 mod checkpoint;
 mod chunker;
@@ -94,7 +95,11 @@ mod tree;
 mod verify;
 mod virtual_tree;
 
-pub use archive::{ArchiveError, ImportOptions, ImportReport, SkippedMember, export_tar, import_tar};
+pub use archive::{
+    ArchiveError, ArchiveLimits, ExtractOptions, ExtractProfile, ExtractReport, Extractor, ImportOptions,
+    ImportReport, LimitKind, ListedFile, SkippedMember, export_tar, import_tar, list_tar,
+};
+pub use cancel::{Cancel, CancelOnDrop, CancelReader, Cancelled};
 pub use change::{Durability, Expect};
 pub use codec::DecodeError;
 pub use counts::IndexCounts;

@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use crate::batch::Batch;
 use crate::cache::Cache;
+use crate::cancel::Cancel;
 use crate::commit::Committer;
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::{ById, ChunkId, NodeId};
@@ -50,6 +51,8 @@ pub struct Store {
     pub(crate) inner: Arc<Inner>,
     /// Objects that are read as if they were part of it.
     pending: Option<Arc<Pending>>,
+    /// Stops reads and new objects of this handle.
+    cancel: Cancel,
 }
 
 pub(crate) struct Inner {
@@ -95,7 +98,7 @@ impl Store {
             match open.get(&path) {
                 Some(weak) => {
                     if let Some(inner) = weak.upgrade() {
-                        return Ok(Self { inner, pending: None });
+                        return Ok(Self { inner, pending: None, cancel: Cancel::new() });
                     }
                     // The last owner is closing it right now in another thread.
                     drop(open);
@@ -104,7 +107,7 @@ impl Store {
                 None => {
                     let inner = Arc::new(Inner::open(path.clone())?);
                     open.insert(path, Arc::downgrade(&inner));
-                    return Ok(Self { inner, pending: None });
+                    return Ok(Self { inner, pending: None, cancel: Cancel::new() });
                 }
             }
         }
@@ -129,6 +132,17 @@ impl Store {
         Self::open(path)
     }
 
+    /// Returns a handle whose work fails with [`StoreError::Cancelled`] once `cancel` is set. Trees that are opened
+    /// through the handle stop with it; a commit that has begun to write its record is finished.
+    pub fn with_cancel(&self, cancel: Cancel) -> Self {
+        Self { cancel, ..self.clone() }
+    }
+
+    /// The flag that stops the work of this handle.
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
     /// Starts a batch: objects that become part of the store together.
     pub(crate) fn batch(&self) -> Result<Batch> {
         Batch::new(self.clone())
@@ -149,6 +163,7 @@ impl Store {
     }
 
     fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+        self.cancel.check()?;
         if let Some(pending) = &self.pending
             && let Some(content) = pending.read(kind, id)?
         {
@@ -159,11 +174,12 @@ impl Store {
 
     /// This store with objects that are not committed.
     pub(crate) fn with_pending(&self, pending: Pending) -> Self {
-        Self { inner: Arc::clone(&self.inner), pending: Some(Arc::new(pending)) }
+        Self { pending: Some(Arc::new(pending)), ..self.clone() }
     }
 
     /// A list: a directory, a page of one, or the same of its times.
     pub(crate) fn read_page(&self, id: &NodeId) -> Result<Arc<Page>> {
+        self.cancel.check()?;
         if let Some(page) = self.inner.pages.get(id) {
             return Ok(page);
         }

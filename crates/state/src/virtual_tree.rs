@@ -155,6 +155,8 @@ pub struct VirtualTree {
     staging: Option<Arc<Staging>>,
     /// How deep changes go.
     depth: usize,
+    /// Directories that were made because a path needed them.
+    made_directories: u64,
 }
 
 /// Chunks of content that was streamed in, on their way to the store.
@@ -283,6 +285,7 @@ impl Store {
             base: Some(snapshot.id),
             staging: None,
             depth: 0,
+            made_directories: 0,
         })
     }
 
@@ -290,7 +293,15 @@ impl Store {
     pub fn empty_tree(&self) -> StoreResult<VirtualTree> {
         let guard = Arc::new(self.guard()?);
         let root = Arc::new(Directory::new(NEW_DIRECTORY, Xattrs::new(), Some(Timestamp::now())));
-        Ok(VirtualTree { store: self.clone(), guard, root, base: None, staging: None, depth: 0 })
+        Ok(VirtualTree {
+            store: self.clone(),
+            guard,
+            root,
+            base: None,
+            staging: None,
+            depth: 0,
+            made_directories: 0,
+        })
     }
 }
 
@@ -307,12 +318,18 @@ impl VirtualTree {
             base: None,
             staging: None,
             depth: 0,
+            made_directories: 0,
         })
     }
 
     /// The snapshot this tree was restored from or last committed as.
     pub fn base(&self) -> Option<SnapshotId> {
         self.base
+    }
+
+    /// Number of directories that were made in this tree and its ancestors, whether they are still there or not.
+    pub(crate) fn made_directories(&self) -> u64 {
+        self.made_directories
     }
 
     fn put(&mut self, path: &[u8], child: Child) -> Result<()> {
@@ -337,6 +354,7 @@ impl VirtualTree {
                     None => {
                         let now = Timestamp::now();
                         directory.modified = Some(now);
+                        self.made_directories += 1;
                         Directory::new(NEW_DIRECTORY, Xattrs::new(), Some(now))
                     }
                     Some(Child::Stored { reference, time }) => {

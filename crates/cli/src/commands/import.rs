@@ -23,10 +23,11 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
     let mut archive = open(args.archive.as_deref())?;
     let store = context.store_or_create()?;
     let new = new_snapshot(&store, args.record, Vec::new(), Durability::Synced)?;
-    let options = ImportOptions { keep_set_id: args.keep_set_id };
+    let options = ImportOptions { keep_set_id: args.keep_set_id, ..ImportOptions::default() };
     let report = import_tar(&store, &mut archive, new, &options, &context.progress)?;
     let skipped: Vec<_> = report.skipped.iter().map(|it| SkippedFields::new(&it.path, it.reason)).collect();
     warn(&skipped);
+    warn_unnamed(report.skipped_count - skipped.len() as u64, "members cannot be in a snapshot");
     warn_replaced(&report);
     let made = Report {
         files: report.files,
@@ -78,6 +79,13 @@ fn compression(start: &[u8]) -> Option<&'static str> {
     BEGINNINGS.iter().find(|(beginning, _)| start.starts_with(beginning)).map(|(_, program)| *program)
 }
 
+/// A report names a thousand members of an archive.
+fn warn_unnamed(count: u64, what: &str) {
+    if count > 0 {
+        print_stderr(&format!("warning: {count} more {what}"));
+    }
+}
+
 fn warn_replaced(report: &ImportReport) {
     for path in &report.replaced {
         print_stderr(&format!(
@@ -85,4 +93,5 @@ fn warn_replaced(report: &ImportReport) {
             quote_path(path)
         ));
     }
+    warn_unnamed(report.replaced_count - report.replaced.len() as u64, "members were replaced by later ones");
 }

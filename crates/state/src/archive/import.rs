@@ -3,26 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
+use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, names_inside};
 use super::member::{Kind, Member};
 use super::reader::Reader;
-use super::sparse::Expanded;
-use super::{ArchiveError, Result, refused};
-use crate::node::{NodeKind, is_valid_name, is_valid_target};
+use super::sparse::Run;
+use super::{Result, refused};
+use crate::node::{NodeKind, is_valid_target};
 use crate::progress::Progress;
+use crate::quote::shorten_path;
 use crate::snapshot::{NewSnapshot, Snapshot};
 use crate::store::Store;
 use crate::virtual_tree::{Attributes, TreeError, VirtualTree};
 
 /// Set-uid and set-gid.
 const SET_ID: u16 = 0o6000;
-/// A file up to this size is held in memory while it gets another name.
-const IN_MEMORY: u64 = 16 << 20;
 
 /// How an archive is taken.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImportOptions {
     /// Keep set-uid and set-gid bits, which are dropped otherwise.
     pub keep_set_id: bool,
+    /// What the archive may hold.
+    pub limits: ArchiveLimits,
 }
 
 /// What was made of an archive.
@@ -38,10 +40,14 @@ pub struct ImportReport {
     pub symlinks: u64,
     /// Bytes of the files, those of each name counted.
     pub bytes: u64,
-    /// Members that a snapshot cannot hold.
+    /// Members that a snapshot cannot hold: the first thousand.
     pub skipped: Vec<SkippedMember>,
-    /// Paths that were in the archive more than once; the last one counts.
+    /// Number of all members that a snapshot cannot hold.
+    pub skipped_count: u64,
+    /// Paths that were in the archive more than once, at most a thousand; the last member of a path counts.
     pub replaced: Vec<Vec<u8>>,
+    /// Number of those paths. Beyond the first thousand, a path counts each time it is replaced.
+    pub replaced_count: u64,
 }
 
 /// A member that is not in the snapshot.
@@ -54,7 +60,7 @@ pub struct SkippedMember {
 }
 
 /// Reads a tar archive and makes a snapshot of what it holds. All or nothing: an archive that is damaged, or that tries to
-/// reach outside itself, leaves nothing behind.
+/// reach outside itself, leaves nothing behind. Stops when the store's [`Cancel`](crate::Cancel) is set.
 pub fn import_tar(
     store: &Store,
     input: &mut dyn Read,
@@ -63,10 +69,10 @@ pub fn import_tar(
     progress: &dyn Progress,
 ) -> Result<ImportReport> {
     let mut importer = Importer::new(store, *options)?;
-    let mut reader = Reader::new(input);
+    let mut reader = Reader::new(input, store.cancel().clone());
     progress.begin("importing entries", None);
     while let Some(member) = reader.next()? {
-        importer.take(&member, &mut reader)?;
+        importer.take(member, &mut reader)?;
         progress.advance(1);
     }
     progress.end();
@@ -76,14 +82,14 @@ pub fn import_tar(
 struct Importer {
     tree: VirtualTree,
     options: ImportOptions,
+    usage: Usage,
     /// Put at the end: whatever is put into a directory changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
-    /// All directories but the root; an archive need not name those that its members are in.
-    below_root: BTreeSet<Vec<u8>>,
-    next_link: u64,
+    /// The last link label that was given.
+    last_link: u64,
     counts: Counts,
     skipped: Vec<SkippedMember>,
-    replaced: Vec<Vec<u8>>,
+    replaced: BTreeSet<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -91,6 +97,10 @@ struct Counts {
     files: u64,
     symlinks: u64,
     bytes: u64,
+    skipped: u64,
+    replaced: u64,
+    /// Directories that are counted as entries.
+    directories: u64,
 }
 
 impl Importer {
@@ -98,33 +108,32 @@ impl Importer {
         Ok(Self {
             tree: store.empty_tree()?,
             options,
+            usage: Usage::new(options.limits),
             directories: BTreeMap::new(),
-            below_root: BTreeSet::new(),
-            next_link: 1,
+            last_link: 0,
             counts: Counts::default(),
             skipped: Vec::new(),
-            replaced: Vec::new(),
+            replaced: BTreeSet::new(),
         })
     }
 
-    fn take(&mut self, member: &Member, reader: &mut Reader<'_>) -> Result<()> {
+    fn take(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
+        self.usage.add_member(&member)?;
         let path = inside(&member.path)?;
         if let Kind::Other(reason) = member.kind {
-            self.skipped.push(SkippedMember { path, reason });
+            self.skip(path, reason);
             return Ok(());
         }
-        self.count_directories(parent(&path));
         if member.kind == Kind::Directory {
             self.tree.mkdir(&path)?;
-            self.count_directories(&path);
-            self.directories.insert(path, self.attributes(member));
-            return Ok(());
+            self.directories.insert(path, self.attributes(&mut member));
+            return self.count_directories();
         }
         if path.is_empty() {
             return Err(refused(&member.path, "only a directory can be the root"));
         }
         match member.kind {
-            Kind::HardLink => return self.hard_link(&path, member),
+            Kind::HardLink => self.hard_link(&path, &member)?,
             Kind::Symlink => {
                 self.check_replaced(&path)?;
                 self.symlink(&path, member)?;
@@ -134,20 +143,28 @@ impl Importer {
                 self.file(&path, member, reader)?;
             }
         }
-        Ok(())
+        self.count_directories()
     }
 
-    /// Notes a directory and all above it.
-    fn count_directories(&mut self, mut path: &[u8]) {
-        while !path.is_empty() && !self.below_root.contains(path) {
-            self.below_root.insert(path.to_vec());
-            path = parent(path);
+    fn skip(&mut self, path: Vec<u8>, reason: &'static str) {
+        self.counts.skipped += 1;
+        if self.skipped.len() < NAMED_MAX {
+            self.skipped.push(SkippedMember { path, reason });
         }
     }
 
-    fn attributes(&self, member: &Member) -> Attributes {
+    /// Counts directories that the last member brought: one path may make a thousand.
+    fn count_directories(&mut self) -> Result<()> {
+        let made = self.tree.made_directories();
+        self.usage.add_entries(made - self.counts.directories)?;
+        self.counts.directories = made;
+        Ok(())
+    }
+
+    fn attributes(&self, member: &mut Member) -> Attributes {
         let mode = if self.options.keep_set_id { member.mode } else { member.mode & !SET_ID };
-        Attributes { mode, modified: member.modified, xattrs: member.xattrs.clone(), link: None }
+        let xattrs = std::mem::take(&mut member.xattrs);
+        Attributes { mode, modified: member.modified, xattrs, link: None }
     }
 
     /// As tools do: a later member takes the place of an earlier one, unless that is a directory.
@@ -165,29 +182,48 @@ impl Importer {
                     self.counts.files -= 1;
                     self.counts.bytes -= stat.size;
                 }
-                self.replaced.push(path.to_vec());
+                self.note_replaced(path);
                 Ok(())
             }
         }
     }
 
-    fn file(&mut self, path: &[u8], member: &Member, reader: &mut Reader<'_>) -> Result<()> {
-        let attributes = self.attributes(member);
-        match reader.map(member)? {
-            Some(map) => self.tree.put_file(path, &mut Expanded::new(&map, reader), attributes),
-            None => self.tree.put_file(path, reader, attributes),
+    fn note_replaced(&mut self, path: &[u8]) {
+        if self.replaced.contains(path) {
+            return;
         }
-        .map_err(content_error)?;
+        self.counts.replaced += 1;
+        if self.replaced.len() < NAMED_MAX {
+            self.replaced.insert(path.to_vec());
+        }
+    }
+
+    fn file(&mut self, path: &[u8], mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
+        self.usage.add_bytes(member.size)?;
+        let attributes = self.attributes(&mut member);
+        let map = reader.map(&mut member)?;
+        self.tree.put_file_with(path, attributes, |content| -> Result<()> {
+            let Some(map) = &map else {
+                return reader.content(member.stored, |data| Ok(content.push(data)?));
+            };
+            for run in map.runs() {
+                match run {
+                    Run::Hole(len) => content.push_zeros(len)?,
+                    Run::Data(len) => reader.content(len, |data| Ok(content.push(data)?))?,
+                }
+            }
+            Ok(())
+        })?;
         self.counts.files += 1;
         self.counts.bytes += member.size;
         Ok(())
     }
 
-    fn symlink(&mut self, path: &[u8], member: &Member) -> Result<()> {
+    fn symlink(&mut self, path: &[u8], member: Member) -> Result<()> {
         if !is_valid_target(&member.target) {
             return Err(refused(path, "no symlink can point there"));
         }
-        self.tree.put_symlink(path, member.target.clone(), member.modified)?;
+        self.tree.put_symlink(path, member.target, member.modified)?;
         self.counts.symlinks += 1;
         Ok(())
     }
@@ -198,7 +234,7 @@ impl Importer {
         let stat = self.tree.stat(&target).map_err(|error| match error {
             TreeError::NotFound { .. } => refused(
                 path,
-                format!("it is a link to `{}`, which is not in the archive before it", lossy(&target)),
+                format!("it is a link to `{}`, which is not in the archive before it", shorten_path(&target)),
             ),
             other => other.into(),
         })?;
@@ -216,27 +252,13 @@ impl Importer {
             }
             NodeKind::File => {}
         }
-        let link = stat.link.unwrap_or(self.next_link);
-        let attributes =
-            Attributes { mode: stat.mode, modified: stat.modified, xattrs: stat.xattrs, link: Some(link) };
+        self.usage.add_bytes(stat.size)?;
         if stat.link.is_none() {
-            self.next_link += 1;
-            self.copy(&target, &target, stat.size, attributes.clone())?;
+            self.last_link += 1;
         }
-        self.copy(&target, path, stat.size, attributes)?;
+        self.tree.link_file(&target, path, self.last_link)?;
         self.counts.files += 1;
         self.counts.bytes += stat.size;
-        Ok(())
-    }
-
-    fn copy(&mut self, from: &[u8], to: &[u8], size: u64, attributes: Attributes) -> Result<()> {
-        if size <= IN_MEMORY {
-            let content = self.tree.read(from)?;
-            self.tree.put_file(to, &mut &content[..], attributes)?;
-        } else {
-            let tree = self.tree.clone();
-            self.tree.put_file(to, &mut FileReader { tree, path: from, offset: 0 }, attributes)?;
-        }
         Ok(())
     }
 
@@ -244,66 +266,22 @@ impl Importer {
         for (path, attributes) in std::mem::take(&mut self.directories) {
             self.tree.put_directory(path, attributes)?;
         }
-        self.replaced.sort();
-        self.replaced.dedup();
         Ok(ImportReport {
             snapshot: self.tree.commit(new)?,
             files: self.counts.files,
-            directories: self.below_root.len() as u64,
+            directories: self.counts.directories,
             symlinks: self.counts.symlinks,
             bytes: self.counts.bytes,
             skipped: self.skipped,
-            replaced: self.replaced,
+            skipped_count: self.counts.skipped,
+            replaced: self.replaced.into_iter().collect(),
+            replaced_count: self.counts.replaced,
         })
     }
 }
 
-/// A file of a virtual tree as a stream.
-struct FileReader<'a> {
-    tree: VirtualTree,
-    path: &'a [u8],
-    offset: u64,
-}
-
-impl Read for FileReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let part = self.tree.read_range(self.path, self.offset, buffer.len() as u64);
-        let part = part.map_err(std::io::Error::other)?;
-        buffer[..part.len()].copy_from_slice(&part);
-        self.offset += part.len() as u64;
-        Ok(part.len())
-    }
-}
-
-/// The path of a member in its one form. Names that lead out of the archive make it suspect as a whole.
+/// The path of a member in its one form.
 fn inside(path: &[u8]) -> Result<Vec<u8>> {
-    if path.starts_with(b"/") {
-        return Err(refused(path, "its name is absolute"));
-    }
-    let names: Vec<&[u8]> =
-        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
-    if names.contains(&&b".."[..]) {
-        return Err(refused(path, "its name leads out of the archive"));
-    }
-    if !names.iter().all(|name| is_valid_name(name)) {
-        return Err(refused(path, "no file can have its name"));
-    }
-    Ok(names.join(&b'/'))
-}
-
-/// The directory that a path is in; empty for the root.
-fn parent(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|byte| *byte == b'/').map_or(b"", |end| &path[..end])
-}
-
-/// Content comes from the archive, so an error of it is one of the archive.
-fn content_error(error: TreeError) -> ArchiveError {
-    match error {
-        TreeError::Content { source, .. } => ArchiveError::Read { source },
-        other => other.into(),
-    }
-}
-
-fn lossy(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
+    check_relative(path)?;
+    Ok(names_inside(path)?.join(&b'/'))
 }

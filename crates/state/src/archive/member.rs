@@ -2,8 +2,7 @@
 
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
-use super::pax::Records;
-use super::sparse::Map;
+use super::pax::{Effective, Records};
 use crate::node::Xattrs;
 use crate::snapshot::Timestamp;
 
@@ -61,8 +60,7 @@ impl Member {
         archive: &Records,
         more_pieces: Vec<(u64, u64)>,
     ) -> Result<Self, &'static str> {
-        let mut pax = archive.clone();
-        pax.overlay(prologue.pax.unwrap_or_default());
+        let pax = Effective { own: prologue.pax.unwrap_or_default(), archive };
         let owned = |bytes: &[u8]| bytes.to_vec();
         let path = match (pax.get(b"GNU.sparse.name"), pax.get(b"path")) {
             (Some(name), _) | (None, Some(name)) => owned(name),
@@ -81,7 +79,7 @@ impl Member {
             target: target.unwrap_or_default(),
             mode: (header.mode().map_err(|_| "a mode that is none")? & 0o7777) as u16,
             modified: modified(header, &pax)?,
-            xattrs: pax.xattrs(),
+            xattrs: pax.own.xattrs(),
             stored,
             size,
             kind,
@@ -96,7 +94,7 @@ impl Member {
 
 fn kind(
     header: &Header,
-    pax: &Records,
+    pax: &Effective<'_>,
     path: &[u8],
     more_pieces: Vec<(u64, u64)>,
 ) -> Result<Kind, &'static str> {
@@ -138,7 +136,7 @@ fn pieces(headers: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, &'static str> 
     used.map(|piece| Ok((piece.offset().map_err(|_| WRONG)?, piece.length().map_err(|_| WRONG)?))).collect()
 }
 
-fn sparse_form(pax: &Records) -> Result<Option<SparseForm>, &'static str> {
+fn sparse_form(pax: &Effective<'_>) -> Result<Option<SparseForm>, &'static str> {
     match (pax.get(b"GNU.sparse.major"), pax.get(b"GNU.sparse.minor")) {
         (Some(b"1"), Some(b"0")) => return Ok(Some(SparseForm::BeforeData)),
         (None | Some(b"0"), _) => {}
@@ -157,7 +155,7 @@ fn sparse_form(pax: &Records) -> Result<Option<SparseForm>, &'static str> {
     Ok(Some(SparseForm::Known(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
-fn real_size(header: &Header, pax: &Records, kind: &Kind) -> Result<Option<u64>, &'static str> {
+fn real_size(header: &Header, pax: &Effective<'_>, kind: &Kind) -> Result<Option<u64>, &'static str> {
     if !matches!(kind, Kind::Sparse(_)) {
         return Ok(None);
     }
@@ -168,15 +166,10 @@ fn real_size(header: &Header, pax: &Records, kind: &Kind) -> Result<Option<u64>,
     size.map(Some).ok_or("a sparse file without its size")
 }
 
-fn modified(header: &Header, pax: &Records) -> Result<Option<Timestamp>, &'static str> {
+fn modified(header: &Header, pax: &Effective<'_>) -> Result<Option<Timestamp>, &'static str> {
     if let Some(time) = pax.modified()? {
         return Ok(Some(time));
     }
     let seconds = header.mtime().map_err(|_| "a time that is none")?;
     Ok(i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000)).map(Timestamp))
-}
-
-/// The map of a sparse member whose headers hold it.
-pub(super) fn known_map(pieces: Vec<(u64, u64)>, member: &Member) -> Result<Map, &'static str> {
-    Map::new(pieces, member.size, member.stored)
 }

@@ -25,11 +25,6 @@ impl Records {
         self.0.get(key).map(Vec::as_slice)
     }
 
-    /// A record that must be a number if it is there.
-    pub(super) fn number(&self, key: &[u8]) -> Result<Option<u64>, &'static str> {
-        self.get(key).map(parse_number).transpose()
-    }
-
     /// Later records win over these; an empty value takes a record away, except that an attribute may be empty.
     pub(super) fn overlay(&mut self, later: Self) {
         for (key, value) in later.0 {
@@ -39,10 +34,6 @@ impl Records {
                 self.0.insert(key, value);
             }
         }
-    }
-
-    pub(super) fn modified(&self) -> Result<Option<Timestamp>, &'static str> {
-        self.get(b"mtime").map(|text| parse_time(text).ok_or("a time that is none")).transpose()
     }
 
     pub(super) fn set_modified(&mut self, time: Timestamp) {
@@ -60,6 +51,15 @@ impl Records {
         for (name, value) in xattrs {
             self.0.insert([XATTR, &encode_name(name)].concat(), value.clone());
         }
+    }
+
+    pub(super) fn has_xattrs(&self) -> bool {
+        self.0.keys().any(|key| key.starts_with(XATTR))
+    }
+
+    /// Bytes of all keys and values.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|(key, value)| key.len() + value.len()).sum()
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -97,6 +97,30 @@ impl Records {
             bytes = &bytes[len..];
         }
         Ok(records)
+    }
+}
+
+/// The records that hold for a member: its own, then those of the archive. Nothing of the archive's is copied, because it
+/// holds for every member.
+pub(super) struct Effective<'a> {
+    pub(super) own: Records,
+    pub(super) archive: &'a Records,
+}
+
+impl Effective<'_> {
+    /// An empty value of a member takes the archive's record away.
+    pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        let value = self.own.get(key).or_else(|| self.archive.get(key));
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// A record that must be a number if it is there.
+    pub(super) fn number(&self, key: &[u8]) -> Result<Option<u64>, &'static str> {
+        self.get(key).map(parse_number).transpose()
+    }
+
+    pub(super) fn modified(&self) -> Result<Option<Timestamp>, &'static str> {
+        self.get(b"mtime").map(|text| parse_time(text).ok_or("a time that is none")).transpose()
     }
 }
 
@@ -174,8 +198,24 @@ mod tests {
         records.set(b"l", &[b'x'; 94]);
         let read = Records::decode(&records.encode()).unwrap();
         assert_eq!(read, records);
-        assert_eq!(read.modified().unwrap(), Some(Timestamp(-1_500_000_000)));
+        let archive = Records::default();
+        let effective = Effective { own: read.clone(), archive: &archive };
+        assert_eq!(effective.modified().unwrap(), Some(Timestamp(-1_500_000_000)));
         assert_eq!(read.xattrs(), Xattrs::from([(b"user.a=b%c".to_vec(), b"\0\n\xff".to_vec())]));
+    }
+
+    #[test]
+    fn records_of_a_member_win_over_those_of_the_archive() {
+        let (mut archive, mut own) = (Records::default(), Records::default());
+        for (key, value) in [(b"a", "of the archive"), (b"b", "of the archive"), (b"c", "of the archive")] {
+            archive.set(key, value.as_bytes());
+        }
+        own.set(b"b", b"own");
+        own.set(b"c", b"");
+        let effective = Effective { own, archive: &archive };
+        assert_eq!(effective.get(b"a"), Some(&b"of the archive"[..]));
+        assert_eq!(effective.get(b"b"), Some(&b"own"[..]));
+        assert_eq!((effective.get(b"c"), effective.get(b"d")), (None, None));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The blocks and fields are those of the `tar` crate; the extension members are read here, because pax records hold
 //! any bytes (that crate ends them at a line end) and may change how long a member is.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
 
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
@@ -11,15 +12,29 @@ use super::member::{self, Kind, Member, Prologue, SparseForm};
 use super::pax::{self, Records};
 use super::sparse::Map;
 use super::{ArchiveError, BLOCK, Result, padded, refused};
+use crate::cancel::{Cancel, Cancelled};
 
-/// Longest extension member: names and attributes of one file fit many times.
-const EXTENSION_MAX: u64 = 16 << 20;
+/// Longest extension member: the longest path, the longest link target and many attributes fit.
+const EXTENSION_MAX: u64 = 4 << 20;
+/// Most bytes of records that hold for the whole archive.
+const GLOBAL_MAX: usize = 64 << 10;
+/// Content is read in pieces of at most this size.
+const PIECE: usize = 256 << 10;
 /// Most pieces of a sparse map.
 const PIECES_MAX: u64 = 1 << 22;
 
+/// Where an archive comes from.
+enum Input<'r> {
+    Stream(&'r mut dyn Read),
+    /// Content that nobody wants is skipped by seeking.
+    File(&'r File),
+}
+
 /// An archive that is being read.
 pub(super) struct Reader<'r> {
-    input: &'r mut dyn Read,
+    input: Input<'r>,
+    cancel: Cancel,
+    buffer: Vec<u8>,
     offset: u64,
     /// What is left of the present member, and the padding after it.
     content: u64,
@@ -28,8 +43,24 @@ pub(super) struct Reader<'r> {
 }
 
 impl<'r> Reader<'r> {
-    pub(super) fn new(input: &'r mut dyn Read) -> Self {
-        Self { input, offset: 0, content: 0, padding: 0, archive: Records::default() }
+    /// Reads a stream until `cancel` is set.
+    pub(super) fn new(input: &'r mut dyn Read, cancel: Cancel) -> Self {
+        Self::over(Input::Stream(input), cancel)
+    }
+
+    /// Reads a file from where it is positioned.
+    pub(super) fn of_file(file: &'r File, cancel: Cancel) -> Self {
+        Self::over(Input::File(file), cancel)
+    }
+
+    fn over(input: Input<'r>, cancel: Cancel) -> Self {
+        let archive = Records::default();
+        Self { input, cancel, buffer: Vec::new(), offset: 0, content: 0, padding: 0, archive }
+    }
+
+    /// Bytes of the archive that were read so far.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// The next member; nothing at the end of the archive.
@@ -44,7 +75,7 @@ impl<'r> Reader<'r> {
             match header.entry_type() {
                 EntryType::XGlobalHeader => {
                     let records = self.records(&header)?;
-                    self.archive.overlay(records);
+                    self.add_global(records)?;
                 }
                 EntryType::XHeader => set_once(&mut prologue.pax, self.records(&header)?, self.offset)?,
                 EntryType::GNULongName => {
@@ -56,6 +87,18 @@ impl<'r> Reader<'r> {
                 _ => return self.member(&header, prologue).map(Some),
             }
         }
+    }
+
+    /// What holds for every member is kept small, and attributes are refused: each member would have a copy.
+    fn add_global(&mut self, records: Records) -> Result<()> {
+        if records.has_xattrs() {
+            return Err(self.malformed("extended attributes for the whole archive"));
+        }
+        self.archive.overlay(records);
+        if self.archive.len() > GLOBAL_MAX {
+            return Err(self.malformed("records for the whole archive beyond reason"));
+        }
+        Ok(())
     }
 
     fn member(&mut self, header: &Header, prologue: Prologue) -> Result<Member> {
@@ -73,13 +116,14 @@ impl<'r> Reader<'r> {
         Ok(member)
     }
 
-    /// Where the data of a sparse member goes; its content is read behind this.
-    pub(super) fn map(&mut self, member: &Member) -> Result<Option<Map>> {
+    /// Where the data of a sparse member goes; its content is read behind this. To be called once for a member.
+    pub(super) fn map(&mut self, member: &mut Member) -> Result<Option<Map>> {
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
-        match &member.kind {
+        match &mut member.kind {
             Kind::Sparse(SparseForm::Known(pieces)) => {
-                member::known_map(pieces.clone(), member).map(Some).map_err(malformed)
+                let pieces = std::mem::take(pieces);
+                Map::new(pieces, member.size, member.stored).map(Some).map_err(malformed)
             }
             Kind::Sparse(SparseForm::BeforeData) => {
                 let pieces = self.map_before_data()?;
@@ -146,14 +190,54 @@ impl<'r> Reader<'r> {
     fn end(&mut self) -> Result<()> {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            match self.input.read(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(len) if buffer[..len].iter().all(|byte| *byte == 0) => self.offset += len as u64,
-                Ok(_) => return Err(self.malformed("more than zeros behind the end mark")),
+            match self.read_some(&mut buffer)? {
+                0 => return Ok(()),
+                len if buffer[..len].iter().all(|byte| *byte == 0) => self.offset += len as u64,
+                _ => return Err(self.malformed("more than zeros behind the end mark")),
+            }
+        }
+    }
+
+    /// Up to `buffer.len()` bytes; none at the end of the input.
+    fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            self.cancel.check()?;
+            let read = match &mut self.input {
+                Input::Stream(input) => input.read(buffer),
+                Input::File(file) => file.read(buffer),
+            };
+            match read {
+                Ok(len) => return Ok(len),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if Cancelled::is_cause_of(&error) => return Err(Cancelled.into()),
                 Err(source) => return Err(ArchiveError::Read { source }),
             }
         }
+    }
+
+    /// Hands on the next `len` bytes of the content of the present member, piece by piece.
+    pub(super) fn content(&mut self, mut len: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(PIECE, 0);
+        while len > 0 {
+            let now = usize::try_from(len).unwrap_or(PIECE).min(PIECE);
+            let read = self.read_content(&mut buffer[..now])?;
+            take(&buffer[..read])?;
+            len -= read as u64;
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let now = usize::try_from(self.content).unwrap_or(usize::MAX).min(buffer.len());
+        let read = if now == 0 { 0 } else { self.read_some(&mut buffer[..now])? };
+        if read == 0 {
+            return Err(ArchiveError::Truncated { offset: self.offset });
+        }
+        self.offset += read as u64;
+        self.content -= read as u64;
+        Ok(read)
     }
 
     fn extension(&mut self, header: &Header) -> Result<Vec<u8>> {
@@ -181,9 +265,13 @@ impl<'r> Reader<'r> {
     }
 
     fn skip_content(&mut self) -> Result<()> {
-        let mut buffer = vec![0; 32 << 10];
-        let mut left = self.content + self.padding;
+        let malformed = self.malformed("a size beyond any file");
+        let mut left = self.content.checked_add(self.padding).ok_or(malformed)?;
         (self.content, self.padding) = (0, 0);
+        if left == 0 || self.seek_over(left)? {
+            return Ok(());
+        }
+        let mut buffer = vec![0; 32 << 10];
         while left > 0 {
             let now = left.min(buffer.len() as u64);
             self.fill(&mut buffer[..now as usize])?;
@@ -192,14 +280,24 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
+    /// Moves on in a file that has so many bytes more. False where there is no such file.
+    fn seek_over(&mut self, len: u64) -> Result<bool> {
+        let Input::File(mut file) = self.input else { return Ok(false) };
+        let failed = |source| ArchiveError::Read { source };
+        let at = file.stream_position().map_err(failed)?;
+        let to = at.checked_add(len).filter(|to| file.metadata().is_ok_and(|about| *to <= about.len()));
+        let Some(to) = to else { return Err(ArchiveError::Truncated { offset: self.offset }) };
+        file.seek(SeekFrom::Start(to)).map_err(failed)?;
+        self.offset += len;
+        Ok(true)
+    }
+
     fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
         let mut read = 0;
         while read < buffer.len() {
-            match self.input.read(&mut buffer[read..]) {
-                Ok(0) => return Err(ArchiveError::Truncated { offset: self.offset + read as u64 }),
-                Ok(len) => read += len,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(ArchiveError::Read { source }),
+            match self.read_some(&mut buffer[read..])? {
+                0 => return Err(ArchiveError::Truncated { offset: self.offset + read as u64 }),
+                len => read += len,
             }
         }
         self.offset += read as u64;
@@ -208,23 +306,6 @@ impl<'r> Reader<'r> {
 
     fn malformed(&self, reason: &'static str) -> ArchiveError {
         ArchiveError::Malformed { reason, offset: self.offset }
-    }
-}
-
-/// The content of the present member.
-impl Read for Reader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let now = usize::try_from(self.content).unwrap_or(usize::MAX).min(buffer.len());
-        if now == 0 {
-            return Ok(0);
-        }
-        let read = self.input.read(&mut buffer[..now])?;
-        if read == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends early"));
-        }
-        self.offset += read as u64;
-        self.content -= read as u64;
-        Ok(read)
     }
 }
 

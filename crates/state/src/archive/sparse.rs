@@ -1,7 +1,5 @@
 //! Sparse members: content with holes, of which only the data is in the archive.
 
-use std::io::{self, Read};
-
 use super::BLOCK;
 use crate::node::Extent;
 
@@ -79,44 +77,25 @@ impl Map {
     }
 }
 
-/// The content of a sparse member with its zeros.
-pub(super) struct Expanded<'a> {
-    data: &'a mut dyn Read,
-    pieces: std::slice::Iter<'a, (u64, u64)>,
-    piece: (u64, u64),
-    at: u64,
-    size: u64,
+/// A part of a file: zeros that are nowhere, or data that is in the archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Run {
+    Hole(u64),
+    Data(u64),
 }
 
-impl<'a> Expanded<'a> {
-    pub(super) fn new(map: &'a Map, data: &'a mut dyn Read) -> Self {
-        Self { data, pieces: map.pieces.iter(), piece: (0, 0), at: 0, size: map.size }
-    }
-}
-
-impl Read for Expanded<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.at >= self.piece.0 + self.piece.1 && self.at < self.size {
-            match self.pieces.next() {
-                Some(piece) => self.piece = *piece,
-                None => self.piece = (self.size, 0),
-            }
-            if self.at < self.piece.0 {
-                break;
-            }
-        }
-        let (offset, len) = self.piece;
-        let in_hole = self.at < offset;
-        let left = if in_hole { offset - self.at } else { (offset + len).saturating_sub(self.at) };
-        let now = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let read = if in_hole {
-            buffer[..now].fill(0);
-            now
-        } else {
-            self.data.read(&mut buffer[..now])?
-        };
-        self.at += read as u64;
-        Ok(read)
+impl Map {
+    /// The parts of the file in order; together they are as long as the file.
+    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
+        let mut at = 0;
+        let end = [(self.size, 0)];
+        self.pieces.iter().copied().chain(end).flat_map(move |(offset, len)| {
+            let hole = offset - at;
+            at = offset + len;
+            [Run::Hole(hole), Run::Data(len)]
+                .into_iter()
+                .filter(|run| !matches!(run, Run::Hole(0) | Run::Data(0)))
+        })
     }
 }
 
@@ -125,25 +104,19 @@ mod tests {
     use super::*;
     use crate::id::ChunkId;
 
-    fn expanded(pieces: &[(u64, u64)], size: u64, data: &[u8]) -> Vec<u8> {
-        let map = Map::new(pieces.to_vec(), size, data.len() as u64).unwrap();
-        let mut out = Vec::new();
-        Expanded::new(&map, &mut &*data).read_to_end(&mut out).unwrap();
-        out
+    fn runs(pieces: &[(u64, u64)], size: u64, stored: u64) -> Vec<Run> {
+        Map::new(pieces.to_vec(), size, stored).unwrap().runs().collect()
     }
 
     #[test]
-    fn holes_become_zeros() {
-        let data = [7; 512];
-        assert_eq!(expanded(&[(0, 512)], 512, &data), data);
-        assert_eq!(expanded(&[(1024, 512)], 2000, &data), [&[0; 1024][..], &data, &[0; 464]].concat());
-        assert_eq!(expanded(&[(1536, 0)], 1536, &[]), [0; 1536]);
-        assert!(expanded(&[], 0, &[]).is_empty());
-        let two = [&[1; 512][..], &[2; 10]].concat();
-        assert_eq!(
-            expanded(&[(0, 512), (1024, 10)], 1034, &two),
-            [&[1; 512][..], &[0; 512], &[2; 10]].concat()
-        );
+    fn runs_make_up_the_whole_file() {
+        use Run::{Data, Hole};
+        assert_eq!(runs(&[(0, 512)], 512, 512), [Data(512)]);
+        assert_eq!(runs(&[(1024, 512)], 2000, 512), [Hole(1024), Data(512), Hole(464)]);
+        assert_eq!(runs(&[(1536, 0)], 1536, 0), [Hole(1536)]);
+        assert_eq!(runs(&[], 0, 0), []);
+        assert_eq!(runs(&[], u64::MAX, 0), [Hole(u64::MAX)]);
+        assert_eq!(runs(&[(0, 512), (1024, 10)], 1034, 522), [Data(512), Hole(512), Data(10)]);
     }
 
     #[test]

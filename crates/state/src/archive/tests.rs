@@ -112,7 +112,7 @@ fn everything_a_tree_has_survives_the_round_trip() {
     let tree = Tree::of_snapshot(&bench.store, &snapshot).unwrap();
     let mut first = Vec::new();
     export_tar(&tree, &mut first, &Quiet).unwrap();
-    let options = ImportOptions { keep_set_id: true };
+    let options = ImportOptions { keep_set_id: true, ..ImportOptions::default() };
     let report = import_tar(&bench.store, &mut &first[..], NewSnapshot::default(), &options, &Quiet).unwrap();
     assert_eq!(report.snapshot.tree, snapshot.tree);
     assert!(report.skipped.is_empty() && report.replaced.is_empty());
@@ -289,6 +289,197 @@ fn files_without_parents_in_the_archive_get_them() {
     let bench = Bench::new();
     let report = bench.import(&archive(&[file(b"a/b/c", b"x")])).unwrap();
     assert_eq!(bench.restored(&report).read("a/b/c").unwrap(), b"x");
+}
+
+/// A member with pax records before it.
+fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
+    let mut pax = Records::default();
+    for (key, value) in records {
+        pax.set(key.as_bytes(), value);
+    }
+    [&self::member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode())[..], member].concat()
+}
+
+/// A sparse member of format 1.0 without any data.
+fn hole(name: &[u8], size: u64) -> Vec<u8> {
+    let size = size.to_string();
+    let records = [
+        ("GNU.sparse.major", &b"1"[..]),
+        ("GNU.sparse.minor", b"0"),
+        ("GNU.sparse.realsize", size.as_bytes()),
+    ];
+    with_records(&records, &file(name, &[&b"0\n"[..], &[0; 510]].concat()))
+}
+
+fn limited(bench: &Bench, limits: ArchiveLimits, members: &[Vec<u8>]) -> Result<ImportReport> {
+    let options = ImportOptions { limits, ..ImportOptions::default() };
+    import_tar(&bench.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
+}
+
+#[test]
+fn a_path_with_too_many_components_is_refused() {
+    let bench = Bench::new();
+    let (deepest, deeper) = ("a/".repeat(1023) + "x", "a/".repeat(1024) + "x");
+    let report = bench.import(&archive(&[with_records(&[("path", deepest.as_bytes())], &file(b"x", b""))]));
+    assert_eq!(report.unwrap().directories, 1023);
+    let bench = Bench::new();
+    for path in [deeper, "a/".repeat(200_000)] {
+        for member in [file(b"x", b""), member(EntryType::Directory, b"x", b"", b"")] {
+            let refusal = bench.refusal(&[with_records(&[("path", path.as_bytes())], &member)]);
+            assert!(refusal.contains("nested too deeply: 1024 levels"), "{refusal}");
+            assert!(refusal.len() < 1_000, "{}", refusal.len());
+        }
+        let link = member(EntryType::Link, b"x", b"", b"");
+        let refusal = bench.refusal(&[with_records(&[("linkpath", path.as_bytes())], &link)]);
+        assert!(refusal.contains("nested too deeply: 1024 levels"), "{refusal}");
+        let long_name = member(EntryType::GNULongName, b"././@LongLink", b"", path.as_bytes());
+        let refusal = bench.refusal(&[[long_name, file(b"x", b"")].concat()]);
+        assert!(refusal.contains("nested too deeply: 1024 levels"), "{refusal}");
+    }
+}
+
+#[test]
+fn directories_that_paths_imply_count_as_entries() {
+    let bench = Bench::new();
+    let limits = ArchiveLimits { entries: 1_000, ..ArchiveLimits::default() };
+    let deep = |name: &str| {
+        let path = format!("{name}/").repeat(400) + "x";
+        with_records(&[("path", path.as_bytes())], &file(b"x", b""))
+    };
+    assert_eq!(limited(&bench, limits, &[deep("a"), deep("b")]).unwrap().directories, 800);
+    let refused = limited(&bench, limits, &[deep("a"), deep("b"), deep("c")]).unwrap_err();
+    assert!(
+        matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Entries, limit: 1_000 }),
+        "{refused}"
+    );
+}
+
+#[test]
+fn sparse_members_count_with_their_holes() {
+    let bench = Bench::new();
+    let limits = ArchiveLimits { bytes: 1 << 40, ..ArchiveLimits::default() };
+    let report = limited(&bench, limits, &[hole(b"a", 1 << 39), hole(b"b", 1 << 39)]).unwrap();
+    assert_eq!((report.files, report.bytes), (2, 1 << 40));
+    assert_eq!(bench.restored(&report).stat("a").unwrap().size, 1 << 39);
+    for members in [
+        vec![hole(b"a", 1 << 39), hole(b"b", (1 << 39) + 1)],
+        vec![hole(b"a", 1 << 63)],
+        vec![hole(b"a", u64::MAX), hole(b"b", u64::MAX)],
+        // Each name of a file counts.
+        [
+            vec![hole(b"a", 1 << 39)],
+            (0..2).map(|n| member(EntryType::Link, &[b'l', n + b'0'], b"a", b"")).collect(),
+        ]
+        .concat(),
+    ] {
+        let refused = limited(&bench, limits, &members).unwrap_err();
+        assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Bytes, .. }), "{refused}");
+    }
+    // Without a limit, a file is as large as a file can be.
+    assert!(bench.import(&archive(&[hole(b"a", i64::MAX as u64)])).is_ok());
+    assert!(bench.import(&archive(&[hole(b"a", 1 << 63)])).is_err());
+}
+
+#[test]
+fn names_and_attributes_are_bounded() {
+    let bench = Bench::new();
+    let limits = ArchiveLimits { metadata: 100_000, ..ArchiveLimits::default() };
+    let note = |len: usize| with_records(&[("SCHILY.xattr.user.note", &vec![b'x'; len])], &file(b"x", b""));
+    assert!(limited(&bench, limits, &[note(60_000)]).is_ok());
+    let refused = limited(&bench, limits, &[note(60_000), note(60_000)]).unwrap_err();
+    assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Metadata, .. }), "{refused}");
+}
+
+#[test]
+fn attributes_that_no_file_can_have_are_refused() {
+    let many: Vec<(String, &[u8])> =
+        (0..10_000).map(|n| (format!("SCHILY.xattr.user.n{n}"), &b""[..])).collect();
+    let many: Vec<(&str, &[u8])> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let (name, value) = (format!("SCHILY.xattr.user.{}", "n".repeat(251)), vec![0; (64 << 10) + 1]);
+    let bench = Bench::new();
+    for records in
+        [&many[..], &[(&name, b"")], &[("SCHILY.xattr.user.a\0b", b"")], &[("SCHILY.xattr.user.a", &value)]]
+    {
+        let refusal = bench.refusal(&[with_records(records, &file(b"x", b""))]);
+        assert!(refusal.ends_with("no file can have its extended attributes"), "{refusal}");
+    }
+}
+
+#[test]
+fn records_for_the_whole_archive_are_small_and_have_no_attributes() {
+    let global = |key: &str, value: &[u8]| {
+        let mut records = Records::default();
+        records.set(key.as_bytes(), value);
+        member(EntryType::XGlobalHeader, b"pax_global_header", b"", &records.encode())
+    };
+    let bench = Bench::new();
+    let refusal = bench.refusal(&[global("SCHILY.xattr.user.a", b"x"), file(b"x", b"")]);
+    assert!(refusal.contains("attributes for the whole archive"), "{refusal}");
+    let halves = [global("comment", &[b'x'; 40_000]), global("other", &[b'x'; 40_000])];
+    let refusal = bench.refusal(&[halves.concat(), file(b"x", b"")]);
+    assert!(refusal.contains("beyond reason"), "{refusal}");
+    bench.import(&archive(&[global("comment", b"of git"), file(b"x", b"")])).unwrap();
+}
+
+#[test]
+fn a_report_names_a_bounded_number_of_members() {
+    let bench = Bench::new();
+    let mut members: Vec<_> =
+        (0..1_500).map(|n| member(EntryType::Fifo, format!("p{n}").as_bytes(), b"", b"")).collect();
+    for _ in 0..2 {
+        members.extend((0..1_500).map(|n| file(format!("f{n}").as_bytes(), b"")));
+    }
+    let report = bench.import(&archive(&members)).unwrap();
+    assert_eq!((report.skipped.len(), report.skipped_count), (1_000, 1_500));
+    assert_eq!((report.replaced.len(), report.replaced_count), (1_000, 1_500));
+    assert_eq!(report.files, 1_500);
+}
+
+#[test]
+fn names_of_one_file_share_its_content_without_reading_it() {
+    let bench = Bench::new();
+    let link = |name: &[u8], target: &[u8]| member(EntryType::Link, name, target, b"");
+    let members = [hole(b"d/a", 1 << 40), link(b"b", b"d/a"), link(b"d/c", b"b"), file(b"e", b"")];
+    let report = bench.import(&archive(&members)).unwrap();
+    assert_eq!((report.files, report.bytes), (4, 3 << 40));
+    let tree = bench.restored(&report);
+    let labels = ["d/a", "b", "d/c", "e"].map(|path| tree.stat(path).unwrap().link);
+    assert_eq!(labels, [Some(1), Some(1), Some(1), None]);
+}
+
+#[test]
+fn a_cancelled_import_stops_and_leaves_nothing() {
+    let bench = Bench::new();
+    // Set by the input itself, at some byte of the archive.
+    struct CancelAt<'a> {
+        bytes: &'a [u8],
+        left: usize,
+        cancel: crate::Cancel,
+    }
+    impl io::Read for CancelAt<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            assert!(!self.cancel.is_cancelled(), "it is read on");
+            let len = buffer.len().min(4096).min(self.bytes.len());
+            buffer[..len].copy_from_slice(&self.bytes[..len]);
+            self.bytes = &self.bytes[len..];
+            self.left = self.left.saturating_sub(len);
+            if self.left == 0 {
+                self.cancel.cancel();
+            }
+            Ok(len)
+        }
+    }
+    let whole = archive(&[file(b"a", &[7; 100_000]), file(b"b", &[8; 100_000])]);
+    for left in [1, 50_000, 150_000, whole.len()] {
+        let cancel = crate::Cancel::new();
+        let store = bench.store.with_cancel(cancel.clone());
+        let mut input = CancelAt { bytes: &whole, left, cancel };
+        let stopped =
+            import_tar(&store, &mut input, NewSnapshot::default(), &ImportOptions::default(), &Quiet);
+        assert!(matches!(stopped, Err(ArchiveError::Cancelled(_))), "{left}: {stopped:?}");
+    }
+    assert!(bench.store.snapshots().unwrap().is_empty());
+    bench.import(&whole).unwrap();
 }
 
 proptest! {

@@ -30,6 +30,7 @@ pub use scan::{
     preview_directory, preview_directory_with, snapshot_directory, snapshot_directory_with,
 };
 pub use stat_index::Looks;
+pub(crate) use switch::times as timestamps;
 
 /// The user attributes of a file in a layer of an overlay that keeps its notes in user attributes, as whoever set them
 /// knows them.

@@ -235,7 +235,7 @@ fn ids(directory: Option<&DirectoryNode>) -> Option<Ids> {
     directory.and_then(|node| node.times.map(|times| (node.id, times)))
 }
 
-pub(super) fn times(modified: Timestamp) -> Timestamps {
+pub(crate) fn times(modified: Timestamp) -> Timestamps {
     let time = Timespec {
         tv_sec: modified.0.div_euclid(1_000_000_000),
         tv_nsec: modified.0.rem_euclid(1_000_000_000) as _,

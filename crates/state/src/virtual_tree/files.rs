@@ -93,6 +93,24 @@ impl VirtualTree {
         self.put(path.as_ref(), file.0.clone())
     }
 
+    /// Gives a file that was put into this tree another name, without reading it. Both get the link label `label`,
+    /// unless the file has one.
+    pub(crate) fn link_file(&mut self, file: &[u8], name: &[u8], label: u64) -> Result<()> {
+        let found = match self.find(file)? {
+            Some(super::Found::Virtual(Child::File(found))) => Arc::clone(found),
+            _ => return Err(TreeError::NotFound { path: shown(file) }),
+        };
+        let linked = match found.link {
+            Some(_) => found,
+            None => {
+                let linked = Arc::new(File { link: Some(label), ..File::clone(&found) });
+                self.put(file, Child::File(Arc::clone(&linked)))?;
+                linked
+            }
+        };
+        self.put(name, Child::File(linked))
+    }
+
     /// Like [`VirtualTree::staging`], for content that is wanted again at once.
     fn quick_staging(&mut self) -> StoreResult<Arc<Staging>> {
         if let Some(staging) = &self.staging {

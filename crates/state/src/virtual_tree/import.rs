@@ -27,27 +27,38 @@ impl VirtualTree {
         attributes: Attributes,
     ) -> Result<()> {
         let path = path.as_ref();
-        let staging = self.staging()?;
+        self.put_file_with(path, attributes, |writer| {
+            let mut buffer = vec![0; 256 << 10];
+            loop {
+                match content.read(&mut buffer) {
+                    Ok(0) => return Ok(()),
+                    Ok(len) => writer.push(&buffer[..len])?,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(source) => return Err(TreeError::Content { path: shown(path), source }),
+                }
+            }
+        })
+    }
+
+    /// Puts a file whose content `write` hands to the store piece by piece. Zeros that are told as such cost nothing.
+    pub(crate) fn put_file_with<E: From<TreeError>>(
+        &mut self,
+        path: &[u8],
+        attributes: Attributes,
+        write: impl FnOnce(&mut ContentWriter<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let staging = self.staging().map_err(TreeError::from)?;
         let mut writer = ContentWriter::new(&staging.batch);
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            let len = match content.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(len) => len,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(source) => return Err(TreeError::Content { path: shown(path), source }),
-            };
-            writer.push(&buffer[..len])?;
-        }
+        write(&mut writer)?;
         let file = File {
             mode: attributes.mode & MODE_BITS,
             xattrs: attributes.xattrs,
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
             link: attributes.link,
-            kept: writer.finish()?,
+            kept: writer.finish().map_err(TreeError::from)?,
             tail: Vec::new(),
         };
-        self.put(path, Child::File(Arc::new(file)))
+        Ok(self.put(path, Child::File(Arc::new(file)))?)
     }
 
     /// Puts a file whose content is in memory.

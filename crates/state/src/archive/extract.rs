@@ -1,0 +1,366 @@
+//! Extracts archives into directories of the file system.
+//!
+//! An archive may come from anyone. Every operation is relative to an open directory and names one entry of it, so a
+//! symlink never leads anywhere: [`ExtractProfile::Copy`] refuses a member behind one, [`ExtractProfile::Layer`] resolves
+//! it as if the directory were `/`. Owners, set-id bits, extended attributes, devices and pipes are left out.
+
+mod place;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, fchmod, fstat, futimens, linkat, mkdirat, openat, symlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, names_inside};
+use super::member::{Kind, Member};
+use super::reader::Reader;
+use super::sparse::Run;
+use super::{ArchiveError, Result, refused};
+use crate::cancel::Cancel;
+use crate::directory::timestamps;
+use crate::node::{is_valid_name, is_valid_target};
+use crate::platform::{DIRECTORY_HANDLE, Handle, open_beneath, raw_mode};
+use crate::quote::shorten_path;
+use crate::snapshot::Timestamp;
+use place::{Place, kind};
+
+/// Permission bits that are kept: not set-id, not sticky.
+const PERMISSIONS: u16 = 0o777;
+/// A directory that no member names.
+const IMPLIED_DIRECTORY: u16 = 0o755;
+/// Bits without which a directory cannot be filled.
+const OWNER: u16 = 0o700;
+/// Begins the name of a member that removes an entry of a lower layer.
+const WHITEOUT: &[u8] = b".wh.";
+/// Removes everything of lower layers from its directory.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What an archive is extracted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExtractProfile {
+    /// A copy of somebody's files. Modes and times are kept. What is in the directory stays unless a member has its path;
+    /// a directory and anything else never replace each other.
+    Copy {
+        /// The name that the first name of every member's path becomes.
+        name: Vec<u8>,
+    },
+    /// Layers of a root file system, each over the ones before it: whiteouts remove, and anything replaces anything.
+    /// Permissions are kept, with all rights on directories for their owner; times are not.
+    Layer,
+}
+
+/// How archives are extracted.
+#[derive(Debug, Clone)]
+pub struct ExtractOptions {
+    /// What the archives are.
+    pub profile: ExtractProfile,
+    /// What all archives of one extractor may hold together.
+    pub limits: ArchiveLimits,
+    /// Stops the extraction.
+    pub cancel: Cancel,
+}
+
+/// What was extracted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExtractReport {
+    /// Bytes of the files, holes counted.
+    pub bytes: u64,
+    /// Paths of devices and pipes, which were left out: the first thousand.
+    pub skipped: Vec<Vec<u8>>,
+    /// Number of all members that were left out.
+    pub skipped_count: u64,
+}
+
+/// Extracts archives into one directory.
+pub struct Extractor {
+    root: OwnedFd,
+    options: ExtractOptions,
+    usage: Usage,
+    report: ExtractReport,
+    /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable, and whatever
+    /// is put into it changes its time.
+    directories: BTreeMap<Vec<u8>, (Mode, Option<Timestamp>)>,
+    /// Inode of the directory and name of what the present layer made.
+    made: HashSet<(u64, Box<[u8]>)>,
+}
+
+impl Extractor {
+    /// Opens the directory, which must exist.
+    pub fn new(directory: &Path, options: ExtractOptions) -> Result<Self> {
+        let opened = rustix::fs::open(directory, DIRECTORY_HANDLE | OFlags::CLOEXEC, Mode::empty());
+        Ok(Self {
+            root: opened.map_err(failed(directory.as_os_str().as_encoded_bytes()))?,
+            usage: Usage::new(options.limits),
+            options,
+            report: ExtractReport::default(),
+            directories: BTreeMap::new(),
+            made: HashSet::new(),
+        })
+    }
+
+    /// Extracts one archive. What was extracted before an error stays.
+    pub fn extract(&mut self, input: &mut dyn Read) -> Result<()> {
+        self.made.clear();
+        let mut reader = Reader::new(input, self.options.cancel.clone());
+        while let Some(member) = reader.next()? {
+            self.member(member, &mut reader)?;
+        }
+        self.finish_directories()
+    }
+
+    /// Tells what was extracted so far.
+    pub fn report(&self) -> &ExtractReport {
+        &self.report
+    }
+
+    fn is_layer(&self) -> bool {
+        self.options.profile == ExtractProfile::Layer
+    }
+
+    fn member(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
+        self.usage.add_member(&member)?;
+        let path = self.path_of(&member.path)?;
+        let Some((name, parents)) = path.split_last() else {
+            // Nothing of the root itself is changed.
+            return Ok(());
+        };
+        if let Kind::Other(_) = member.kind {
+            self.skip(std::mem::take(&mut member.path));
+            return Ok(());
+        }
+        let parent = self.directory(parents)?;
+        if self.is_layer() && name.starts_with(WHITEOUT) {
+            return self.whiteout(&parent, name);
+        }
+        match member.kind {
+            Kind::Directory => self.make_directory(&parent, name, &member)?,
+            Kind::Symlink => self.symlink(&parent, name, &member)?,
+            Kind::HardLink => self.hard_link(&parent, name, &member)?,
+            _ => self.file(&parent, name, member, reader)?,
+        }
+        self.note_made(&parent, name)
+    }
+
+    /// The names of a member's path in the directory.
+    fn path_of(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if let ExtractProfile::Copy { .. } = self.options.profile {
+            check_relative(path)?;
+        }
+        let mut names: Vec<Vec<u8>> = names_inside(path)?.into_iter().map(<[u8]>::to_vec).collect();
+        if let ExtractProfile::Copy { name } = &self.options.profile {
+            let Some(first) = names.first_mut() else {
+                return Err(refused(path, "it has no name to be copied under"));
+            };
+            first.clone_from(name);
+        }
+        Ok(names)
+    }
+
+    fn skip(&mut self, path: Vec<u8>) {
+        self.report.skipped_count += 1;
+        if self.report.skipped.len() < NAMED_MAX {
+            self.report.skipped.push(path);
+        }
+    }
+
+    fn make_directory(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+        let path = parent.path_of(name);
+        let mode = mode(member.mode & PERMISSIONS | OWNER);
+        match kind(parent, name)? {
+            Some(FileType::Directory) if !self.is_layer() => {}
+            Some(FileType::Directory) => {
+                let opened = openat(&parent.fd, name, place::LIST, Mode::empty()).map_err(failed(&path))?;
+                return fchmod(&opened, mode).map_err(failed(&path));
+            }
+            // A link to a directory stays one: what the layer puts there goes where it leads.
+            Some(FileType::Symlink) if self.is_layer() => return Ok(()),
+            Some(FileType::Symlink) => return Err(behind_symlink(&path)),
+            Some(_) if !self.is_layer() => {
+                return Err(refused(&path, "a file is in the place of the directory"));
+            }
+            Some(_) => {
+                self.clear_place(parent, name)?;
+                make(parent, name, mode)?;
+            }
+            None => make(parent, name, mode)?,
+        }
+        if !self.is_layer() {
+            let mode = self::mode(member.mode & PERMISSIONS);
+            self.directories.insert(path, (mode, member.modified));
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        parent: &Place,
+        name: &[u8],
+        mut member: Member,
+        reader: &mut Reader<'_>,
+    ) -> Result<()> {
+        let path = parent.path_of(name);
+        self.usage.add_bytes(member.size)?;
+        let map = reader.map(&mut member)?;
+        self.clear_place(parent, name)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(&parent.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed(&path))?;
+        let mut file = File::from(opened);
+        let wrong = |source: io::Error| failed(&path)(source);
+        match &map {
+            None => reader.content(member.stored, |data| file.write_all(data).map_err(wrong))?,
+            Some(map) => {
+                for run in map.runs() {
+                    match run {
+                        Run::Hole(len) => skip_over(&mut file, len).map_err(wrong)?,
+                        Run::Data(len) => reader.content(len, |data| file.write_all(data).map_err(wrong))?,
+                    }
+                }
+                // A hole at the end.
+                file.set_len(member.size).map_err(wrong)?;
+            }
+        }
+        // Whatever the mask of this process says.
+        fchmod(&file, mode(member.mode & PERMISSIONS)).map_err(failed(&path))?;
+        if let Some(modified) = member.modified.filter(|_| !self.is_layer()) {
+            futimens(&file, &timestamps(modified)).map_err(failed(&path))?;
+        }
+        self.report.bytes += member.size;
+        Ok(())
+    }
+
+    fn symlink(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+        let path = parent.path_of(name);
+        if !is_valid_target(&member.target) {
+            return Err(refused(&path, "no symlink can point there"));
+        }
+        self.clear_place(parent, name)?;
+        symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;
+        match member.modified.filter(|_| !self.is_layer()) {
+            Some(modified) => set_times(&parent.fd, name, modified).map_err(failed(&path)),
+            None => Ok(()),
+        }
+    }
+
+    /// Another name for a file that is already there.
+    fn hard_link(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+        let path = parent.path_of(name);
+        let target = self.path_of(&member.target)?;
+        let nowhere = || {
+            let target = shorten_path(&member.target).into_owned();
+            refused(&path, format!("it is a link to `{target}`, which is no file that was extracted before"))
+        };
+        let (of, above) = target.split_last().ok_or_else(nowhere)?;
+        let from = self.existing_directory(above)?.ok_or_else(nowhere)?;
+        match kind(&from, of)? {
+            None | Some(FileType::Directory) => return Err(nowhere()),
+            Some(_) if from.path_of(of) == path => return Ok(()),
+            Some(_) => {}
+        }
+        self.clear_place(parent, name)?;
+        match linkat(&from.fd, &of[..], &parent.fd, name, AtFlags::empty()) {
+            // What was to be linked was in the place that was cleared for the link.
+            Err(Errno::NOENT) => Err(nowhere()),
+            Err(Errno::MLINK) => Err(refused(&path, "it has more names than a file can have")),
+            done => done.map_err(failed(&path)),
+        }
+    }
+
+    /// Makes room for a member that is no directory.
+    fn clear_place(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+        match kind(parent, name)? {
+            None => Ok(()),
+            Some(FileType::Directory) if !self.is_layer() => {
+                Err(refused(&parent.path_of(name), "it would take the place of a directory"))
+            }
+            Some(_) => self.remove(parent, name),
+        }
+    }
+
+    fn whiteout(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+        if name == OPAQUE {
+            return self.clear_lower(parent);
+        }
+        let hidden = &name[WHITEOUT.len()..];
+        if !is_valid_name(hidden) {
+            return Err(refused(&parent.path_of(name), "it removes what no file can be called"));
+        }
+        self.remove(parent, hidden)
+    }
+
+    fn note_made(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+        if self.is_layer() {
+            let inode = fstat(&parent.fd).map_err(failed(&parent.path))?.st_ino;
+            self.made.insert((inode, name.into()));
+        }
+        Ok(())
+    }
+
+    /// Gives directories their modes and times, children first. Each is found again by its path without following a
+    /// link; one that is gone or no directory any more is left alone.
+    fn finish_directories(&mut self) -> Result<()> {
+        for (path, (mode, modified)) in std::mem::take(&mut self.directories).into_iter().rev() {
+            self.options.cancel.check()?;
+            let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+                Some(cut) => (&path[..cut], &path[cut + 1..]),
+                None => (&b""[..], &path[..]),
+            };
+            let set = || -> Result<(), Errno> {
+                let parent = open_beneath(&self.root, above, DIRECTORY_HANDLE)?;
+                let handle = Handle::of_entry(&parent, name)?;
+                if FileType::from_raw_mode(handle.stat()?.st_mode) != FileType::Directory {
+                    return Err(Errno::NOTDIR);
+                }
+                if let Some(modified) = modified {
+                    set_times(&parent, name, modified)?;
+                }
+                handle.chmod(mode)
+            };
+            match set() {
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(error) => return Err(failed(&path)(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn mode(bits: u16) -> Mode {
+    Mode::from_raw_mode(raw_mode(u32::from(bits)))
+}
+
+fn make(parent: &Place, name: &[u8], wanted: Mode) -> Result<()> {
+    let path = parent.path_of(name);
+    mkdirat(&parent.fd, name, wanted).map_err(failed(&path))?;
+    // Whatever the mask of this process says.
+    let opened = openat(&parent.fd, name, place::LIST, Mode::empty()).map_err(failed(&path))?;
+    fchmod(&opened, wanted).map_err(failed(&path))
+}
+
+fn set_times(parent: impl AsFd, name: &[u8], modified: Timestamp) -> Result<(), Errno> {
+    utimensat(parent, name, &timestamps(modified), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Leaves a hole in a file that is being written.
+fn skip_over(file: &mut File, len: u64) -> io::Result<()> {
+    let too_large = || io::Error::from(Errno::FBIG);
+    let len = i64::try_from(len).map_err(|_| too_large())?;
+    file.seek(SeekFrom::Current(len)).map_err(|_| too_large()).map(drop)
+}
+
+fn behind_symlink(path: &[u8]) -> ArchiveError {
+    refused(path, "a symlink is in the place of the directory, and nothing goes through it")
+}
+
+/// An error of the system that names the member.
+fn failed<E: Into<io::Error>>(path: &[u8]) -> impl FnOnce(E) -> ArchiveError {
+    let path = shorten_path(path).into_owned();
+    move |error| ArchiveError::Extract { path, source: error.into() }
+}

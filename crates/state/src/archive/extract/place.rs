@@ -1,0 +1,244 @@
+//! Directories beneath the root of an extraction: opening, making and removing them without following links.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, readlinkat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::{Extractor, IMPLIED_DIRECTORY, Result, behind_symlink, failed, make, mode};
+use crate::archive::refused;
+use crate::platform::{DIRECTORY_HANDLE, RawDir, open_beneath};
+use crate::tree::{DEPTH_MAX, join};
+
+/// How a directory is opened whose entries are wanted.
+pub(super) const LIST: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const PASS: OFlags = DIRECTORY_HANDLE.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// As the kernel follows at most.
+const LINKS_MAX: usize = 40;
+
+/// An open directory, and its path from the root on which no name is a symlink.
+pub(super) struct Place {
+    pub(super) fd: OwnedFd,
+    pub(super) path: Vec<u8>,
+}
+
+impl Place {
+    pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        join(&self.path, name)
+    }
+}
+
+/// What has that name, if anything has.
+pub(super) fn kind(parent: &Place, name: &[u8]) -> Result<Option<FileType>> {
+    match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(failed(&parent.path_of(name))(error)),
+    }
+}
+
+fn open_in(parent: &Place, name: &[u8]) -> Result<Place> {
+    let path = parent.path_of(name);
+    let fd = openat(&parent.fd, name, PASS, Mode::empty()).map_err(failed(&path))?;
+    Ok(Place { fd, path })
+}
+
+/// A directory that is being removed.
+struct Removal {
+    path: Vec<u8>,
+    directories: Vec<Vec<u8>>,
+}
+
+impl Extractor {
+    /// Opens a directory by its names, making those that are missing.
+    pub(super) fn directory(&mut self, names: &[Vec<u8>]) -> Result<Place> {
+        if let Some(place) = self.plain_directory(names)? {
+            return Ok(place);
+        }
+        let mut at = self.open(Vec::new())?;
+        for name in names {
+            let path = at.path_of(name);
+            at = match kind(&at, name)? {
+                Some(FileType::Directory) => open_in(&at, name)?,
+                None => self.make_implied(&at, name)?,
+                Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
+                Some(FileType::Symlink) => match self.follow(&at, name)? {
+                    Some(place) => place,
+                    None => {
+                        self.remove(&at, name)?;
+                        self.make_implied(&at, name)?
+                    }
+                },
+                Some(_) => return Err(refused(&path, "a file is in the place of the directory")),
+            };
+        }
+        Ok(at)
+    }
+
+    /// Opens a directory by its names; nothing where there is none.
+    pub(super) fn existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<Place>> {
+        if let Some(place) = self.plain_directory(names)? {
+            return Ok(Some(place));
+        }
+        if !self.is_layer() {
+            return Ok(None);
+        }
+        self.resolve(Vec::new(), names.iter().rev().cloned().collect())
+    }
+
+    /// Opens a directory if it is there and no name on the way is a symlink.
+    fn plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<Place>> {
+        let path = names.join(&b'/');
+        match open_beneath(&self.root, &path, PASS) {
+            Ok(fd) => Ok(Some(Place { fd, path })),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(failed(&path)(error)),
+        }
+    }
+
+    fn open(&self, path: Vec<u8>) -> Result<Place> {
+        let fd = open_beneath(&self.root, &path, PASS).map_err(failed(&path))?;
+        Ok(Place { fd, path })
+    }
+
+    fn make_implied(&mut self, parent: &Place, name: &[u8]) -> Result<Place> {
+        self.usage.add_entries(1)?;
+        make(parent, name, mode(IMPLIED_DIRECTORY))?;
+        self.note_made(parent, name)?;
+        open_in(parent, name)
+    }
+
+    /// Opens the directory that a symlink leads to; nothing if it leads to none.
+    fn follow(&self, parent: &Place, name: &[u8]) -> Result<Option<Place>> {
+        let at = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        self.resolve(at.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
+    }
+
+    /// Walks from the directory `at` along `rest`, last name first, as if the root of the extraction were `/`.
+    fn resolve(&self, mut at: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<Place>> {
+        let mut links = 0;
+        while let Some(name) = rest.pop() {
+            match &name[..] {
+                b"" | b"." => continue,
+                b".." => {
+                    at.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(place) = self.plain_directory(&at)? else { return Ok(None) };
+            match kind(&place, &name)? {
+                Some(FileType::Directory) if at.len() < DEPTH_MAX => at.push(name),
+                Some(FileType::Symlink) if links < LINKS_MAX => {
+                    links += 1;
+                    let target = readlinkat(&place.fd, &name[..], Vec::new());
+                    let target = target.map_err(failed(&place.path_of(&name)))?.into_bytes();
+                    if target.starts_with(b"/") {
+                        at.clear();
+                    }
+                    rest.extend(target.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
+                }
+                _ => return Ok(None),
+            }
+        }
+        self.plain_directory(&at)
+    }
+
+    /// Removes what has that name, with everything in it. Nothing need have it.
+    pub(super) fn remove(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+        let path = parent.path_of(name);
+        match kind(parent, name)? {
+            None => return Ok(()),
+            Some(FileType::Directory) => self.empty(path.clone(), false)?,
+            Some(_) => {}
+        }
+        self.unlink(&path)
+    }
+
+    /// Removes from a directory what the present layer did not make.
+    pub(super) fn clear_lower(&mut self, parent: &Place) -> Result<()> {
+        self.empty(parent.path.clone(), true)
+    }
+
+    /// Removes what is in a directory; with `keep_made`, not what the present layer made. One directory is open at a
+    /// time, however deep they are nested.
+    fn empty(&mut self, top: Vec<u8>, keep_made: bool) -> Result<()> {
+        let mut open = vec![self.unlink_files(top, keep_made)?];
+        while let Some(removal) = open.last_mut() {
+            if let Some(name) = removal.directories.pop() {
+                let path = join(&removal.path, &name);
+                open.push(self.unlink_files(path, keep_made)?);
+                continue;
+            }
+            let Some(done) = open.pop() else { break };
+            if !open.is_empty() {
+                self.remove_emptied(&done.path, keep_made)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entries of a directory that are no directories; those that are remain to be removed.
+    fn unlink_files(&self, path: Vec<u8>, keep_made: bool) -> Result<Removal> {
+        self.options.cancel.check()?;
+        let fd = open_beneath(&self.root, &path, LIST).map_err(failed(&path))?;
+        let inode = fstat(&fd).map_err(failed(&path))?.st_ino;
+        let (mut directories, mut others) = (Vec::new(), Vec::new());
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = RawDir::new(&fd, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed(&path))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                others.push(name.to_vec());
+            }
+        }
+        let place = Place { fd, path };
+        for name in others {
+            match kind(&place, &name)? {
+                Some(FileType::Directory) => directories.push(name),
+                Some(_) if keep_made && self.made.contains(&(inode, name.clone().into())) => {}
+                _ => {
+                    unlinkat(&place.fd, &name[..], AtFlags::empty()).map_err(failed(&place.path_of(&name)))?
+                }
+            }
+        }
+        Ok(Removal { path: place.path, directories })
+    }
+
+    /// Removes a directory that was emptied; with `keep_made`, not one that the present layer made or that holds something
+    /// that it made.
+    fn remove_emptied(&self, path: &[u8], keep_made: bool) -> Result<()> {
+        let (above, name) = split(path);
+        let parent = self.open(above.to_vec())?;
+        let inode = fstat(&parent.fd).map_err(failed(path))?.st_ino;
+        if keep_made && self.made.contains(&(inode, name.into())) {
+            return Ok(());
+        }
+        match unlinkat(&parent.fd, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if keep_made => Ok(()),
+            done => done.map_err(failed(path)),
+        }
+    }
+
+    /// Removes a file, a link or an empty directory.
+    fn unlink(&self, path: &[u8]) -> Result<()> {
+        let (above, name) = split(path);
+        let parent = self.open(above.to_vec())?;
+        let flags = match kind(&parent, name)? {
+            Some(FileType::Directory) => AtFlags::REMOVEDIR,
+            Some(_) => AtFlags::empty(),
+            None => return Ok(()),
+        };
+        unlinkat(&parent.fd, name, flags).map_err(failed(path))
+    }
+}
+
+/// The directory of a path, and its last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(cut) => (&path[..cut], &path[cut + 1..]),
+        None => (b"", path),
+    }
+}

@@ -1,0 +1,128 @@
+//! Bounds on what an archive may hold. A few hundred compressed bytes can describe files of exabytes and millions of
+//! directories, so the size of an archive bounds nothing.
+
+use std::fmt;
+
+use super::member::Member;
+use super::{ArchiveError, Result, refused};
+use crate::node::NAME_MAX;
+use crate::tree::DEPTH_MAX;
+
+/// Longest value of an extended attribute, as the kernel has it (`XATTR_SIZE_MAX`).
+const XATTR_VALUE_MAX: usize = 64 << 10;
+/// Names of all extended attributes of one file, as the kernel has it (`XATTR_LIST_MAX`).
+const XATTR_NAMES_MAX: usize = 64 << 10;
+/// Members that a report names; the rest is counted.
+pub(super) const NAMED_MAX: usize = 1_000;
+
+/// A quantity that [`ArchiveLimits`] bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitKind {
+    /// Bytes of files.
+    Bytes,
+    /// Files, links, directories and skipped members.
+    Entries,
+    /// Bytes of paths, link targets and extended attributes.
+    Metadata,
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes of files",
+            Self::Entries => "entries",
+            Self::Metadata => "bytes of names and attributes",
+        })
+    }
+}
+
+/// What an archive may hold. By default as much as a file system can address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArchiveLimits {
+    /// Bytes of all files. Holes count, and so does the size of a file again for each hard link to it.
+    pub bytes: u64,
+    /// Files, links, directories and skipped members. Directories that no member names count too.
+    pub entries: u64,
+    /// Bytes of paths, link targets and extended attributes, which are kept in memory.
+    pub metadata: u64,
+}
+
+impl Default for ArchiveLimits {
+    fn default() -> Self {
+        Self { bytes: i64::MAX as u64, entries: u64::MAX, metadata: u64::MAX }
+    }
+}
+
+/// What an archive has used of its limits.
+#[derive(Debug)]
+pub(super) struct Usage {
+    limits: ArchiveLimits,
+    pub(super) bytes: u64,
+    pub(super) entries: u64,
+    metadata: u64,
+}
+
+impl Usage {
+    pub(super) fn new(limits: ArchiveLimits) -> Self {
+        Self { limits, bytes: 0, entries: 0, metadata: 0 }
+    }
+
+    /// Counts a member, its content aside.
+    pub(super) fn add_member(&mut self, member: &Member) -> Result<()> {
+        check_xattrs(member)?;
+        self.add_entries(1)?;
+        let xattrs: usize = member.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let metadata = (member.path.len() + member.target.len() + xattrs) as u64;
+        self.metadata = add(self.metadata, metadata, self.limits.metadata, LimitKind::Metadata)?;
+        Ok(())
+    }
+
+    /// Counts entries.
+    pub(super) fn add_entries(&mut self, count: u64) -> Result<()> {
+        self.entries = add(self.entries, count, self.limits.entries, LimitKind::Entries)?;
+        Ok(())
+    }
+
+    /// Counts the content of a file, before it is read.
+    pub(super) fn add_bytes(&mut self, count: u64) -> Result<()> {
+        self.bytes = add(self.bytes, count, self.limits.bytes, LimitKind::Bytes)?;
+        Ok(())
+    }
+}
+
+fn add(used: u64, more: u64, limit: u64, kind: LimitKind) -> Result<u64> {
+    let total = used.checked_add(more).filter(|total| *total <= limit);
+    total.ok_or(ArchiveError::TooLarge { kind, limit })
+}
+
+/// Refuses attributes that no file can have; the store could not read some of them back.
+fn check_xattrs(member: &Member) -> Result<()> {
+    let names: usize = member.xattrs.keys().map(|name| name.len() + 1).sum();
+    let fits = |(name, value): (&Vec<u8>, &Vec<u8>)| {
+        name.len() <= NAME_MAX && !name.contains(&0) && value.len() <= XATTR_VALUE_MAX
+    };
+    if names > XATTR_NAMES_MAX || !member.xattrs.iter().all(fits) {
+        return Err(refused(&member.path, "no file can have its extended attributes"));
+    }
+    Ok(())
+}
+
+/// Takes a path of the archive apart. Names that lead out of the archive make it suspect as a whole.
+pub(super) fn names_inside(path: &[u8]) -> Result<Vec<&[u8]>> {
+    let names = || path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    if names().any(|name| name == b"..") {
+        return Err(refused(path, "its name leads out of the archive"));
+    }
+    if names().nth(DEPTH_MAX).is_some() {
+        return Err(refused(path, format!("it is nested too deeply: {DEPTH_MAX} levels are allowed")));
+    }
+    if !names().all(crate::node::is_valid_name) {
+        return Err(refused(path, "no file can have its name"));
+    }
+    Ok(names().collect())
+}
+
+/// Refuses absolute paths.
+pub(super) fn check_relative(path: &[u8]) -> Result<()> {
+    if path.starts_with(b"/") { Err(refused(path, "its name is absolute")) } else { Ok(()) }
+}

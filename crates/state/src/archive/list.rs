@@ -1,0 +1,35 @@
+//! Finds the files of an archive without reading their content.
+
+use std::fs::File;
+
+use super::Result;
+use super::limits::{ArchiveLimits, Usage, names_inside};
+use super::member::Kind;
+use super::reader::Reader;
+use crate::cancel::Cancel;
+
+/// A regular file in an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedFile {
+    /// Its path, without `.` and empty names.
+    pub path: Vec<u8>,
+    /// Offset of its content from the start of the archive.
+    pub offset: u64,
+    /// Bytes of its content.
+    pub size: u64,
+}
+
+/// Lists the regular files of the archive that begins where `file` is positioned.
+pub fn list_tar(file: &File, limits: ArchiveLimits, cancel: &Cancel) -> Result<Vec<ListedFile>> {
+    let mut reader = Reader::of_file(file, cancel.clone());
+    let mut usage = Usage::new(limits);
+    let mut files = Vec::new();
+    while let Some(member) = reader.next()? {
+        usage.add_member(&member)?;
+        let path = names_inside(&member.path)?.join(&b'/');
+        if member.kind == Kind::File {
+            files.push(ListedFile { path, offset: reader.offset(), size: member.stored });
+        }
+    }
+    Ok(files)
+}

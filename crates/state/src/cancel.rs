@@ -1,0 +1,130 @@
+//! Cancellation of long work.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Asks long work to stop. Clones share one flag; the work checks it between its steps and fails with [`Cancelled`].
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<Flag>);
+
+#[derive(Debug, Default)]
+struct Flag {
+    set: AtomicBool,
+    parent: Option<Cancel>,
+}
+
+/// The error of work that was asked to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the work was cancelled")]
+pub struct Cancelled;
+
+impl Cancel {
+    /// A flag that nothing has set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A flag of its own that is also set when `self` is.
+    pub fn child(&self) -> Self {
+        Self(Arc::new(Flag { set: AtomicBool::new(false), parent: Some(self.clone()) }))
+    }
+
+    /// Sets the flag, for good.
+    pub fn cancel(&self) {
+        self.0.set.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the flag, or one that it is a child of, is set.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.set.load(Ordering::Acquire) || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
+    }
+
+    /// Fails once the flag is set.
+    pub fn check(&self) -> Result<(), Cancelled> {
+        if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
+    }
+
+    /// Sets the flag when the guard is dropped before [`CancelOnDrop::disarm`]. A future that holds the guard stops its
+    /// work when nobody polls it any more.
+    pub fn on_drop(&self) -> CancelOnDrop {
+        CancelOnDrop(Some(self.clone()))
+    }
+
+    /// Wraps a reader: it fails once the flag is set.
+    pub fn reader<R: Read>(&self, input: R) -> CancelReader<R> {
+        CancelReader { input, cancel: self.clone() }
+    }
+}
+
+impl From<Cancelled> for io::Error {
+    fn from(cancelled: Cancelled) -> Self {
+        Self::other(cancelled)
+    }
+}
+
+impl Cancelled {
+    /// Returns whether an I/O error is a cancellation.
+    pub fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|source| source.is::<Self>())
+    }
+}
+
+/// Guard made by [`Cancel::on_drop`].
+#[derive(Debug)]
+#[must_use = "dropping the guard cancels the work"]
+pub struct CancelOnDrop(Option<Cancel>);
+
+impl CancelOnDrop {
+    /// Lets the guard go without setting the flag.
+    pub fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.0 {
+            cancel.cancel();
+        }
+    }
+}
+
+/// Reader made by [`Cancel::reader`].
+#[derive(Debug)]
+pub struct CancelReader<R> {
+    input: R,
+    cancel: Cancel,
+}
+
+impl<R: Read> Read for CancelReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.cancel.check()?;
+        self.input.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_cancelled_with_its_parent_but_not_the_reverse() {
+        let parent = Cancel::new();
+        let (one, other) = (parent.child(), parent.child());
+        one.cancel();
+        assert!(one.is_cancelled() && !other.is_cancelled() && !parent.is_cancelled());
+        parent.cancel();
+        assert_eq!(other.check(), Err(Cancelled));
+    }
+
+    #[test]
+    fn a_dropped_guard_cancels_unless_it_was_disarmed() {
+        let cancel = Cancel::new();
+        cancel.on_drop().disarm();
+        assert!(!cancel.is_cancelled());
+        drop(cancel.on_drop());
+        let error = cancel.reader(&b"x"[..]).read(&mut [0]).unwrap_err();
+        assert!(Cancelled::is_cause_of(&error));
+    }
+}
