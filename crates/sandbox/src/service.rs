@@ -21,7 +21,7 @@ use crate::port::{GuestPort, Reach};
 use crate::reserved::Places;
 use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
-use crate::template::{Known, TemplateError, Templates};
+use crate::template::{ImportOptions, Known, TemplateError, Templates};
 
 /// Makes sandboxes, runs what is wanted in them, and ends them. Clones are the same service.
 #[derive(Debug, Clone)]
@@ -187,11 +187,19 @@ impl Service {
         self.imported()?.receive().doing(|| "make room for a template".to_owned())
     }
 
-    /// Makes a template of an archive that was received.
-    pub async fn import_template(&self, name: &str, archive: std::fs::File) -> Result<Known> {
+    /// Makes a template of an archive that was received. The import stops when the future is dropped.
+    pub async fn import_template(
+        &self,
+        name: &str,
+        archive: std::fs::File,
+        options: ImportOptions,
+    ) -> Result<Known> {
         let (templates, name) = (self.imported()?.clone(), name.to_owned());
-        let import = move || templates.import(&name, archive);
-        Ok(tokio::task::spawn_blocking(import).await.map_err(TemplateError::lost)??)
+        let stop = options.cancel.on_drop();
+        let import = move || templates.import(&name, archive, &options);
+        let imported = tokio::task::spawn_blocking(import).await;
+        stop.disarm();
+        Ok(imported.map_err(TemplateError::lost)??)
     }
 
     /// Removes a template over which no sandbox runs.

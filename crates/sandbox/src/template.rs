@@ -3,31 +3,31 @@
 //! A template is imported from an archive: a root filesystem, what `docker save` writes, or an OCI layout. It is
 //! unpacked beside its place and moved there in one step, so it is there in full or not at all.
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
 mod image;
-#[cfg(target_os = "linux")]
-mod unpack;
-#[cfg(not(target_os = "linux"))]
-use elsewhere as unpack;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use workspace_state::{
+    ArchiveError, ArchiveLimits, Cancel, Cancelled, ExtractOptions, ExtractProfile, Extractor,
+};
 
 use crate::place::remove_tree;
-use unpack::Unpacker;
 
 const NOTE: &str = "template.json";
 const ROOT: &str = "root";
 /// What is being made; no template is called like this.
 const UNFINISHED: &str = ".unfinished-";
 const NAME_MAX: usize = 128;
+/// Files, links and directories of a template.
+const ENTRIES_MAX: u64 = 4_000_000;
+/// Bytes of names in one archive, which are kept in memory while it is read.
+const METADATA_MAX: u64 = 512 << 20;
 
 /// Why a template cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,10 @@ pub enum TemplateError {
     Exists { name: String },
     #[error("the archive is not usable: {0}")]
     Archive(String),
+    #[error("the archive is too large: it has more than {limit} {what}")]
+    TooLarge { what: String, limit: u64 },
+    #[error("the import was cancelled")]
+    Cancelled,
     #[error("there is no room for the template on the server's disk; make some, and import it again")]
     Full,
     #[error("cannot keep the template: {0}")]
@@ -57,6 +61,9 @@ impl TemplateError {
 
 impl From<io::Error> for TemplateError {
     fn from(error: io::Error) -> Self {
+        if Cancelled::is_cause_of(&error) {
+            return Self::Cancelled;
+        }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
             // What the system did not say was said by whoever reads the archive.
@@ -66,9 +73,39 @@ impl From<io::Error> for TemplateError {
     }
 }
 
-impl From<rustix::io::Errno> for TemplateError {
-    fn from(error: rustix::io::Errno) -> Self {
-        io::Error::from(error).into()
+impl From<ArchiveError> for TemplateError {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Cancelled(_) => Self::Cancelled,
+            ArchiveError::TooLarge { kind, limit } => Self::TooLarge { what: kind.to_string(), limit },
+            ArchiveError::Read { source } => source.into(),
+            // A name or a file that the file system cannot have is a mistake of the archive.
+            ArchiveError::Extract { source, .. }
+                if !matches!(source.kind(), io::ErrorKind::InvalidFilename | io::ErrorKind::FileTooLarge) =>
+            {
+                source.into()
+            }
+            other => Self::Archive(other.to_string()),
+        }
+    }
+}
+
+/// Bounds of an import, and the flag that stops it.
+#[derive(Debug, Clone)]
+pub struct ImportOptions {
+    /// Bytes of the archive without its compression, of its layers without theirs, and of its files.
+    pub max_bytes: u64,
+    /// Stops the import, which then leaves nothing behind.
+    pub cancel: Cancel,
+}
+
+impl ImportOptions {
+    fn limits(&self) -> ArchiveLimits {
+        ArchiveLimits { bytes: self.max_bytes, entries: ENTRIES_MAX, metadata: METADATA_MAX }
+    }
+
+    fn too_large(&self) -> TemplateError {
+        TemplateError::TooLarge { what: "bytes".to_owned(), limit: self.max_bytes }
     }
 }
 
@@ -131,13 +168,13 @@ impl Templates {
     }
 
     /// Makes a template of an archive, compressed with gzip or zstd or not at all.
-    pub fn import(&self, name: &str, archive: File) -> Result<Known, TemplateError> {
+    pub fn import(&self, name: &str, archive: File, options: &ImportOptions) -> Result<Known, TemplateError> {
         let path = self.path(name)?;
         if path.exists() {
             return Err(TemplateError::Exists { name: name.to_owned() });
         }
         let new = self.directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
-        let made = self.make(name, archive, &new).and_then(|known| {
+        let made = self.make(name, archive, &new, options).and_then(|known| {
             fs::rename(&new, &path).map_err(|error| match error.kind() {
                 // Somebody else was quicker.
                 io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
@@ -153,12 +190,20 @@ impl Templates {
         made
     }
 
-    fn make(&self, name: &str, archive: File, new: &Path) -> Result<Known, TemplateError> {
+    fn make(
+        &self,
+        name: &str,
+        archive: File,
+        new: &Path,
+        options: &ImportOptions,
+    ) -> Result<Known, TemplateError> {
         let root = new.join(ROOT);
         fs::create_dir_all(&root)?;
-        let archive = plain(archive, || self.receive())?;
-        let mut unpacker = Unpacker::new(&root)?;
-        let envs = image::unpack(archive, &mut unpacker)?;
+        let archive = plain(archive, options, || self.receive())?;
+        let profile = ExtractProfile::Layer;
+        let extract = ExtractOptions { profile, limits: options.limits(), cancel: options.cancel.clone() };
+        let mut extractor = Extractor::new(&root, extract)?;
+        let envs = image::unpack(archive, &mut extractor, options)?;
         // Everybody inside enters through it.
         use std::os::unix::fs::PermissionsExt as _;
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
@@ -168,10 +213,10 @@ impl Templates {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let known = Known {
             name: name.to_owned(),
-            size: unpacker.size,
+            size: extractor.report().bytes,
             created_at: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
             envs,
-            left_out: unpacker.left_out,
+            left_out: extractor.report().skipped_count,
         };
         fs::write(
             new.join(NOTE),
@@ -250,14 +295,36 @@ fn tempfile_in(directory: &Path) -> io::Result<File> {
 }
 
 /// The archive without its compression.
-fn plain(mut archive: File, receive: impl Fn() -> io::Result<File>) -> io::Result<File> {
+fn plain(
+    mut archive: File,
+    options: &ImportOptions,
+    receive: impl Fn() -> io::Result<File>,
+) -> Result<File, TemplateError> {
     archive.rewind()?;
     let mut begins = Vec::new();
     (&archive).take(4).read_to_end(&mut begins)?;
     archive.rewind()?;
-    let Some(mut reader) = decompress(&begins, &archive)? else { return Ok(archive) };
+    let Some(reader) = decompress(&begins, &archive)? else { return Ok(archive) };
     let mut whole = receive()?;
-    io::copy(&mut reader, &mut whole)?;
+    let mut reader = options.cancel.reader(reader);
+    let (mut buffer, mut length) = (vec![0; 256 << 10], 0);
+    loop {
+        let read = reader.read(&mut buffer)?;
+        length += read as u64;
+        // A little that is compressed may be a lot.
+        if length > options.max_bytes {
+            return Err(options.too_large());
+        }
+        match read {
+            0 => break,
+            // Zeros are left out of the file, and take no room on the disk.
+            _ if buffer[..read].iter().all(|byte| *byte == 0) => {
+                whole.seek(SeekFrom::Start(length)).map(drop)?
+            }
+            _ => whole.write_all(&buffer[..read])?,
+        }
+    }
+    whole.set_len(length)?;
     whole.rewind()?;
     Ok(whole)
 }

@@ -82,19 +82,20 @@ impl App {
         readiness::add_checks(&readiness, &settings, &sandboxes, &creations);
         let counted = creations.clone();
         metrics.add(move |text| sandboxes::render(&service, &counted, text));
+        let shutdown = Shutdown::new();
         Ok(Self {
+            turns: Arc::new(Turns::new(&settings)),
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),
             catalog,
             sandboxes,
-            store,
-            turns: Arc::default(),
+            store: store.with_cancel(shutdown.work().clone()),
             creations,
             since: Instant::now(),
             audit,
             metrics,
             readiness,
-            shutdown: Shutdown::new(),
+            shutdown,
             cache: Arc::default(),
         })
     }

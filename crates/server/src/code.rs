@@ -67,6 +67,7 @@ codes! {
     ARCHIVE_INVALID = 3006, BAD_REQUEST, "The body is no tar archive, or one that is damaged or tries to reach outside itself.";
     UPLOAD_LIMIT_EXCEEDED = 3007, TOO_MANY_REQUESTS, "As many archives as allowed are being taken; try again.";
     SNAPSHOT_DAMAGED = 3008, INTERNAL_SERVER_ERROR, "What is stored of the snapshot is damaged; `workspace verify` says more.";
+    UPLOADS_BUSY = 3009, SERVICE_UNAVAILABLE, "The server takes as many archives as it can, of several owners; try again.";
 
     EPISODE_NOT_FOUND = 3101, NOT_FOUND, "There is no such episode, or its snapshot is another owner's.";
 

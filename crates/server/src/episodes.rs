@@ -24,7 +24,7 @@ use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
 use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, skipped};
-use crate::store::blocking;
+use crate::store::{blocking, with_store};
 use crate::time::moment;
 
 /// A step to be kept.
@@ -186,7 +186,7 @@ async fn create(
     record.visits = order.visits.unwrap_or(1);
     record.data = order.data.map_or(Value::Null, Value::Object);
     if order.insight {
-        record.insight = Some(judge(&app, &scope, parent.as_ref(), snapshot).await?);
+        record.insight = Some(judge(&app, &caller, parent.as_ref(), snapshot).await?);
     }
     let store = app.store.clone();
     let record = blocking(move || {
@@ -200,16 +200,16 @@ async fn create(
 }
 
 /// The insight diff from the parent's snapshot to another.
-async fn judge(app: &App, scope: &Scope, parent: Option<&Record>, to: Snapshot) -> Result<Value, ApiError> {
+async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot) -> Result<Value, ApiError> {
     let Some(parent) = parent else {
         let message = "insight: there is nothing to compare with at the start of a search";
         return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "insight"));
     };
-    let from = app.snapshots().find(scope, &parent.snapshot.to_string()).await?;
-    let (store, turn) = (app.store.clone(), app.turns.comparison().await?);
-    blocking(move || {
+    let from = app.snapshots().find(&scope(caller), &parent.snapshot.to_string()).await?;
+    let turn = app.turns.comparison(&caller.owner).await;
+    with_store(&app.store, move |store| {
         let _turn = turn;
-        let (from, to) = (snapshots::open(&store, &from)?, snapshots::open(&store, &to)?);
+        let (from, to) = (snapshots::open(store, &from)?, snapshots::open(store, &to)?);
         serde_json::to_value(Diff::judged(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)
     })
     .await
@@ -276,7 +276,7 @@ async fn best(
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
     // A whole search may be long.
-    let turn = app.turns.comparison().await?;
+    let turn = app.turns.comparison(&caller.owner).await;
     let after = move |store: &Store, id: &EpisodeId| {
         let _turn = turn;
         Ok(store.episode_subtree(Some(id))?)
@@ -313,8 +313,7 @@ async fn related(
     look: impl FnOnce(&Store, &EpisodeId) -> Result<Vec<Record>, ApiError> + Send + 'static,
 ) -> Result<Vec<Record>, ApiError> {
     let id = find(app, scope, text).await?.id;
-    let store = app.store.clone();
-    let found = blocking(move || look(&store, &id)).await?;
+    let found = with_store(&app.store, move |store| look(store, &id)).await?;
     seen(app, scope, found).await
 }
 

@@ -60,6 +60,10 @@ impl From<SandboxError> for ApiError {
                 TemplateError::Exists { name } => {
                     Self::new(code::TEMPLATE_EXISTS, message).detail("template", name)
                 }
+                TemplateError::TooLarge { limit, .. } => Self::new(code::PAYLOAD_TOO_LARGE, message)
+                    .detail("limit", limit)
+                    .detail("setting", "MAX_TEMPLATE"),
+                TemplateError::Cancelled => Self::new(code::SHUTTING_DOWN, message),
                 TemplateError::Full | TemplateError::Io(_) => Self::internal(message),
             },
             SandboxError::Lifetime { limit, left } => Self::new(code::LIFETIME_EXCEEDED, message)

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_server::first_key::Origin;
@@ -24,6 +25,9 @@ Every setting is also an environment variable; docs/settings.md lists them.";
 
 /// Where `workspace` looks for a server.
 const USUAL_ADDRESS: &str = "http://127.0.0.1:8080";
+
+/// How long threads have to end when everything else has.
+const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Task {
     Help,
@@ -106,15 +110,17 @@ fn serve(config: Option<&Path>) -> Outcome {
     init_log(&settings)?;
     raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let served: Result<_, Box<dyn std::error::Error>> = runtime.block_on(async {
         let started = start(settings, |_| parts()).await?;
         stop_on_signals(&started.app.shutdown)?;
         announce(&started).await;
         let Started { server, lock, .. } = started;
         server.run().await;
-        drop(lock);
-        Ok(())
-    })
+        Ok(lock)
+    });
+    // A thread that does not end would keep the process for ever; what it leaves is what a kill leaves.
+    runtime.shutdown_timeout(THREADS_TIMEOUT);
+    served.map(drop)
 }
 
 /// SIGTERM and SIGINT stop it with care; `SHUTDOWN_TIMEOUT` bounds that, so a second one does nothing more.

@@ -1,7 +1,8 @@
 //! Listening, and stopping.
 //!
 //! Told to stop, the server goes on listening to say so: new requests are refused with `SHUTTING_DOWN` while those
-//! under way may end, for `SHUTDOWN_TIMEOUT` at most.
+//! under way may end, for `SHUTDOWN_TIMEOUT` at most. Shortly before that, long work is cancelled, so that its clients
+//! still hear of it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -34,6 +35,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long answers that are ready have to leave when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long before the end of `SHUTDOWN_TIMEOUT` long work is cancelled; at most half of it.
+const CANCEL_BEFORE: Duration = Duration::from_secs(2);
+/// How long sandboxes have to be let go.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two attempts to accept when the machine has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Failures in a row after which whoever waits to be accepted is refused, instead of being left waiting.
@@ -128,7 +133,9 @@ impl Server {
         if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
             tracing::warn!("connections were cut off");
         }
-        app.sandboxes.close().await;
+        if tokio::time::timeout(CLOSE_TIMEOUT, app.sandboxes.close()).await.is_err() {
+            tracing::warn!("sandboxes were not let go in time; the next start looks after them");
+        }
         app.audit.close();
         app.catalog.close().await;
     }
@@ -148,7 +155,14 @@ pub(crate) async fn listen(
 async fn drain(app: &App) {
     app.shutdown.begun().await;
     tracing::info!("stopping");
-    if tokio::time::timeout(app.settings.shutdown_timeout, app.shutdown.idle()).await.is_err() {
+    let timeout = app.settings.shutdown_timeout;
+    let before = CANCEL_BEFORE.min(timeout / 2);
+    if tokio::time::timeout(timeout - before, app.shutdown.idle()).await.is_ok() {
+        app.shutdown.work().cancel();
+        return;
+    }
+    app.shutdown.work().cancel();
+    if tokio::time::timeout(before, app.shutdown.idle()).await.is_err() {
         tracing::warn!("requests under way took too long and were cut off");
     }
 }

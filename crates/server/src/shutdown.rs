@@ -3,18 +3,30 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use workspace_state::Cancel;
 
 /// Tells that the server is stopping, and counts what is under way. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     begun: Arc<watch::Sender<bool>>,
     running: Arc<watch::Sender<usize>>,
+    work: Cancel,
 }
 
 impl Shutdown {
     /// Nothing is stopping and nothing under way.
     pub fn new() -> Self {
-        Self { begun: Arc::new(watch::Sender::new(false)), running: Arc::new(watch::Sender::new(0)) }
+        Self {
+            begun: Arc::new(watch::Sender::new(false)),
+            running: Arc::new(watch::Sender::new(0)),
+            work: Cancel::new(),
+        }
+    }
+
+    /// The flag that stops long work in threads, whose requests would not end in time. What works for one request has a
+    /// child of it.
+    pub fn work(&self) -> &Cancel {
+        &self.work
     }
 
     /// Begins to stop.

@@ -20,7 +20,21 @@ pub(crate) async fn open(path: &Path) -> Result<Store, StartError> {
     Ok(opened.map_err(std::io::Error::other)??)
 }
 
-/// Does work that blocks, and waits for it. It goes on when nobody waits any more.
+/// Does work on the store that takes long for a large tree. It is cancelled when the future is dropped, which happens
+/// when the client leaves, and when the server does not wait for it any more.
+pub(crate) async fn with_store<T: Send + 'static>(
+    store: &Store,
+    work: impl FnOnce(&Store) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let cancel = store.cancel().child();
+    let stop = cancel.on_drop();
+    let store = store.with_cancel(cancel);
+    let done = blocking(move || work(&store)).await;
+    stop.disarm();
+    done
+}
+
+/// Does work that blocks for a moment, and waits for it. It goes on when nobody waits any more.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -31,6 +45,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::UnknownSnapshot(id) => no_snapshot(&id.to_string()),
+            StoreError::Cancelled(_) => cancelled(),
             StoreError::Refused(message) => Self::new(code::INVALID_REQUEST, message),
             error if error.is_corruption() => {
                 let message = "what is stored of the snapshot is damaged; `workspace verify` says more";
@@ -40,6 +55,11 @@ impl From<StoreError> for ApiError {
             other => Self::internal(other),
         }
     }
+}
+
+/// Of work that was cancelled. Where a client is left to hear it, the server is stopping.
+pub(crate) fn cancelled() -> ApiError {
+    ApiError::new(code::SHUTTING_DOWN, "the server is stopping")
 }
 
 /// Of a snapshot that is not there, and of one that is none of the caller's business.

@@ -7,12 +7,14 @@ use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::routing::{get, put};
+use http_body::Body as _;
 use serde::Serialize;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio_stream::StreamExt as _;
 use utoipa::{OpenApi, ToSchema};
 use workspace_sandbox::runtime;
+use workspace_sandbox::template::ImportOptions;
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
@@ -101,8 +103,14 @@ async fn import(
     body: Body,
 ) -> Result<(StatusCode, Json<Template>), ApiError> {
     caller.require_admin()?;
-    let archive = receive(&app, body).await?;
-    let known = app.sandboxes.import_template(&name, archive).await?;
+    let max_bytes = app.settings.max_template.0;
+    if body.size_hint().exact().is_some_and(|length| length > max_bytes) {
+        return Err(too_large(max_bytes));
+    }
+    let _turn = app.turns.template(&caller.owner).await?;
+    let archive = receive(&app, body, max_bytes).await?;
+    let options = ImportOptions { max_bytes, cancel: app.shutdown.work().child() };
+    let known = app.sandboxes.import_template(&name, archive, options).await?;
     app.audit.record(Entry::by("template.imported", &caller, &request, json!({ "template": name })));
     let template = runtime::Template {
         name: known.name,
@@ -117,10 +125,10 @@ async fn import(
 
 /// Puts a body into a file as it comes. One that cannot be kept is taken to its end all the same: a client that is
 /// cut off while it sends does not hear why.
-async fn receive(app: &App, body: Body) -> Result<std::fs::File, ApiError> {
+async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File, ApiError> {
     let mut file = tokio::fs::File::from_std(app.sandboxes.receive_template()?);
     let mut pieces = body.into_data_stream();
-    let mut kept = Ok(());
+    let (mut kept, mut length) = (Ok(()), 0);
     loop {
         let next = tokio::time::timeout(SILENCE, pieces.next()).await;
         let next =
@@ -128,6 +136,10 @@ async fn receive(app: &App, body: Body) -> Result<std::fs::File, ApiError> {
         let Some(piece) = next else { break };
         let broken = |_| ApiError::new(code::INVALID_REQUEST, "the archive did not come whole");
         let piece = piece.map_err(broken)?;
+        length += piece.len() as u64;
+        if length > max_bytes {
+            return Err(too_large(max_bytes));
+        }
         if kept.is_ok() {
             kept = file.write_all(&piece).await;
         }
@@ -137,6 +149,11 @@ async fn receive(app: &App, body: Body) -> Result<std::fs::File, ApiError> {
     }
     kept.map_err(|error| if is_full(&error) { no_room() } else { ApiError::internal(error) })?;
     Ok(file.into_std().await)
+}
+
+fn too_large(max: u64) -> ApiError {
+    let message = format!("the archive has more than {max} bytes");
+    ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("limit", max).detail("setting", "MAX_TEMPLATE")
 }
 
 /// Remove a template of which there is no sandbox. Admins only.

@@ -1,25 +1,30 @@
 //! What an archive holds: a root filesystem, or an image in layers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use tar::Archive;
+use workspace_state::{Extractor, list_tar};
 
-use super::unpack::Unpacker;
-use super::{TemplateError, decompress};
+use super::{ImportOptions, TemplateError, decompress};
 
 /// Descriptions are small.
 const TEXT_MAX: u64 = 16 << 20;
 /// An index may hold an index, but not for ever.
 const DEPTH_MAX: u32 = 4;
+/// Layers of an image; runtimes have no more than 127.
+const LAYERS_MAX: usize = 512;
 
 /// Where the members of an archive are in it.
-struct Members {
+struct Members<'o> {
     archive: File,
-    places: HashMap<String, (u64, u64)>,
+    places: HashMap<Vec<u8>, (u64, u64)>,
+    options: &'o ImportOptions,
+    /// Digests of blobs that are what they say.
+    sound: RefCell<HashSet<String>>,
 }
 
 #[derive(Deserialize)]
@@ -69,17 +74,18 @@ struct RunConfig {
 /// Unpacks whatever the archive is; the variables that its programs expect.
 pub(super) fn unpack(
     archive: File,
-    unpacker: &mut Unpacker,
+    extractor: &mut Extractor,
+    options: &ImportOptions,
 ) -> Result<BTreeMap<String, String>, TemplateError> {
-    let mut members = Members::find(archive)?;
+    let mut members = Members::find(archive, options)?;
     if members.has("manifest.json") {
-        return members.saved(unpacker);
+        return members.saved(extractor);
     }
     if members.has("oci-layout") && members.has("index.json") {
-        return members.layout(unpacker);
+        return members.layout(extractor);
     }
     members.archive.rewind()?;
-    unpacker.layer(&members.archive)?;
+    extractor.extract(&mut &members.archive)?;
     Ok(BTreeMap::new())
 }
 
@@ -91,31 +97,26 @@ fn parse<T: for<'d> Deserialize<'d>>(text: &[u8], what: &str) -> Result<T, Templ
     serde_json::from_slice(text).map_err(|error| wrong(format!("{what}: {error}")))
 }
 
-impl Members {
-    fn find(mut archive: File) -> Result<Self, TemplateError> {
+impl<'o> Members<'o> {
+    fn find(mut archive: File, options: &'o ImportOptions) -> Result<Self, TemplateError> {
         archive.rewind()?;
-        let mut places = HashMap::new();
-        for entry in Archive::new(&archive).entries_with_seek()? {
-            let entry = entry.map_err(|error| wrong(error.to_string()))?;
-            if entry.header().entry_type().is_file() {
-                let name = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
-                places.insert(name, (entry.raw_file_position(), entry.size()));
-            }
-        }
-        if places.is_empty() {
+        let files = list_tar(&archive, options.limits(), &options.cancel)?;
+        if files.is_empty() {
             return Err(wrong("it holds no files"));
         }
-        Ok(Self { archive, places })
+        let places = files.into_iter().map(|file| (file.path, (file.offset, file.size))).collect();
+        Ok(Self { archive, places, options, sound: RefCell::default() })
     }
 
     fn has(&self, name: &str) -> bool {
-        self.places.contains_key(name)
+        self.places.contains_key(name.as_bytes())
     }
 
     fn open(&self, name: &str) -> Result<impl Read + '_, TemplateError> {
-        let place = self.places.get(name).ok_or_else(|| wrong(format!("it has no `{name}`")))?;
+        let place = name.trim_start_matches("./");
+        let place = self.places.get(place.as_bytes()).ok_or_else(|| wrong(format!("it has no `{name}`")))?;
         (&self.archive).seek(SeekFrom::Start(place.0))?;
-        Ok((&self.archive).take(place.1))
+        Ok(self.options.cancel.reader((&self.archive).take(place.1)))
     }
 
     fn text(&self, name: &str) -> Result<Vec<u8>, TemplateError> {
@@ -131,38 +132,57 @@ impl Members {
         if kind != "sha256" {
             return Err(wrong(format!("`{digest}` is no SHA-256 digest")));
         }
+        if self.sound.borrow().contains(digest) {
+            return Ok(name);
+        }
         let mut hasher = Sha256::new();
         io::copy(&mut self.open(&name)?, &mut hasher)?;
         let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         if found != hex {
             return Err(wrong(format!("`{name}` is damaged")));
         }
+        self.sound.borrow_mut().insert(digest.to_owned());
         Ok(name)
     }
 
-    fn layer(&self, name: &str, unpacker: &mut Unpacker) -> Result<(), TemplateError> {
-        let mut begins = Vec::new();
-        self.open(name)?.take(4).read_to_end(&mut begins)?;
-        let layer = self.open(name)?;
-        // A second reader of the same file would move the first.
-        match decompress(&begins, &mut { layer })? {
-            Some(reader) => unpacker.layer(reader),
-            None => unpacker.layer(self.open(name)?),
+    /// Puts layers over each other. Together they have as many bytes as a template may have.
+    fn layers(&self, names: &[String], extractor: &mut Extractor) -> Result<(), TemplateError> {
+        if names.len() > LAYERS_MAX {
+            return Err(wrong(format!("it has {} layers; {LAYERS_MAX} are allowed", names.len())));
         }
+        let mut left = self.options.max_bytes;
+        for name in names {
+            self.layer(name, extractor, &mut left)?;
+        }
+        Ok(())
     }
 
-    fn saved(&self, unpacker: &mut Unpacker) -> Result<BTreeMap<String, String>, TemplateError> {
+    fn layer(&self, name: &str, extractor: &mut Extractor, left: &mut u64) -> Result<(), TemplateError> {
+        let mut begins = Vec::new();
+        self.open(name)?.take(4).read_to_end(&mut begins)?;
+        // A second reader of the same file would move the first.
+        let input = match decompress(&begins, self.open(name)?)? {
+            Some(reader) => reader,
+            None => Box::new(self.open(name)?),
+        };
+        let mut layer = Budgeted { input, left, used_up: false };
+        let extracted = extractor.extract(&mut layer);
+        if layer.used_up {
+            return Err(self.options.too_large());
+        }
+        Ok(extracted?)
+    }
+
+    fn saved(&self, extractor: &mut Extractor) -> Result<BTreeMap<String, String>, TemplateError> {
         let images: Vec<Saved> = parse(&self.text("manifest.json")?, "manifest.json")?;
         let [image] = &images[..] else {
             return Err(wrong(format!("it holds {} images; save one", images.len())));
         };
-        for layer in &image.layers {
-            self.layer(layer, unpacker)?;
-        }
+        self.layers(&image.layers, extractor)?;
         variables(&self.text(&image.config)?)
     }
 
-    fn layout(&self, unpacker: &mut Unpacker) -> Result<BTreeMap<String, String>, TemplateError> {
+    fn layout(&self, extractor: &mut Extractor) -> Result<BTreeMap<String, String>, TemplateError> {
         let mut index: Index = parse(&self.text("index.json")?, "index.json")?;
         for _ in 0..DEPTH_MAX {
             let chosen = index.choose()?;
@@ -172,12 +192,32 @@ impl Members {
                 continue;
             }
             let manifest: Manifest = parse(&text, "a manifest")?;
-            for layer in &manifest.layers {
-                self.layer(&self.blob(&layer.digest)?, unpacker)?;
-            }
+            let layers: Result<Vec<_>, _> = manifest.layers.iter().map(|it| self.blob(&it.digest)).collect();
+            self.layers(&layers?, extractor)?;
             return variables(&self.text(&self.blob(&manifest.config.digest)?)?);
         }
         Err(wrong("its indexes never come to an image"))
+    }
+}
+
+/// A reader that ends with an error when there are more bytes than are left.
+struct Budgeted<'a> {
+    input: Box<dyn Read + 'a>,
+    left: &'a mut u64,
+    used_up: bool,
+}
+
+impl Read for Budgeted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        match self.left.checked_sub(read as u64) {
+            Some(left) => *self.left = left,
+            None => {
+                self.used_up = true;
+                return Err(io::Error::other("the layers are too large"));
+            }
+        }
+        Ok(read)
     }
 }
 

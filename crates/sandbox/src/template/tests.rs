@@ -1,5 +1,3 @@
-use std::io::Write as _;
-
 use tar::{Builder, EntryType, Header};
 
 use super::*;
@@ -53,9 +51,13 @@ impl Place {
     }
 
     fn import(&self, name: &str, bytes: &[u8]) -> Result<Known, TemplateError> {
+        self.import_with(name, bytes, &options(1 << 30))
+    }
+
+    fn import_with(&self, name: &str, bytes: &[u8], options: &ImportOptions) -> Result<Known, TemplateError> {
         let mut file = self.templates.receive().unwrap();
         file.write_all(bytes).unwrap();
-        self.templates.import(name, file)
+        self.templates.import(name, file, options)
     }
 
     fn root(&self, name: &str) -> PathBuf {
@@ -69,6 +71,39 @@ impl Place {
         names.sort();
         names
     }
+}
+
+fn options(max_bytes: u64) -> ImportOptions {
+    ImportOptions { max_bytes, cancel: Cancel::new() }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// A member whose path and records are written unchecked.
+fn with_records(records: &[(&str, &[u8])], content: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (key, value) in records {
+        let rest = key.len() + value.len() + 3;
+        let digits = (1..).find(|digits| (rest + digits).to_string().len() == *digits).unwrap();
+        text.extend_from_slice(format!("{} {key}=", rest + digits).as_bytes());
+        text.extend_from_slice(value);
+        text.push(b'\n');
+    }
+    let mut builder = Builder::new(Vec::new());
+    for (kind, data) in [(EntryType::XHeader, &text[..]), (EntryType::Regular, content)] {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_size(data.len() as u64);
+        header.set_mode(0o644);
+        header.as_mut_bytes()[..1].copy_from_slice(b"x");
+        header.set_cksum();
+        builder.append(&header, data).unwrap();
+    }
+    builder.into_inner().unwrap()
 }
 
 const SHELL: Member<'_> = Plain("bin/sh", b"#!", 0o755);
@@ -104,9 +139,7 @@ fn a_root_filesystem_is_imported_listed_and_removed() {
 fn compressed_archives_are_read_too() {
     let place = Place::new();
     let archive = tar(&[SHELL]);
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(&archive).unwrap();
-    place.import("gzip", &gzip.finish().unwrap()).unwrap();
+    place.import("gzip", &gzip(&archive)).unwrap();
     place.import("zstd", &zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
     assert_eq!(place.templates.list().unwrap().len(), 2);
 }
@@ -157,6 +190,84 @@ fn what_is_no_template_leaves_nothing() {
     assert_eq!(place.names(), [] as [&str; 0]);
 }
 
+#[test]
+fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
+    let place = Place::new();
+    let zeros = vec![0; 4 << 20];
+    let large = tar(&[SHELL, Plain("zeros", &zeros, 0o644)]);
+    // Compressed as a whole; of small members; a layer that is compressed; a layer that is there many times.
+    let layer = tar(&[SHELL, Plain("some", &zeros[..600_000], 0o644)]);
+    let saved = |layers: &str, layer: &[u8]| {
+        let manifest = format!(r#"[{{"Config":"c","Layers":[{layers}]}}]"#);
+        tar(&[
+            Plain("manifest.json", manifest.as_bytes(), 0o644),
+            Plain("c", CONFIG, 0o644),
+            Plain("l", layer, 0o644),
+        ])
+    };
+    let many = vec![r#""l""#; 4].join(",");
+    for bytes in [gzip(&large), large.clone(), saved(r#""l""#, &gzip(&large)), saved(&many, &layer)] {
+        let refused = place.import_with("x", &bytes, &options(1 << 20)).unwrap_err();
+        assert!(matches!(refused, TemplateError::TooLarge { .. }), "{refused}");
+        assert_eq!(place.names(), [] as [&str; 0]);
+    }
+    place.import_with("x", &gzip(&large), &options(8 << 20)).unwrap();
+    let refused = place.import("y", &saved(&vec![r#""l""#; 600].join(","), &layer)).unwrap_err();
+    assert!(refused.to_string().contains("600 layers"), "{refused}");
+}
+
+#[test]
+fn a_sparse_member_is_bounded_and_takes_no_room() {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = Place::new();
+    let sparse = |size: &str| {
+        let records = [
+            ("GNU.sparse.major", &b"1"[..]),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", b"big"),
+            ("GNU.sparse.realsize", size.as_bytes()),
+        ];
+        let end = with_records(&records, &[&b"0\n"[..], &[0; 510]].concat());
+        let shell = tar(&[SHELL]);
+        [&shell[..shell.len() - 1024], &end].concat()
+    };
+    for size in ["9223372036854775807", "1073741825"] {
+        let refused = place.import("x", &sparse(size)).unwrap_err();
+        assert!(matches!(refused, TemplateError::TooLarge { .. }), "{refused}");
+    }
+    assert_eq!(place.names(), [] as [&str; 0]);
+    place.import("x", &sparse("1073741000")).unwrap();
+    let big = fs::metadata(place.root("x").join("big")).unwrap();
+    assert_eq!(big.len(), 1_073_741_000);
+    assert!(big.blocks() * 512 < 1 << 20, "{}", big.blocks());
+}
+
+#[test]
+fn names_that_no_file_can_have_are_the_archives_mistake() {
+    let place = Place::new();
+    let (long, deep) = ("n".repeat(300), "d/".repeat(5_000));
+    for path in [&b"a\0b"[..], long.as_bytes(), deep.as_bytes()] {
+        let refused = place.import("x", &with_records(&[("path", path)], b"")).unwrap_err();
+        assert!(matches!(refused, TemplateError::Archive(_)), "{refused:?}");
+    }
+    let whiteout = tar(&[SHELL, Plain(".wh...", b"", 0o644)]);
+    let refused = place.import("x", &whiteout).unwrap_err();
+    assert!(matches!(refused, TemplateError::Archive(_)), "{refused:?}");
+    assert_eq!(place.names(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_cancelled_import_leaves_nothing() {
+    let place = Place::new();
+    let options = options(1 << 30);
+    options.cancel.cancel();
+    for bytes in [gzip(&tar(&[SHELL])), tar(&[SHELL])] {
+        let stopped = place.import_with("x", &bytes, &options).unwrap_err();
+        assert!(matches!(stopped, TemplateError::Cancelled), "{stopped:?}");
+    }
+    assert_eq!(place.names(), [] as [&str; 0]);
+}
+
 fn digest(bytes: &[u8]) -> String {
     use sha2::Digest as _;
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -199,9 +310,7 @@ fn layers_of_a_saved_image_cover_each_other() {
 #[test]
 fn an_oci_layout_is_checked_and_unpacked() {
     let place = Place::new();
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(&tar(&[SHELL])).unwrap();
-    let layer = gzip.finish().unwrap();
+    let layer = gzip(&tar(&[SHELL]));
     let manifest = format!(
         r#"{{"config":{{"digest":"sha256:{}"}},"layers":[{{"digest":"sha256:{}"}}]}}"#,
         digest(CONFIG),

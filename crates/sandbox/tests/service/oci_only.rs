@@ -5,6 +5,8 @@ use std::process::Command;
 
 use libtest_mimic::Trial;
 use workspace_sandbox::NewSandbox;
+use workspace_sandbox::template::ImportOptions;
+use workspace_state::Cancel;
 
 use crate::home::{Home, agent_program, base, create, run, sh, wanted};
 use crate::kind::{Kind, find};
@@ -65,7 +67,8 @@ async fn an_imported_template_stays_as_it_is(home: &Home) {
     let packed = Command::new("tar").arg("-C").arg(made.path()).args(["-c", "."]).output().unwrap();
     std::io::Write::write_all(&mut archive, &packed.stdout).unwrap();
     std::io::Seek::rewind(&mut archive).unwrap();
-    service.import_template("mini:1", archive).await.unwrap();
+    let options = ImportOptions { max_bytes: 1 << 30, cancel: Cancel::new() };
+    service.import_template("mini:1", archive, options).await.unwrap();
     let root = home.path().join("templates");
     let before = listing(&root);
     let templates = service.runtime().templates().await.unwrap();

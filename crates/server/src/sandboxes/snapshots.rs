@@ -294,7 +294,7 @@ pub(super) async fn changes(
     Query(query): Query<DiffQuery>,
 ) -> Result<Response, ApiError> {
     let limit = query.check()?;
-    let turn = app.turns.comparison().await?;
+    let turn = app.turns.comparison(&caller.owner).await;
     let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
     if query.patch {
         let patches = blocking(move || {

@@ -185,8 +185,16 @@ settings! {
     max_connections_per_address: u32 = is("1000");
     /// The largest body of a request.
     max_body: Size = is("2m");
-    /// The largest archive that becomes a snapshot, also when it is unpacked.
+    /// The largest archive that becomes a snapshot, also without its compression.
     max_upload: Size = is("10g");
+    /// The most bytes that all files of such an archive have together. Holes of sparse files count, and each hard link.
+    max_upload_expanded: Size = is("100g");
+    /// Archives that become snapshots at one time.
+    max_uploads: u32 = is("32");
+    /// Archives of one owner that become snapshots at one time; more wait, and are refused after a while.
+    max_uploads_per_owner: u32 = is("8");
+    /// The largest archive that becomes a template, also without its compression and when it is unpacked.
+    max_template: Size = is("32g");
     /// The audit log: JSON lines, readable by the server's user alone.
     audit_log: PathBuf = Found("`audit.log` in `DATA_DIR`", |around| path(around, "audit.log"));
     /// What is replaced by `[redacted]` in the audit log; of a pattern with a group, the group alone.

@@ -20,7 +20,7 @@ use crate::auth::Caller;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Path, Query};
 use crate::sandboxes::scope;
-use crate::store::blocking;
+use crate::store::with_store;
 
 /// Differences that are told when nobody says how many.
 pub(crate) const LIMIT: usize = 1_000;
@@ -179,18 +179,18 @@ pub(super) async fn compare(
     let limit = query.check()?;
     let scope = scope(&caller);
     let pair = (app.snapshots().find(&scope, &a).await?, app.snapshots().find(&scope, &b).await?);
-    let (store, turn) = (app.store.clone(), app.turns.comparison().await?);
+    let turn = app.turns.comparison(&caller.owner).await;
     if query.patch {
-        let patches = blocking(move || {
+        let patches = with_store(&app.store, move |store| {
             let _turn = turn;
-            let (from, to) = both(&store, &pair)?;
+            let (from, to) = both(store, &pair)?;
             Ok(Patches::new(from, to, limit)?)
         });
         return patches.await?.answer().await;
     }
-    let compared = blocking(move || {
+    let compared = with_store(&app.store, move |store| {
         let _turn = turn;
-        let (from, to) = both(&store, &pair)?;
+        let (from, to) = both(store, &pair)?;
         let compared = if query.insight { Diff::judged } else { Diff::plain };
         Ok(compared(&from, &to, limit)?)
     });

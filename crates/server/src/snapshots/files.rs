@@ -14,7 +14,7 @@ use crate::auth::Caller;
 use crate::code;
 use crate::error::{ApiError, ErrorBody};
 use crate::sandboxes::scope;
-use crate::store::blocking;
+use crate::store::with_store;
 
 /// Get the content of a file, or a range of it. Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/files/{path}", tag = "snapshots", operation_id = "get_snapshot_file",
@@ -38,9 +38,8 @@ pub(super) async fn content(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
-    let store = app.store.clone();
-    let opened = blocking(move || {
-        let tree = open(&store, &snapshot)?;
+    let opened = with_store(&app.store, move |store| {
+        let tree = open(store, &snapshot)?;
         match entry(&tree, &place.path)?.node {
             Node::File(file) => Ok((tree, file)),
             other => Err(not_a_file(&place.path, &other)),

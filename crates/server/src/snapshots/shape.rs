@@ -256,11 +256,17 @@ pub(crate) struct Uploaded {
     symlinks: u64,
     /// Of the files.
     bytes: u64,
-    /// What a snapshot cannot hold.
+    /// What a snapshot cannot hold: the first thousand.
     skipped: Vec<Skipped>,
-    /// Paths that were in the archive more than once; the last one counts.
+    /// Number of all members that a snapshot cannot hold.
+    #[serde(rename = "skippedCount")]
+    skipped_count: u64,
+    /// Paths that were in the archive more than once, at most a thousand; the last one counts.
     #[schema(value_type = Vec<String>)]
     replaced: Vec<TreePath>,
+    /// Number of all such paths.
+    #[serde(rename = "replacedCount")]
+    replaced_count: u64,
 }
 
 /// Something that is not in the snapshot.
@@ -281,7 +287,9 @@ impl Uploaded {
             symlinks: report.symlinks,
             bytes: report.bytes,
             skipped: skipped.map(|one| Skipped { path: TreePath(one.path), reason: one.reason }).collect(),
+            skipped_count: report.skipped_count,
             replaced: report.replaced.into_iter().map(TreePath).collect(),
+            replaced_count: report.replaced_count,
         })
     }
 }

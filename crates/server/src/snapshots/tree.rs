@@ -11,7 +11,7 @@ use crate::code;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Query};
 use crate::sandboxes::scope;
-use crate::store::{blocking, no_snapshot};
+use crate::store::{no_snapshot, with_store};
 
 /// See what is at the root of a snapshot.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree", tag = "snapshots", operation_id = "get_snapshot_root",
@@ -43,9 +43,8 @@ pub(super) async fn list(
 ) -> Result<Json<Listing>, ApiError> {
     let (page, limit) = query.check()?;
     let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
-    let store = app.store.clone();
-    let listing = blocking(move || {
-        let tree = open(&store, &snapshot)?;
+    let listing = with_store(&app.store, move |store| {
+        let tree = open(store, &snapshot)?;
         let entry = entry(&tree, &place.path)?;
         listing(&tree, entry, page, limit)
     });

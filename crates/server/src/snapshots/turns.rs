@@ -1,47 +1,165 @@
-//! How much of what is costly is done at once.
+//! How much of what is costly is done at once: in total, and for one owner, so that no owner takes all of it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::http::{HeaderValue, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::code;
 use crate::error::ApiError;
+use crate::settings::Settings;
 
-/// Archives that are taken at once. Each keeps a thread, also when its client is slow.
-const UPLOADS: usize = 32;
-/// Comparisons and searches at once.
+/// Comparisons and searches at once, and those of one owner.
 const COMPARISONS: usize = 4;
+const COMPARISONS_PER_OWNER: usize = 2;
+/// Imports of templates at once.
+const TEMPLATES: usize = 4;
 /// How long an upload waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UPLOAD_WAIT: Duration = Duration::from_secs(30);
+/// What a client is told to wait when others take all turns.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// Whose turn it is.
+/// Turns for what is costly.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    uploads: Arc<Semaphore>,
-    comparisons: Arc<Semaphore>,
-}
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self {
-            uploads: Arc::new(Semaphore::new(UPLOADS)),
-            comparisons: Arc::new(Semaphore::new(COMPARISONS)),
-        }
-    }
+    uploads: Slots,
+    comparisons: Slots,
+    templates: Slots,
 }
 
 impl Turns {
+    /// As the settings say.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let (uploads, own) = (settings.max_uploads as usize, settings.max_uploads_per_owner as usize);
+        Self {
+            uploads: Slots::new(uploads, own),
+            comparisons: Slots::new(COMPARISONS, COMPARISONS_PER_OWNER),
+            templates: Slots::new(TEMPLATES, TEMPLATES),
+        }
+    }
+
     /// Waits for the turn of an upload, but not for long: the others may be slow.
-    pub(crate) async fn upload(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        let turn = tokio::time::timeout(PATIENCE, Arc::clone(&self.uploads).acquire_owned()).await;
-        let message = || format!("{UPLOADS} archives are being taken already; try again");
-        let turn = turn.map_err(|_| ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message()))?;
-        turn.map_err(ApiError::internal)
+    pub(crate) async fn upload(&self, owner: &str) -> Result<Turn, ApiError> {
+        self.uploads
+            .take_within(UPLOAD_WAIT, owner)
+            .await
+            .map_err(|refusal| refusal.of_uploads(&self.uploads))
+    }
+
+    /// The same for the import of a template.
+    pub(crate) async fn template(&self, owner: &str) -> Result<Turn, ApiError> {
+        let turn = self.templates.take_within(UPLOAD_WAIT, owner).await;
+        turn.map_err(|refusal| refusal.of_uploads(&self.templates))
     }
 
     /// Waits for the turn of a comparison.
-    pub(crate) async fn comparison(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.comparisons).acquire_owned().await.map_err(ApiError::internal)
+    pub(crate) async fn comparison(&self, owner: &str) -> Turn {
+        self.comparisons.take(owner).await
+    }
+}
+
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _own: Option<OwnedSemaphorePermit>,
+    _total: Option<OwnedSemaphorePermit>,
+}
+
+/// Why there was no turn in time.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The owner has as many as it may.
+    Owner,
+    /// All owners together have as many as there are.
+    Total,
+}
+
+impl Refusal {
+    fn of_uploads(self, slots: &Slots) -> ApiError {
+        let error = match self {
+            Self::Owner => {
+                let message = format!(
+                    "{} archives of the same owner are being taken already; try again",
+                    slots.per_owner
+                );
+                ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", slots.per_owner)
+            }
+            Self::Total => {
+                let message = format!("{} archives are being taken already; try again", slots.total);
+                ApiError::new(code::UPLOADS_BUSY, message).detail("limit", slots.total)
+            }
+        };
+        error.header(header::RETRY_AFTER, RETRY_AFTER)
+    }
+}
+
+#[derive(Debug)]
+struct Slots {
+    total: usize,
+    per_owner: usize,
+    all: Arc<Semaphore>,
+    /// Owners that have a turn or wait for one.
+    owners: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl Slots {
+    fn new(total: usize, per_owner: usize) -> Self {
+        let all = Arc::new(Semaphore::new(total));
+        Self { total, per_owner: per_owner.min(total), all, owners: Mutex::default() }
+    }
+
+    /// The owner's own turn comes first: who waits for it takes nothing from others.
+    async fn take(&self, owner: &str) -> Turn {
+        let own = self.of(owner);
+        let own = own.acquire_owned().await.ok();
+        // Neither is ever closed.
+        Turn { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
+    }
+
+    async fn take_within(&self, wait: Duration, owner: &str) -> Result<Turn, Refusal> {
+        let own = tokio::time::timeout(wait, self.of(owner).acquire_owned()).await;
+        let own = own.map_err(|_| Refusal::Owner)?.ok();
+        let total = tokio::time::timeout(wait, Arc::clone(&self.all).acquire_owned()).await;
+        Ok(Turn { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
+    }
+
+    fn of(&self, owner: &str) -> Arc<Semaphore> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        // Permits and those that wait hold on to theirs.
+        owners.retain(|_, own| Arc::strong_count(own) > 1);
+        let own = owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_owner)));
+        Arc::clone(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn one_owner_cannot_take_all_turns() {
+        let slots = Slots::new(4, 2);
+        let first = slots.take_within(MOMENT, "a").await.unwrap();
+        let _second = slots.take_within(MOMENT, "a").await.unwrap();
+        assert_eq!(slots.take_within(MOMENT, "a").await.unwrap_err(), Refusal::Owner);
+        let (_third, _fourth) =
+            (slots.take_within(MOMENT, "b").await.unwrap(), slots.take_within(MOMENT, "c").await.unwrap());
+        assert_eq!(slots.take_within(MOMENT, "b").await.unwrap_err(), Refusal::Total);
+        drop(first);
+        slots.take_within(MOMENT, "b").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn owners_without_a_turn_are_forgotten() {
+        let slots = Slots::new(4, 2);
+        for owner in 0..100 {
+            slots.take(&owner.to_string()).await;
+        }
+        let _turn = slots.take("a").await;
+        assert!(slots.owners.lock().unwrap().len() <= 2);
     }
 }

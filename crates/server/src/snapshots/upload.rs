@@ -1,9 +1,8 @@
 //! From the body of a request to a snapshot, without holding more of it than a few pieces.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{self, BufReader, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -11,22 +10,31 @@ use flate2::read::MultiGzDecoder;
 use http_body::Body as _;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
-use workspace_state::{ArchiveError, ImportOptions, ImportReport, NewSnapshot, Progress, Store, import_tar};
+use workspace_state::{
+    ArchiveError, ArchiveLimits, ImportOptions, ImportReport, LimitKind, NewSnapshot, Quiet, Store,
+    import_tar,
+};
 
 use crate::app::App;
 use crate::code;
 use crate::error::ApiError;
-use crate::store::{blocking, has_no_room};
+use crate::settings::Settings;
+use crate::store::{blocking, cancelled, has_no_room};
 
 /// Who sends nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Pieces that wait for the store.
+/// Pieces on their way to the thread with the archive.
 const QUEUE: usize = 4;
-/// Entries of an archive. Names and attributes are in memory until all of it has come.
+/// Bytes of a body that are read before that thread wants them.
+const AHEAD: usize = 4 << 20;
+/// Files, links and directories of an archive. Names and attributes are in memory until all of it has come.
 const ENTRIES_MAX: u64 = 2_000_000;
+/// Bytes of names and attributes of an archive.
+const METADATA_MAX: u64 = 512 << 20;
 
 /// Makes a snapshot of an archive that belongs to `owner`. Whatever goes wrong, the connection included, leaves nothing that can be
-/// seen; what was written on the way goes with a collection, some time later.
+/// seen; what was written on the way goes with a collection, some time later. A client that leaves stops the work, unless the
+/// snapshot is there already.
 pub(super) async fn receive(
     app: &App,
     owner: String,
@@ -38,16 +46,20 @@ pub(super) async fn receive(
     if body.size_hint().exact().is_some_and(|length| length > max) {
         return Err(too_large(max));
     }
-    let turn = app.turns.upload().await?;
+    let turn = app.turns.upload(&owner).await?;
     let (sender, receiver) = mpsc::channel(QUEUE);
-    // On its own: when the whole archive has come, a client that goes away changes nothing any more.
+    let cancel = app.store.cancel().child();
+    let stop = cancel.on_drop();
+    let store = app.store.with_cancel(cancel);
+    // On its own: a snapshot that was made is noted, also when the client leaves at that moment.
     let app_of_task = app.clone();
     let made = tokio::spawn(async move {
         let _turn = turn;
-        make(&app_of_task, &owner, new, Incoming::new(receiver)).await
+        make(&app_of_task, store, &owner, new, Incoming::new(receiver)).await
     });
     let came = feed(body, sender, max).await;
     let made = made.await.map_err(ApiError::internal)?;
+    stop.disarm();
     // What is wrong with the body explains what is wrong with the archive.
     came?;
     made
@@ -59,24 +71,44 @@ enum Piece {
     End,
 }
 
+/// Hands the body to the thread with the archive. It is read ahead of that thread: a server that waits for nothing but its
+/// own thread does not notice that the client left.
+///
 /// An archive that is refused is taken to its end all the same: a client that is cut off while it sends does not hear why.
 async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), ApiError> {
     let mut pieces = body.into_data_stream();
-    let mut length = 0;
-    loop {
-        let next = tokio::time::timeout(SILENCE, pieces.next()).await;
-        let next =
-            next.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time"))?;
-        let Some(piece) = next else { break };
-        let broken = |_| ApiError::new(code::ARCHIVE_INVALID, "the archive did not come whole");
-        let piece = piece.map_err(broken)?;
-        length += piece.len() as u64;
-        if length > max {
-            return Err(too_large(max));
+    let (mut length, mut ended) = (0, false);
+    let (mut ahead, mut waiting) = (VecDeque::new(), 0);
+    while !ended || !ahead.is_empty() {
+        let next = tokio::time::timeout(SILENCE, pieces.next());
+        tokio::select! {
+            next = next, if !ended && waiting < AHEAD => {
+                let late = |_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time");
+                let Some(piece) = next.map_err(late)? else {
+                    ended = true;
+                    ahead.push_back(Piece::End);
+                    continue;
+                };
+                let broken = |_| ApiError::new(code::ARCHIVE_INVALID, "the archive did not come whole");
+                let piece = piece.map_err(broken)?;
+                length += piece.len() as u64;
+                if length > max {
+                    return Err(too_large(max));
+                }
+                waiting += piece.len();
+                ahead.push_back(Piece::Data(piece));
+            }
+            permit = sender.reserve(), if !ahead.is_empty() => {
+                let piece = ahead.pop_front();
+                if let Some(Piece::Data(piece)) = &piece {
+                    waiting -= piece.len();
+                }
+                if let (Ok(permit), Some(piece)) = (permit, piece) {
+                    permit.send(piece);
+                }
+            }
         }
-        let _ = sender.send(Piece::Data(piece)).await;
     }
-    let _ = sender.send(Piece::End).await;
     Ok(())
 }
 
@@ -87,12 +119,13 @@ fn too_large(max: u64) -> ApiError {
 
 async fn make(
     app: &App,
+    store: Store,
     owner: &str,
     new: NewSnapshot,
     incoming: Incoming,
 ) -> Result<ImportReport, ApiError> {
-    let (store, max) = (app.store.clone(), app.settings.max_upload.0);
-    let report = blocking(move || import(&store, new, incoming, max)).await?;
+    let settings = app.settings.clone();
+    let report = blocking(move || import(&store, new, incoming, &settings)).await?;
     let id = report.snapshot.id;
     if let Err(error) = app.snapshots().note(owner, &id, None).await {
         let store = app.store.clone();
@@ -104,17 +137,32 @@ async fn make(
     Ok(report)
 }
 
-fn import(store: &Store, new: NewSnapshot, incoming: Incoming, max: u64) -> Result<ImportReport, ApiError> {
-    let entries = Entries::default();
+fn import(
+    store: &Store,
+    new: NewSnapshot,
+    incoming: Incoming,
+    settings: &Settings,
+) -> Result<ImportReport, ApiError> {
     let opened = opened(incoming).map_err(|source| refusal(ArchiveError::Read { source }))?;
-    let mut archive = Bounded { archive: opened, max, left: max, entries: Arc::clone(&entries.0) };
-    import_tar(store, &mut archive, new, &ImportOptions::default(), &entries).map_err(refusal)
+    let mut archive = Bounded::new(opened, settings.max_upload.0);
+    let bytes = settings.max_upload_expanded.0;
+    let limits = ArchiveLimits { bytes, entries: ENTRIES_MAX, metadata: METADATA_MAX };
+    let options = ImportOptions { limits, ..ImportOptions::default() };
+    import_tar(store, &mut archive, new, &options, &Quiet).map_err(refusal)
 }
 
 /// What went wrong: with the archive, unless it is the store.
 fn refusal(error: ArchiveError) -> ApiError {
     match error {
         ArchiveError::Store(error) => error.into(),
+        ArchiveError::Cancelled(_) => cancelled(),
+        ArchiveError::TooLarge { kind, limit } => {
+            let refused = ApiError::new(code::PAYLOAD_TOO_LARGE, error.to_string()).detail("limit", limit);
+            match kind {
+                LimitKind::Bytes => refused.detail("setting", "MAX_UPLOAD_EXPANDED"),
+                LimitKind::Entries | LimitKind::Metadata => refused,
+            }
+        }
         ArchiveError::Read { source }
             if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooMuch>) =>
         {
@@ -167,40 +215,28 @@ fn opened(mut incoming: Incoming) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// Counts entries.
-#[derive(Default)]
-struct Entries(Arc<AtomicU64>);
-
-impl Progress for Entries {
-    fn advance(&self, by: u64) {
-        self.0.fetch_add(by, Ordering::Relaxed);
-    }
-}
-
 /// An archive that ends with an error where it becomes too much: little that is compressed may be a lot.
 struct Bounded {
     archive: Box<dyn Read>,
     max: u64,
     left: u64,
-    entries: Arc<AtomicU64>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum TooMuch {
-    #[error("the archive has more than {0} bytes when it is unpacked")]
-    Bytes(u64),
-    #[error("the archive has more than {ENTRIES_MAX} entries")]
-    Entries,
+#[error("the archive has more than {0} bytes when it is unpacked")]
+struct TooMuch(u64);
+
+impl Bounded {
+    fn new(archive: Box<dyn Read>, max: u64) -> Self {
+        Self { archive, max, left: max }
+    }
 }
 
 impl Read for Bounded {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.entries.load(Ordering::Relaxed) > ENTRIES_MAX {
-            return Err(io::Error::other(TooMuch::Entries));
-        }
         let len = self.archive.read(buffer)?;
         let left = self.left.checked_sub(len as u64);
-        self.left = left.ok_or_else(|| io::Error::other(TooMuch::Bytes(self.max)))?;
+        self.left = left.ok_or_else(|| io::Error::other(TooMuch(self.max)))?;
         Ok(len)
     }
 }
@@ -217,7 +253,7 @@ mod tests {
         drop(sender);
         let archive = opened(Incoming::new(receiver))?;
         let mut bytes = Vec::new();
-        Bounded { archive, max, left: max, entries: Arc::default() }.read_to_end(&mut bytes)?;
+        Bounded::new(archive, max).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -250,16 +286,5 @@ mod tests {
             assert!(error.get_ref().unwrap().is::<TooMuch>(), "{error}");
             assert!(read(vec![data(&small)], 1 << 20).is_err(), "without an end");
         }
-    }
-
-    #[test]
-    fn too_many_entries_are_too_much() {
-        let entries = Entries::default();
-        let archive: Box<dyn Read> = Box::new(io::empty());
-        let mut bounded = Bounded { archive, max: 1, left: 1, entries: Arc::clone(&entries.0) };
-        entries.advance(ENTRIES_MAX);
-        assert!(bounded.read(&mut [0]).is_ok());
-        entries.advance(1);
-        assert!(bounded.read(&mut [0]).is_err());
     }
 }

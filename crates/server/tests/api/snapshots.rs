@@ -4,6 +4,7 @@ pub(crate) mod archive;
 mod beside;
 mod content;
 mod episodes;
+mod hostile;
 mod owners;
 mod uploads;
 

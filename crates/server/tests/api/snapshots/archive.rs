@@ -29,6 +29,31 @@ impl Archive {
         self.member(name.as_bytes(), b'3', b"", 0o644, b"")
     }
 
+    /// Pax records for the next member.
+    pub(crate) fn records(self, records: &[(&str, &[u8])]) -> Self {
+        let mut text = Vec::new();
+        for (key, value) in records {
+            let rest = key.len() + value.len() + 3;
+            let digits = (1..).find(|digits| (rest + digits).to_string().len() == *digits).unwrap();
+            text.extend_from_slice(format!("{} {key}=", rest + digits).as_bytes());
+            text.extend_from_slice(value);
+            text.push(b'\n');
+        }
+        self.member(b"PaxHeader", b'x', b"", 0o644, &text)
+    }
+
+    /// A file that is one hole, in GNU's sparse format 1.0.
+    pub(crate) fn hole(self, name: &str, size: u64) -> Self {
+        let size = size.to_string();
+        let records: [(&str, &[u8]); 4] = [
+            ("GNU.sparse.major", b"1"),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", name.as_bytes()),
+            ("GNU.sparse.realsize", size.as_bytes()),
+        ];
+        self.records(&records).file("hole", [&b"0\n"[..], &[0; 510]].concat())
+    }
+
     fn member(mut self, name: &[u8], kind: u8, target: &[u8], mode: u32, content: &[u8]) -> Self {
         let mut header = [0; 512];
         header[..name.len()].copy_from_slice(name);
@@ -52,4 +77,24 @@ impl Archive {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         [&self.0[..], &[0; 1024]].concat()
     }
+}
+
+/// A tar with one file of so many MiB of zeros, compressed with zstd to 32 bytes for each: blocks that say how often a byte
+/// is repeated.
+pub(crate) fn zeros(mebibytes: usize) -> Vec<u8> {
+    const BLOCK: u32 = 128 << 10;
+    let size = (mebibytes << 20).to_string();
+    let head = Archive::new().records(&[("size", size.as_bytes())]).file("zeros", "").0;
+    // Magic number, no optional fields, a window of one block.
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 7 << 3];
+    let block = |kind: u32, len: u32, last: u32| (len << 3 | kind << 1 | last).to_le_bytes()[..3].to_vec();
+    frame.extend(block(0, u32::try_from(head.len()).unwrap(), 0));
+    frame.extend(head);
+    for _ in 0..mebibytes * 8 {
+        frame.extend(block(1, BLOCK, 0));
+        frame.push(0);
+    }
+    frame.extend(block(1, 1024, 1));
+    frame.push(0);
+    frame
 }

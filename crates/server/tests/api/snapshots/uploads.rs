@@ -15,7 +15,7 @@ use crate::real::house::soon;
 use crate::support::Answer;
 
 /// Through a program that compresses.
-fn compressed(program: &str, archive: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn compressed(program: &str, archive: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new(program);
     let mut child = command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
     child.stdin.take()?.write_all(archive).ok()?;
