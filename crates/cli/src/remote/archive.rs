@@ -3,10 +3,19 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use tar::{Archive, Builder, Entry, EntryType};
+use tar::Builder;
+use workspace_state::{ArchiveError, ArchiveLimits, Cancel, ExtractOptions, ExtractProfile, Extractor};
+
+use crate::text;
+
+/// Files, links and directories that are taken out of a sandbox at once.
+const ENTRIES_MAX: u64 = 20_000_000;
+/// Bytes of their names.
+const METADATA_MAX: u64 = 4 << 30;
 
 /// Why an archive could not be made or unpacked.
 #[derive(Debug)]
@@ -15,8 +24,8 @@ pub(crate) enum ArchiveProblem {
     Io { path: PathBuf, error: io::Error },
     /// The archive itself could not be read or written.
     Archive(io::Error),
-    /// A name leads out of where it was to go.
-    Escapes { path: String },
+    /// A member tries to reach outside of where it was to go, or there is too much of them.
+    Refused(String),
 }
 
 type Done<T = ()> = Result<T, ArchiveProblem>;
@@ -56,90 +65,45 @@ fn add(builder: &mut Builder<impl Write>, path: &Path, name: &Path, skipped: &mu
     Ok(())
 }
 
-/// Unpacks an archive whose names all begin with one name, which becomes `root`. What cannot be copied is named.
+/// Unpacks an archive whose names all begin with one name, which becomes `root`. Devices and pipes are left out and named.
 ///
-/// The archive comes from where anything may run: nothing is written outside of `root`, and nothing through a symlink.
-pub(crate) fn unpack(from: impl Read, root: &Path) -> Done<Vec<PathBuf>> {
-    let (mut skipped, mut archive) = (Vec::new(), Archive::new(from));
-    let mut directories = Vec::new();
-    for entry in archive.entries().map_err(ArchiveProblem::Archive)? {
-        let mut entry = entry.map_err(ArchiveProblem::Archive)?;
-        let path = entry.path().map_err(ArchiveProblem::Archive)?.into_owned();
-        let target = inside(root, &path)?;
-        match entry.header().entry_type() {
-            EntryType::Directory => {
-                directories.push((target.clone(), entry.header().mode().unwrap_or(0o755)));
-            }
-            EntryType::Link => {
-                link(&entry, root, &target)?;
-                continue;
-            }
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse | EntryType::Symlink => {}
-            _ => {
-                skipped.push(path);
-                continue;
-            }
-        }
-        if entry.header().entry_type() == EntryType::Directory {
-            make_directory(&target)?;
-        } else {
-            entry.unpack(&target).map_err(at(&target))?;
-        }
+/// The archive comes from where anything may run: nothing outside of `root` is changed, and nothing through a symlink.
+pub(crate) fn unpack(mut from: impl Read, root: &Path) -> Done<Vec<PathBuf>> {
+    let name = root.file_name().ok_or_else(|| at(root)(io::ErrorKind::InvalidInput.into()))?;
+    let directory = root.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let options = ExtractOptions {
+        profile: ExtractProfile::Copy { name: name.as_bytes().to_vec() },
+        limits: ArchiveLimits { entries: ENTRIES_MAX, metadata: METADATA_MAX, ..ArchiveLimits::default() },
+        cancel: Cancel::new(),
+    };
+    let problem = |error| problem(error, directory);
+    let mut extractor = Extractor::new(directory, options).map_err(problem)?;
+    extractor.extract(&mut from).map_err(problem)?;
+    let report = extractor.report();
+    let unnamed = report.skipped_count - report.skipped.len() as u64;
+    if unnamed > 0 {
+        text::print_stderr(&format!("warning: {unnamed} more are not files, directories or symlinks"));
     }
-    // What fills the last block.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(ArchiveProblem::Archive)?;
-    // Last, so that one that may not be written to can be filled.
-    for (path, mode) in directories.into_iter().rev() {
-        set_mode(&path, mode)?;
-    }
-    Ok(skipped)
+    Ok(report.skipped.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
 }
 
-fn make_directory(path: &Path) -> Done {
-    match fs::create_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        made => made.map_err(at(path)),
-    }
-}
-
-fn set_mode(path: &Path, mode: u32) -> Done {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o777)).map_err(at(path))
-}
-
-fn link(entry: &Entry<impl Read>, root: &Path, target: &Path) -> Done {
-    let name = entry.link_name().map_err(ArchiveProblem::Archive)?.unwrap_or_default();
-    let first = inside(root, &name)?;
-    match fs::remove_file(target) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(target)(error)),
-        _ => fs::hard_link(&first, target).map_err(at(target)),
-    }
-}
-
-/// Where a name of the archive is below `root`.
-fn inside(root: &Path, name: &Path) -> Done<PathBuf> {
-    let escapes = || ArchiveProblem::Escapes { path: name.to_string_lossy().into_owned() };
-    let mut parts: Vec<&OsStr> = Vec::new();
-    for component in name.components() {
-        match component {
-            Component::Normal(part) => parts.push(part),
-            Component::CurDir => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(escapes()),
+fn problem(error: ArchiveError, directory: &Path) -> ArchiveProblem {
+    match error {
+        ArchiveError::Extract { path, source } => {
+            ArchiveProblem::Io { path: directory.join(path), error: source }
         }
-    }
-    let mut path = root.to_owned();
-    for part in parts.iter().skip(1) {
-        // Only what is a directory itself is entered.
-        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
-            return Err(escapes());
+        ArchiveError::Read { source } => ArchiveProblem::Archive(source),
+        ArchiveError::Refused { .. } | ArchiveError::TooLarge { .. } => {
+            ArchiveProblem::Refused(error.to_string())
         }
-        path.push(part);
+        other => ArchiveProblem::Archive(io::Error::other(other)),
     }
-    Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
+    use tar::EntryType;
+
     use super::*;
 
     fn archive(members: &[(&str, EntryType, &str)]) -> Vec<u8> {
@@ -177,11 +141,31 @@ mod tests {
             fs::write(place.path().join("secret"), "s").unwrap();
             fs::create_dir(place.path().join("in")).unwrap();
             let done = unpack(&archive(members)[..], &place.path().join("in/root"));
-            assert!(matches!(done, Err(ArchiveProblem::Escapes { .. })), "{members:?}: {done:?}");
+            assert!(matches!(done, Err(ArchiveProblem::Refused(_))), "{members:?}: {done:?}");
             assert!(
                 !place.path().join("out").exists() && !place.path().join("in/out").exists(),
                 "{members:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_directory_member_does_not_change_what_a_symlink_member_leads_to() {
+        use EntryType::{Directory, Symlink};
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let private = place.path().join("private");
+        fs::create_dir(&private).unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+        let target = private.to_str().unwrap();
+        let hostile: [&[(&str, EntryType, &str)]; 2] = [
+            &[("a", Directory, ""), ("a/x", Symlink, target), ("a/x", Directory, "")],
+            &[("a", Symlink, target), ("a", Directory, "")],
+        ];
+        for (number, members) in hostile.into_iter().enumerate() {
+            let done = unpack(&archive(members)[..], &place.path().join(number.to_string()));
+            assert!(matches!(done, Err(ArchiveProblem::Refused(_))), "{done:?}");
+            assert_eq!(fs::metadata(&private).unwrap().permissions().mode() & 0o7777, 0o700);
         }
     }
 

@@ -239,7 +239,7 @@ fn is_a_cause(worked: &Result<Vec<PathBuf>, ArchiveProblem>) -> bool {
     match worked {
         Ok(_) | Err(ArchiveProblem::Archive(_)) => false,
         Err(ArchiveProblem::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
-        Err(ArchiveProblem::Escapes { .. }) => true,
+        Err(ArchiveProblem::Refused(_)) => true,
     }
 }
 
@@ -264,10 +264,8 @@ fn explain(problem: ArchiveProblem) -> CommandError {
         }
         ArchiveProblem::Archive(error) => CommandError::failed(format!("the archive is broken: {error}"))
             .hint("part of it may have been copied"),
-        ArchiveProblem::Escapes { path } => {
-            CommandError::failed(format!("{path:?} leads out of where it was to be copied to"))
-                .hint("what came before it was copied; do not trust what is in this sandbox")
-        }
+        ArchiveProblem::Refused(reason) => CommandError::failed(reason)
+            .hint("what came before it was copied; do not trust what is in this sandbox"),
     }
 }
 
