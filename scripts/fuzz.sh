@@ -9,7 +9,9 @@ rustup toolchain list 2>/dev/null | grep -q '^nightly' ||
 
 for target in $(cargo +nightly fuzz list); do
     mkdir -p "fuzz/corpus/$target"
-    step "fuzzing $target" cargo +nightly fuzz run "$target" \
-        "fuzz/corpus/$target" crates/*/tests/corpus/"$target" -- \
-        -max_total_time="${FUZZ_SECONDS:-60}"
+    set -- "fuzz/corpus/$target"
+    for seeds in crates/*/tests/corpus/"$target" fuzz/seeds/"$target"; do
+        [ ! -d "$seeds" ] || set -- "$@" "$seeds"
+    done
+    step "fuzzing $target" cargo +nightly fuzz run "$target" "$@" -- -max_total_time="${FUZZ_SECONDS:-60}"
 done

@@ -1,5 +1,5 @@
 //! What the fuzz targets share: one per stored format, each decoding what it is given, and one per kind of file,
-//! each merging three versions that it is given.
+//! each merging three versions that it is given. Two read archives, and write them into a directory.
 //!
 //! What decodes must encode to the same bytes again. Inputs worth keeping go to `crates/state/tests/corpus` and
 //! `crates/merge/tests/corpus`, which the tests of these crates replay.
@@ -43,4 +43,31 @@ macro_rules! fuzz_merge {
     ($path:literal) => {
         $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $crate::merge($path, bytes));
     };
+}
+
+/// Extracts an archive in each way. Nothing beside the directory may change.
+pub fn extract(bytes: &[u8]) {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use workspace_state::{ArchiveLimits, Cancel, ExtractOptions, ExtractProfile, Extractor};
+
+    let mut archive = bytes.to_vec();
+    workspace_state::testing::fix_checksums(&mut archive);
+    let home = std::env::temp_dir().join(format!("workspace-fuzz-extract-{}", std::process::id()));
+    let (outside, inside) = (home.join("outside"), home.join("inside"));
+    for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"copy".to_vec() }] {
+        // What the last input left, if it was the last that this process lived for.
+        drop(fs::remove_dir_all(&home));
+        fs::create_dir_all(&outside).expect("there is room");
+        fs::create_dir(&inside).expect("there is room");
+        fs::set_permissions(&outside, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        let limits = ArchiveLimits { bytes: 1 << 20, entries: 1_000, metadata: 1 << 20 };
+        let options = ExtractOptions { profile, limits, cancel: Cancel::new() };
+        drop(Extractor::new(&inside, options).expect("it is there").extract(&mut &archive[..]));
+        assert_eq!(fs::metadata(&outside).expect("it is there").permissions().mode() & 0o7777, 0o700);
+        assert_eq!(fs::read_dir(&outside).expect("it is there").count(), 0, "something outside was written");
+        assert_eq!(fs::read_dir(&home).expect("it is there").count(), 2, "something outside was written");
+    }
+    drop(fs::remove_dir_all(&home));
 }
