@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     }
     match Args::typed() {
         Ok(args) => {
+            workspace_state::set_notice_handler(|notice| text::print_stderr(&format!("warning: {notice}")));
             limits::raise_open_files();
             error::exit_code(commands::run(args))
         }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 
 use tokio::task::spawn_blocking;
-use workspace_state::{Store, StoreError};
+use workspace_state::{Store, StoreError, set_notice_handler};
 
 use crate::code;
 use crate::error::ApiError;
@@ -14,6 +14,7 @@ use crate::start::StartError;
 
 /// Opens the store, made for its owner alone when there is none. Whoever else has it open is a peer.
 pub(crate) async fn open(path: &Path) -> Result<Store, StartError> {
+    set_notice_handler(|notice| tracing::warn!("{notice}"));
     private::directory(path)?;
     let path = path.to_owned();
     let opened = spawn_blocking(move || Store::open_or_create(path)).await;

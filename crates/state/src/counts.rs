@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
+use heed::RoTxn;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::index::Index;
 use crate::references_of::ObjectId;
 use crate::store::Store;
 
@@ -24,23 +26,29 @@ pub struct IndexCounts {
 impl Store {
     /// Counts what the index holds, whether or not the packs still have it.
     pub fn index_counts(&self) -> Result<IndexCounts> {
-        let snapshots = self.snapshots()?.len() as u64;
-        let index = &self.inner.index;
-        let txn = index.read()?;
+        let txn = self.inner.index.read()?;
+        IndexCounts::of(&self.inner.index, &txn)
+    }
+}
+
+impl IndexCounts {
+    pub(crate) fn of(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
+        let mut snapshots = 0;
+        index.for_each_snapshot(txn, |_| snapshots += 1)?;
         let mut recent: HashSet<ObjectId> = HashSet::new();
-        index.for_each_recent(&txn, |object, _| {
+        index.for_each_recent(txn, |object, _| {
             recent.insert(object);
         })?;
-        let mut objects = index.chunks.len(&txn)? + index.nodes.len(&txn)?;
+        let mut objects = index.chunks.len(txn)? + index.nodes.len(txn)?;
         for (kind, id) in recent {
             // A copy may have come before its first one settled.
-            objects += u64::from(index.objects(kind).get(&txn, &id)?.is_none());
+            objects += u64::from(index.objects(kind).get(txn, &id)?.is_none());
         }
-        Ok(IndexCounts {
+        Ok(Self {
             objects,
             snapshots,
-            references: index.references.len(&txn)?,
-            episodes: index.episodes.len(&txn)?,
+            references: index.references.len(txn)?,
+            episodes: index.episodes.len(txn)?,
         })
     }
 }

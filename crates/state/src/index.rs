@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use rustix::io::Errno;
 
 use crate::change::Change;
@@ -20,6 +20,7 @@ use crate::pack::Location;
 use crate::platform;
 use crate::recent::Memory;
 use crate::record::Kind;
+use crate::waiting::WriteWaits;
 
 /// Address space, not memory or disk: room for about half a billion objects.
 const MAP_SIZE: usize = 64 << 30;
@@ -36,6 +37,7 @@ pub(crate) type ReadTxn<'a> = RoTxn<'a, WithoutTls>;
 pub(crate) struct Index {
     pub(crate) env: Env<WithoutTls>,
     data: Data,
+    write_waits: WriteWaits,
     /// chunk id → location
     pub(crate) chunks: Table,
     /// node id → location
@@ -116,52 +118,126 @@ impl LogState {
     }
 }
 
+/// Names of the tables, in the order in which [`Index::new`] takes them.
+const TABLES: [&str; 13] = [
+    "chunks",
+    "nodes",
+    "recent",
+    "condemned",
+    "snapshots",
+    "trees",
+    "references",
+    "episodes",
+    "episode_children",
+    "pins",
+    "packs",
+    "unsynced",
+    "stats",
+];
+
+/// How the environment is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// As one of any number of processes.
+    Shared,
+    /// Where nobody writes: neither a byte nor a lock of the directory is touched.
+    ReadOnly,
+}
+
 impl Index {
-    /// Opens or makes the index of the store in `store`.
-    pub(crate) fn open(store: &Path) -> Result<Self> {
-        let directory = &store.join("index");
-        let mut options = EnvOpenOptions::new().read_txn_without_tls();
-        options.map_size(MAP_SIZE).max_dbs(16).max_readers(READERS_MAX);
-        // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the
-        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises.
-        unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD) };
+    /// Opens the index in `directory`, and makes its tables if it is a new one. Takes the write lock only for that.
+    pub(crate) fn open(directory: &Path) -> Result<Self> {
         reserve_lock_file(directory)?;
-        // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while
-        // the store's lock is held.
-        let env = unsafe { options.open(directory).map_err(|error| explain(error, directory))? };
+        let env = open_environment(directory, Access::Shared)?;
         env.clear_stale_readers()?;
-        let data = Data::open(&env)?;
+        match Self::with_tables(&env, Access::Shared)? {
+            Some(index) => Ok(index),
+            None => Self::make_tables(&env),
+        }
+    }
+
+    /// Opens the index in `directory` where nobody writes to it.
+    pub(crate) fn open_to_read(directory: &Path) -> Result<Self> {
+        let env = open_environment(directory, Access::ReadOnly)?;
+        Self::with_tables(&env, Access::ReadOnly)?.ok_or_else(|| heed::Error::Mdb(MdbError::Invalid).into())
+    }
+
+    /// None if the index has not got all of its tables yet.
+    fn with_tables(env: &Env<WithoutTls>, access: Access) -> Result<Option<Self>> {
+        let data = Data::open(env, access)?;
         data.check()?;
+        let txn = env.read_txn()?;
+        let mut tables = Vec::with_capacity(TABLES.len());
+        for name in TABLES {
+            tables.extend(env.open_database(&txn, Some(name))?);
+        }
+        let meta = env.open_database(&txn, None)?;
+        // The handles of a transaction outlive it only if it is committed.
+        txn.commit()?;
+        Ok(match (tables.try_into(), meta) {
+            (Ok(tables), Some(meta)) => Some(Self::new(env, data, tables, meta)),
+            _ => None,
+        })
+    }
+
+    fn make_tables(env: &Env<WithoutTls>) -> Result<Self> {
         let mut txn = env.write_txn()?;
-        let mut table = |name: &str| env.create_database(&mut txn, Some(name));
-        let index = Self {
-            chunks: table("chunks")?,
-            nodes: table("nodes")?,
-            recent: table("recent")?,
-            memory: Memory::default(),
-            condemned: table("condemned")?,
-            snapshots: table("snapshots")?,
-            trees: table("trees")?,
-            references: table("references")?,
-            episodes: table("episodes")?,
-            episode_children: table("episode_children")?,
-            pins: table("pins")?,
-            packs: table("packs")?,
-            unsynced: table("unsynced")?,
-            stats: table("stats")?,
-            meta: env.create_database(&mut txn, None)?,
-            data,
-            env: env.clone(),
-        };
+        let mut table = |name| env.create_database(&mut txn, name);
+        let meta = table(None)?;
+        let mut tables = [meta; TABLES.len()];
+        for (made, name) in tables.iter_mut().zip(TABLES) {
+            *made = table(Some(name))?;
+        }
+        let index = Self::new(env, Data::open(env, Access::Shared)?, tables, meta);
         index.commit(txn)?;
         Ok(index)
+    }
+
+    fn new(env: &Env<WithoutTls>, data: Data, tables: [Table; TABLES.len()], meta: Table) -> Self {
+        let [
+            chunks,
+            nodes,
+            recent,
+            condemned,
+            snapshots,
+            trees,
+            references,
+            episodes,
+            episode_children,
+            pins,
+            packs,
+            unsynced,
+            stats,
+        ] = tables;
+        Self {
+            env: env.clone(),
+            data,
+            write_waits: WriteWaits::new(env.path().to_owned()),
+            chunks,
+            nodes,
+            recent,
+            memory: Memory::default(),
+            condemned,
+            snapshots,
+            trees,
+            references,
+            episodes,
+            episode_children,
+            pins,
+            packs,
+            unsynced,
+            stats,
+            meta,
+        }
     }
 
     pub(crate) fn read(&self) -> Result<ReadTxn<'_>> {
         Ok(self.env.read_txn()?)
     }
 
+    /// Takes the write lock, which one transaction of all processes has at a time.
     pub(crate) fn write(&self) -> Result<RwTxn<'_>> {
+        let _wait = self.write_waits.begin();
         Ok(self.env.write_txn()?)
     }
 
@@ -259,6 +335,22 @@ impl Index {
     }
 }
 
+fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>> {
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.map_size(MAP_SIZE).max_dbs(16).max_readers(READERS_MAX);
+    let mut flags = EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD;
+    if access == Access::ReadOnly {
+        flags |= EnvFlags::READ_ONLY | EnvFlags::NO_LOCK;
+    }
+    // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the next start
+    // rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may write, which is what
+    // read-only access asks of its caller.
+    unsafe { options.flags(flags) };
+    // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
+    // lock is held.
+    unsafe { options.open(directory).map_err(|error| explain(error, directory)) }
+}
+
 /// LMDB maps its lock file into memory and writes to it there: where that has no room, the process dies of it.
 /// So it is given its room before.
 fn reserve_lock_file(directory: &Path) -> Result<()> {
@@ -289,9 +381,10 @@ struct Data {
 }
 
 impl Data {
-    fn open(env: &Env<WithoutTls>) -> Result<Self> {
+    fn open(env: &Env<WithoutTls>, access: Access) -> Result<Self> {
         let path = env.path().join("data.mdb");
-        let file = File::options().read(true).write(true).open(&path).at("open", &path)?;
+        let file =
+            File::options().read(true).write(access == Access::Shared).open(&path).at("open", &path)?;
         Ok(Self { env: env.clone(), file, page_size: u64::from(env.stat().page_size) })
     }
 
@@ -327,7 +420,7 @@ impl Data {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        Err(heed::Error::Mdb(heed::MdbError::Corrupted).into())
+        Err(heed::Error::Mdb(MdbError::Corrupted).into())
     }
 }
 

@@ -61,14 +61,19 @@ mod directory;
 mod episode;
 mod error;
 mod failpoint;
+mod format;
 mod gc;
 mod history;
 mod id;
 mod index;
 mod insight;
+mod lock_holder;
 mod log;
+mod log_records;
+mod loss;
 mod mark;
 mod node;
+mod notice;
 mod pack;
 mod page;
 mod patch;
@@ -80,6 +85,7 @@ mod progress;
 mod quote;
 mod recent;
 mod record;
+mod records;
 mod recovery;
 mod reference;
 mod references_of;
@@ -94,6 +100,7 @@ pub mod testing;
 mod tree;
 mod verify;
 mod virtual_tree;
+mod waiting;
 
 pub use archive::{
     ArchiveError, ArchiveLimits, ExtractOptions, ExtractProfile, ExtractReport, Extractor, ImportOptions,
@@ -112,6 +119,7 @@ pub use directory::{
 };
 pub use episode::Episode;
 pub use error::{Result, StoreError};
+pub use format::FORMAT;
 pub use gc::{GcOptions, GcReport};
 pub use history::{History, Resolved};
 pub use id::{ChunkId, EpisodeId, NodeId, ParseIdError, PinId, SnapshotId, TreeId};
@@ -119,7 +127,9 @@ pub use insight::{
     ChangeCode, ContentCode, EntryCode, EntryInsight, EntrySummary, INSIGHT_VERSION, InsightDiff,
     LINE_DIFF_MAX, RiskCode, RiskNote, SecretPattern, Totals, TreePath, insight,
 };
+pub use loss::{Loss, LostReference, LostSnapshot, RebuildReport};
 pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
+pub use notice::{Notice, set_notice_handler};
 pub use patch::{Patch, PatchBody, PatchSection, unified_diff};
 pub use pin::{Pin, ProcessPin};
 pub use progress::{Progress, Quiet};
@@ -127,7 +137,7 @@ pub use quote::{quote_path, shorten_path, unquote_path};
 pub use reference::check_reference_name;
 pub use retention::{Retention, RetentionPlan};
 pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
-pub use store::{FORMAT, Store};
+pub use store::Store;
 pub use tree::{BadPath, DEPTH_MAX, DirectoryNode, Entry, Node, Tree};
 pub use verify::{Damage, VerifyReport};
 pub use virtual_tree::{Attributes, FileAt, SameFile, Stat, Taken, TreeError, VirtualEntry, VirtualTree};

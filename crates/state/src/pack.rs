@@ -196,6 +196,12 @@ impl Packs {
         header.open(&bytes[HEADER..]).map(Some).map_err(|error| damaged(error.0))
     }
 
+    /// What the header of a pack says it is for; none when the header is damaged.
+    pub(crate) fn role(&self, pack: u32) -> Result<Option<Role>> {
+        let path = self.path(pack);
+        Ok(read_role(&File::open(&path).at("open", &path)?))
+    }
+
     /// Goes through the intact records of a pack.
     ///
     /// A header of zeros behind an intact record of a log is the end. Damaged bytes are skipped up to the

@@ -10,41 +10,87 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use heed::RwTxn;
 
-use crate::change::{Change, CheckpointRecord, CommitRecord, LogEnd};
+use crate::change::Change;
 use crate::checkpoint;
+use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result};
 use crate::index::{Index, LogState};
+use crate::log_records::{LogRecords, LoggedCommit, Tail};
+use crate::loss::{self, RebuildReport};
 use crate::mark;
-use crate::pack::{Location, PACK_HEADER, Packs, Role};
+use crate::pack::{Location, Packs, Role, sync_directory};
 use crate::pin;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 
+/// The new index, until it is whole.
+const NEW: &str = "index.new";
+
 /// Rebuilds the index of the store in `path`. The caller holds the store's lock exclusively.
-pub(crate) fn rebuild(path: &Path) -> Result<()> {
+///
+/// The new index is built beside the old one and takes its place when it is whole. The old one is compared with it
+/// afterwards, and kept if it knew something that the packs no longer tell.
+pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     let crashed = may_have_crashed(path);
     // Until the end, whoever opens the store must rebuild as well, and from as little.
     mark::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
-    let directory = path.join("index");
-    if directory.exists() {
-        fs::remove_dir_all(&directory).at("remove", &directory)?;
-    }
-    fs::create_dir_all(&directory).at("create", &directory)?;
+    let new = path.join(NEW);
+    remove_directory(&new)?;
+    fs::create_dir_all(&new).at("create", &new)?;
+    let report = match build(path, &new, crashed) {
+        Ok(report) => report,
+        Err(error) => {
+            // On a full disk, what was built so far is in the way of the next attempt.
+            drop(remove_directory(&new));
+            return Err(error);
+        }
+    };
+    let old = take_into_use(path, &new)?;
+    mark::set(path, &mark::boot_id())?;
+    // After a crash of the machine the old index may be anything, and reading it could end the process.
+    loss::compare(path, old, report, !crashed)
+}
 
+/// Builds an index in `new`.
+fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     let packs = Packs::new(path.join("packs"));
     let found = Found::scan(&packs)?;
-    {
-        let index = Index::open(path)?;
-        let mut txn = index.write()?;
-        replay(&packs, &found, &index, &mut txn, crashed)?;
-        index.commit(txn)?;
-        index.sync()?;
+    let index = Index::open(new)?;
+    let mut txn = index.write()?;
+    let Replayed { commits_given_up, log_damaged } = replay(&packs, &found, &index, &mut txn, crashed)?;
+    index.commit(txn)?;
+    index.sync()?;
+    let txn = index.read()?;
+    let index = IndexCounts::of(&index, &txn)?;
+    Ok(RebuildReport { index, commits_given_up, log_damaged, ..RebuildReport::default() })
+}
+
+/// Puts the new index in the place of the old one, which is moved aside; says where to.
+fn take_into_use(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
+    let directory = path.join("index");
+    // One that is empty held nothing.
+    let old = if fs::metadata(directory.join("data.mdb")).is_ok_and(|data| data.len() > 0) {
+        let old = loss::name_for_old_index(path)?;
+        fs::rename(&directory, &old).at("rename", &directory)?;
+        Some(old)
+    } else {
+        remove_directory(&directory)?;
+        None
+    };
+    fs::rename(new, &directory).at("rename", new)?;
+    sync_directory(path)?;
+    Ok(old)
+}
+
+pub(crate) fn remove_directory(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other.at("remove", path),
     }
-    mark::set(path, &mark::boot_id())
 }
 
 /// Whether the machine may have crashed since the packs were last written.
@@ -62,21 +108,9 @@ fn rebuilding() -> String {
 #[derive(Default)]
 struct Found {
     objects: HashMap<ObjectId, Location>,
-    log: Vec<LogItem>,
+    log: LogRecords,
     packs: Vec<u32>,
     last_pack: u32,
-}
-
-enum LogItem {
-    Commit(LoggedCommit),
-    Checkpoint(CheckpointRecord),
-}
-
-struct LoggedCommit {
-    id: [u8; 32],
-    record: CommitRecord,
-    /// Where its record ends.
-    end: LogEnd,
 }
 
 impl Found {
@@ -84,85 +118,40 @@ impl Found {
         let mut found = Self::default();
         for pack in packs.list()? {
             found.last_pack = found.last_pack.max(pack);
-            let mut log = Vec::new();
+            let mut log = LogRecords::default();
             let role = packs.scan(pack, |location, header, stored| {
-                match header.kind {
-                    Kind::Chunk | Kind::Node => {
-                        found.objects.insert((header.kind, header.id), location);
-                    }
-                    // A record that is intact and yet unreadable is not ours to guess at.
-                    Kind::Commit => log.extend(
-                        header.open(stored).and_then(|payload| CommitRecord::decode(&payload)).map(
-                            |record| {
-                                let end = u64::from(location.offset) + u64::from(location.len);
-                                let end = LogEnd { pack, end };
-                                LogItem::Commit(LoggedCommit { id: header.id, record, end })
-                            },
-                        ),
-                    ),
-                    Kind::Checkpoint => log.extend(
-                        header
-                            .open(stored)
-                            .and_then(|payload| CheckpointRecord::decode(&payload))
-                            .map(LogItem::Checkpoint),
-                    ),
+                if matches!(header.kind, Kind::Chunk | Kind::Node) {
+                    found.objects.insert((header.kind, header.id), location);
                 }
+                log.add(location, header, stored);
                 Ok(())
             })?;
             found.packs.push(pack);
             if role == Role::Log {
-                found.log.append(&mut log);
+                found.log.append(log);
             }
         }
         Ok(found)
     }
-
-    /// The records after the last complete checkpoint, and that checkpoint.
-    fn tail(&self) -> (Vec<&CheckpointRecord>, Vec<&LoggedCommit>) {
-        let mut checkpoint: Vec<&CheckpointRecord> = Vec::new();
-        let mut open: Vec<&CheckpointRecord> = Vec::new();
-        let mut commits: Vec<&LoggedCommit> = Vec::new();
-        for item in &self.log {
-            match item {
-                LogItem::Checkpoint(part) => {
-                    if part.first {
-                        open.clear();
-                    }
-                    open.push(part);
-                    if part.last && open.first().is_some_and(|part| part.first) {
-                        checkpoint = std::mem::take(&mut open);
-                        // One that was written but never taken into use is behind its predecessor's log,
-                        // unless a rebuild wrote it: then what it does not cover was given up.
-                        let (covered, cut) = (checkpoint[0].sequence, checkpoint[0].cut);
-                        commits.retain(|commit| !cut && commit.record.sequence > covered);
-                    }
-                }
-                LogItem::Commit(commit) => {
-                    let last = commits.last().map(|last| last.record.sequence);
-                    let last = last.or_else(|| checkpoint.first().map(|part| part.sequence));
-                    if last.is_none_or(|last| commit.record.sequence > last) {
-                        commits.push(commit);
-                    }
-                }
-            }
-        }
-        (checkpoint, commits)
-    }
-
-    /// How far the log is known to have been on disk. A log is synced before the next one begins.
-    fn durable(&self) -> LogEnd {
-        let of_commit = |item: &LogItem| match item {
-            LogItem::Commit(commit) => {
-                Some(commit.record.durable.max(LogEnd { pack: commit.end.pack, end: PACK_HEADER }))
-            }
-            LogItem::Checkpoint(_) => None,
-        };
-        self.log.iter().filter_map(of_commit).max().unwrap_or_default()
-    }
 }
 
-fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, crashed: bool) -> Result<()> {
-    let (checkpoint, commits) = found.tail();
+/// What a replay found out about the log.
+struct Replayed {
+    /// Commits at the end of the log that were left out.
+    commits_given_up: u64,
+    /// A commit that was kept does not follow the one before it.
+    log_damaged: bool,
+}
+
+/// Fills the index from the log.
+fn replay(
+    packs: &Packs,
+    found: &Found,
+    index: &Index,
+    txn: &mut RwTxn<'_>,
+    crashed: bool,
+) -> Result<Replayed> {
+    let Tail { checkpoint, commits } = found.log.tail();
     let mut state = LogState { next_pack: found.last_pack + 1, epoch: 1, ..LogState::default() };
     for part in &checkpoint {
         state.sequence = part.sequence;
@@ -171,10 +160,11 @@ fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, cras
             index.apply(txn, change)?;
         }
     }
-    let durable = found.durable();
+    let durable = found.log.durable();
     let promised = commits.iter().rposition(|commit| commit.record.synced && commit.end <= durable);
     let promised = promised.map_or(0, |last| last + 1);
     let mut whole = Reach::new(packs, found);
+    let mut replayed = Replayed { commits_given_up: commits.len() as u64, log_damaged: false };
     for (position, LoggedCommit { id, record, .. }) in commits.into_iter().enumerate() {
         let follows = record.previous == state.previous;
         if position >= promised && (crashed || !follows) {
@@ -183,6 +173,8 @@ fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, cras
                 break;
             }
         }
+        replayed.commits_given_up -= 1;
+        replayed.log_damaged |= !follows;
         state.sequence = record.sequence;
         state.previous = *id;
         for change in &record.changes {
@@ -198,7 +190,7 @@ fn replay(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>, cras
     packs.sync_directory()?;
     state.settled = state.sequence;
     checkpoint::write(packs, index, txn, state, true)?;
-    Ok(())
+    Ok(replayed)
 }
 
 /// Only what records reach is live: what else lies in the packs may refer to what was collected long ago.

@@ -1,10 +1,10 @@
 //! The store: one directory, opened by any number of processes at once.
 //!
 //! ```text
-//! format      the version of this layout
+//! format      the version of this layout, and a copy of it with a checksum (`format.rs`)
 //! lock        held shared by every process that has the store open, exclusively for rebuilding the index
 //! packs/      the truth (`pack.rs`)
-//! index/      LMDB over it (`index.rs`)
+//! index/      LMDB over it (`index.rs`); `index.old-N` is one that a repair kept (`loss.rs`)
 //! boot        whether the index can be trusted (`mark.rs`)
 //! sessions/   what living processes rely on (`session.rs`)
 //! pins/       lock files of pins that end with their process (`pin.rs`)
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use heed::MdbError;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::batch::Batch;
@@ -28,22 +29,29 @@ use crate::cache::Cache;
 use crate::cancel::Cancel;
 use crate::commit::Committer;
 use crate::error::{IoContext, Result, StoreError};
+use crate::format;
 use crate::id::{ById, ChunkId, NodeId};
 use crate::index::Index;
+use crate::lock_holder;
 use crate::log::Log;
+use crate::loss::RebuildReport;
 use crate::mark;
-use crate::pack::{PACK_HEADER, Packs, sync_directory};
+use crate::notice::{self, Notice};
+use crate::pack::{PACK_HEADER, Packs};
 use crate::page::Page;
 use crate::pending::Pending;
 use crate::record::Kind;
 use crate::recovery;
 use crate::session::{Guard, Sessions};
+use crate::waiting::PolledWait;
 
-/// Version of the on-disk format.
-pub const FORMAT: u32 = 1;
-const FORMAT_LINE: &str = "elevo-workspace store ";
 /// Decoded directory pages kept in memory, in bytes (up to twice this).
 const PAGE_CACHE: usize = 32 << 20;
+
+/// Longest wait for others to close a store whose index must be rebuilt.
+const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that the first commit of a store has, from its pack to its row in the index.
+const FIRST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open store. Cheap to clone; all clones share caches, locks and the queue of commits.
 #[derive(Clone)]
@@ -66,6 +74,8 @@ pub(crate) struct Inner {
     /// Whether this process has marked the index as written in this boot.
     marked: AtomicBool,
     lock: File,
+    /// The rebuild of the index that opening the store took.
+    rebuild: Option<RebuildReport>,
 }
 
 impl std::fmt::Debug for Store {
@@ -82,7 +92,7 @@ impl Store {
     pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         fs::create_dir_all(path).at("create", path)?;
-        if !path.join("format").exists() {
+        if !format::exists(path) {
             create(path)?;
         }
         Self::open(path)
@@ -91,8 +101,11 @@ impl Store {
     /// Opens the store in `path`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        check_format(path)?;
-        let path = fs::canonicalize(path).at("open", path)?;
+        format::check(path)?;
+        Self::open_at(fs::canonicalize(path).at("open", path)?, None)
+    }
+
+    fn open_at(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         loop {
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
             match open.get(&path) {
@@ -105,7 +118,7 @@ impl Store {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 None => {
-                    let inner = Arc::new(Inner::open(path.clone())?);
+                    let inner = Arc::new(Inner::open(path.clone(), rebuild)?);
                     open.insert(path, Arc::downgrade(&inner));
                     return Ok(Self { inner, pending: None, cancel: Cancel::new() });
                 }
@@ -118,18 +131,24 @@ impl Store {
         &self.inner.path
     }
 
-    /// Throws the index away and builds it again from the packs.
+    /// The rebuild of the index that opening the store took, or that was asked for.
+    pub fn rebuild_report(&self) -> Option<&RebuildReport> {
+        self.inner.rebuild.as_ref()
+    }
+
+    /// Builds the index again from the packs, mends the format files, and opens the store.
     ///
     /// No other process may have the store open.
     pub fn rebuild_index(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        check_format(path)?;
+        format::check(path)?;
         let path = fs::canonicalize(path).at("open", path)?;
         let lock = open_lock(&path)?;
         lock_exclusively(&lock, &path)?;
-        recovery::rebuild(&path)?;
+        format::mend(&path)?;
+        let report = recovery::rebuild(&path)?;
         drop(lock);
-        Self::open(path)
+        Self::open_at(path, Some(report))
     }
 
     /// Returns a handle whose work fails with [`StoreError::Cancelled`] once `cancel` is set. Trees that are opened
@@ -198,10 +217,13 @@ impl Store {
 }
 
 impl Inner {
-    fn open(path: PathBuf) -> Result<Self> {
+    fn open(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         let lock = open_lock(&path)?;
         let packs = Packs::new(path.join("packs"));
-        let index = open_sound_index(&path, &lock, &packs)?;
+        let (index, on_open) = open_sound_index(&path, &lock, &packs)?;
+        if let Some(report) = &on_open {
+            notice::send(&Notice::Rebuilt { store: &path, report });
+        }
         Ok(Self {
             packs,
             sessions: Arc::new(Sessions::new(path.join("sessions"))),
@@ -211,6 +233,7 @@ impl Inner {
             marked: AtomicBool::new(false),
             index,
             lock,
+            rebuild: on_open.or(rebuild),
             path,
         })
     }
@@ -279,17 +302,18 @@ impl Drop for Inner {
 
 /// Opens the index with the store's lock held shared, which keeps others from replacing it; where it cannot be
 /// used, it is built anew first.
-fn open_sound_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
+fn open_sound_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
+    let mut report = None;
     loop {
-        flock(lock, FlockOperation::LockShared).at("lock", path)?;
+        lock_shared(lock, path)?;
         if let Some(index) = sound_index(path, packs)? {
-            return Ok(index);
+            return Ok((index, report));
         }
         flock(lock, FlockOperation::Unlock).at("unlock", path)?;
         lock_exclusively(lock, path)?;
         // Someone else may have built it meanwhile.
         if sound_index(path, packs)?.is_none() {
-            recovery::rebuild(path)?;
+            report = Some(recovery::rebuild(path)?);
         }
     }
 }
@@ -305,7 +329,7 @@ fn sound_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
 fn open_index(path: &Path) -> Result<Index> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        match Index::open(path) {
+        match Index::open(&path.join("index")) {
             // The last owner in this process has let go of it but not closed it yet.
             Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
@@ -323,47 +347,28 @@ fn create(path: &Path) -> Result<()> {
     let foreign = entries.any(|entry| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name();
-            !OWN.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.new")
+            !OWN.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.")
         })
     });
-    let format = path.join("format");
-    if foreign && !format.exists() {
+    if foreign && !format::exists(path) {
         return Err(StoreError::NotAStore { path: path.to_owned() });
     }
     // Of several processes that make a store one does, and the others wait for it.
     let lock = open_lock(path)?;
     while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if format.exists() {
+        if format::exists(path) {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    if format.exists() {
+    if format::exists(path) {
         return Ok(());
     }
     for part in ["packs", "index", "sessions", "pins", "directories"] {
         let part = path.join(part);
         fs::create_dir_all(&part).at("create", &part)?;
     }
-    // The version comes last: a directory with one is a whole store.
-    replace_file(&format, format!("{FORMAT_LINE}{FORMAT}\n").as_bytes())?;
-    sync_directory(path)
-}
-
-fn check_format(path: &Path) -> Result<()> {
-    let file = path.join("format");
-    let text = match fs::read_to_string(&file) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(StoreError::NotAStore { path: path.to_owned() });
-        }
-        other => other.at("read", &file)?,
-    };
-    let found = text.strip_prefix(FORMAT_LINE).and_then(|version| version.trim_end().parse().ok());
-    match found {
-        Some(FORMAT) => Ok(()),
-        Some(found) => Err(StoreError::NewerFormat { path: path.to_owned(), found, supported: FORMAT }),
-        None => Err(StoreError::NotAStore { path: path.to_owned() }),
-    }
+    format::write(path)
 }
 
 fn open_lock(path: &Path) -> Result<File> {
@@ -371,15 +376,30 @@ fn open_lock(path: &Path) -> Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock).at("open", &lock)
 }
 
+/// Waits as long as someone else builds the index.
+fn lock_shared(lock: &File, path: &Path) -> Result<()> {
+    let mut wait = PolledWait::new(path, "to open it");
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => wait.sleep(|| holder_of(lock, path)),
+            other => return other.at("lock", path),
+        }
+    }
+}
+
 fn lock_exclusively(lock: &File, path: &Path) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut wait = PolledWait::new(path, "to rebuild its index");
     while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() > deadline {
+        if wait.elapsed() > EXCLUSIVE_TIMEOUT {
             return Err(StoreError::Busy { path: path.to_owned() });
         }
-        std::thread::sleep(Duration::from_millis(20));
+        wait.sleep(|| holder_of(lock, path));
     }
     Ok(())
+}
+
+fn holder_of(lock: &File, path: &Path) -> Option<u32> {
+    lock_holder::of_exclusive_lock(lock, &path.join("lock"))
 }
 
 /// Whether the index, though nothing says that it is behind the packs, is not the one over these packs: it
@@ -407,11 +427,24 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         return Ok(unusable);
     }
     drop(txn);
-    // The first commit ever makes its pack before the index knows of it, and holds this lock meanwhile.
-    let txn = index.write()?;
-    if let Some(unusable) = known(&txn)? {
-        return Ok(unusable);
+    // The first commit ever writes its pack before the index knows of it: it is given a moment. Whoever would build
+    // the index anew after that waits until nobody has the store open, and looks again.
+    let deadline = Instant::now() + FIRST_COMMIT_TIMEOUT;
+    while has_records(packs)? {
+        let txn = index.read()?;
+        if let Some(unusable) = known(&txn)? {
+            return Ok(unusable);
+        }
+        drop(txn);
+        if Instant::now() > deadline {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(false)
+}
+
+fn has_records(packs: &Packs) -> Result<bool> {
     let has_records = |pack| fs::metadata(packs.path(pack)).is_ok_and(|meta| meta.len() > PACK_HEADER);
     Ok(packs.list()?.into_iter().any(has_records))
 }

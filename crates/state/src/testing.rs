@@ -105,9 +105,42 @@ pub type Reencode = fn(&[u8]) -> Option<Vec<u8>>;
 
 /// Leaves the index of a closed store as a version with another idea of it would.
 pub fn make_log_state_unreadable(store: &std::path::Path) -> Result<()> {
-    let index = Index::open(store)?;
+    let index = Index::open(&store.join("index"))?;
     let mut txn = index.write()?;
     index.meta.put(&mut txn, b"log", b"another version")?;
+    index.commit(txn)
+}
+
+/// Holds the write lock of a store while `work` runs.
+pub fn hold_write_lock(store: &Store, work: impl FnOnce()) -> Result<()> {
+    let _txn = store.inner.index.write()?;
+    work();
+    Ok(())
+}
+
+/// The record of a snapshot as a row of the index holds it.
+pub fn snapshot_row(snapshot: &Snapshot) -> Vec<u8> {
+    snapshot.encode()
+}
+
+/// Changes the row `key` of a table in the index of a closed store, as a disk that writes wrong bytes would.
+pub fn change_row(store: &std::path::Path, table: &str, key: &[u8], row: Option<&[u8]>) -> Result<()> {
+    let index = Index::open(&store.join("index"))?;
+    let mut txn = index.write()?;
+    index.settle(&mut txn)?;
+    let table = match table {
+        "snapshots" => &index.snapshots,
+        "references" => &index.references,
+        "episodes" => &index.episodes,
+        "pins" => &index.pins,
+        "trees" => &index.trees,
+        "packs" => &index.packs,
+        other => panic!("there is no table `{other}`"),
+    };
+    match row {
+        Some(row) => table.put(&mut txn, key, row)?,
+        None => assert!(table.delete(&mut txn, key)?, "there is no such row"),
+    }
     index.commit(txn)
 }
 

@@ -1,4 +1,7 @@
-//! Verification: reads everything that snapshots reach and checks it against its names.
+//! Verification: reads everything that snapshots reach and checks it against its names, and the rows of the index
+//! against the log.
+
+mod rows;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +11,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::error::{Result, StoreError};
+use crate::format;
 use crate::id::{ChunkId, NodeId, SnapshotId};
 use crate::node::{Extent, FileNode, NodeRef};
 use crate::page::{EntryTime, Page};
@@ -45,7 +49,7 @@ pub struct Damage {
 }
 
 impl Store {
-    /// Reads everything reachable and checks hashes and references.
+    /// Reads everything reachable and checks hashes and references; compares the rows of the index with the log.
     pub fn verify(&self, progress: &dyn Progress) -> Result<VerifyReport> {
         let _guard = self.guard()?;
         let verify = Verify {
@@ -58,7 +62,13 @@ impl Store {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
-        let snapshots = self.snapshots()?;
+        verify.format();
+        verify.rows(progress)?;
+        let snapshots = match self.snapshots() {
+            // Named among the rows that differ from the log.
+            Err(StoreError::Undecodable { .. }) => self.inner.decodable_snapshots()?,
+            other => other?,
+        };
         progress.begin_bytes("verifying", None);
         for snapshot in &snapshots {
             crate::pool::run(|| verify.snapshot(snapshot));
@@ -112,6 +122,12 @@ impl Verify<'_> {
             }
         }
         Ok(())
+    }
+
+    fn format(&self) {
+        for problem in format::problems(self.store.path()) {
+            self.report(None, None, problem);
+        }
     }
 
     fn report(&self, snapshot: Option<SnapshotId>, path: Option<&[u8]>, problem: String) {

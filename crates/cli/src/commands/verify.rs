@@ -1,19 +1,32 @@
 //! `workspace verify`
 
 use serde::Serialize;
-use workspace_state::{Damage, IndexCounts, SnapshotId, TreePath, VerifyReport, quote_path};
+use workspace_state::{
+    Damage, IndexCounts, Loss, LostReference, LostSnapshot, RebuildReport, SnapshotId, TreePath,
+    VerifyReport, quote_path,
+};
 
 use crate::args::Verify;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::output::Output;
-use crate::text::{counted, print_stderr, shown_bytes, shown_text};
+use crate::text::{counted, first_line, print_stderr, shown_bytes, shown_text};
+use crate::time;
 
 #[derive(Serialize)]
 struct Report<'a> {
     repaired: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<IndexCounts>,
+    /// Records that the repair lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<&'a Loss>,
+    /// Rows of the index that the repair set right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mended: Option<Vec<DamageFields<'a>>>,
+    /// Directory of the index as it was before the repair, if it was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_index: Option<String>,
     snapshots: u64,
     directories: u64,
     files: u64,
@@ -31,18 +44,36 @@ struct DamageFields<'a> {
 
 pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
     let store = if args.repair { context.repaired_store()? } else { context.store()? };
-    let rebuilt = if args.repair { Some(store.index_counts()?) } else { None };
+    let rebuilt = if args.repair { store.rebuild_report() } else { None };
     let report = store.verify(&context.progress)?;
     if context.output.json() {
         context.output.record(&record(rebuilt, &report))?;
     } else {
-        rebuilt.iter().try_for_each(|counts| print_rebuilt(&mut context.output, counts))?;
+        rebuilt.iter().try_for_each(|rebuilt| print_rebuilt(&mut context.output, rebuilt))?;
         print(&mut context.output, &report)?;
+    }
+    if let Some(rebuilt) = rebuilt {
+        warn_of_loss(rebuilt);
     }
     if !report.damage.is_empty() {
         warn(&report, args.repair);
     }
-    Ok(Outcome::with_reservations_if(!report.damage.is_empty()))
+    let lost = rebuilt.is_some_and(has_lost);
+    Ok(Outcome::with_reservations_if(lost || !report.damage.is_empty()))
+}
+
+/// Whether the repaired store has, or may have, less than it had.
+fn has_lost(rebuilt: &RebuildReport) -> bool {
+    !rebuilt.lost.is_empty() || rebuilt.log_damaged || rebuilt.old_unreadable
+}
+
+fn warn_of_loss(rebuilt: &RebuildReport) {
+    for problem in rebuilt.problems() {
+        print_stderr(&format!("warning: {problem}"));
+    }
+    if let Some(old) = &rebuilt.old_index {
+        print_stderr(&format!("hint: remove {} when you do not need it any more", old.display()));
+    }
 }
 
 fn warn(report: &VerifyReport, repaired: bool) {
@@ -59,36 +90,62 @@ fn warn(report: &VerifyReport, repaired: bool) {
     }
 }
 
-fn print_rebuilt(output: &mut Output, counts: &IndexCounts) -> Result<()> {
+fn print_rebuilt(output: &mut Output, rebuilt: &RebuildReport) -> Result<()> {
+    let counts = &rebuilt.index;
     output.line(format_args!(
         "rebuilt the index from the packs: {}, {}, {}, {}",
         counted(counts.objects, "object", "objects"),
         counted(counts.snapshots, "snapshot", "snapshots"),
         counted(counts.references, "reference", "references"),
         counted(counts.episodes, "episode", "episodes"),
-    ))
+    ))?;
+    let lost = &rebuilt.lost;
+    lost.snapshots.iter().try_for_each(|it| output.line(shown_lost_snapshot(it)))?;
+    lost.references.iter().try_for_each(|it| output.line(shown_lost_reference(it)))?;
+    lost.episodes.iter().try_for_each(|id| output.line(format_args!("lost  episode {id}")))?;
+    rebuilt.mended.iter().try_for_each(|it| output.line(shown_damage("mended", it)))
 }
 
-fn record(rebuilt: Option<IndexCounts>, report: &VerifyReport) -> Report<'_> {
-    let damage = report.damage.iter().map(|damage| DamageFields {
-        snapshot: damage.snapshot,
-        path: damage.path.clone().map(TreePath),
-        problem: &damage.problem,
-    });
+fn shown_lost_snapshot(lost: &LostSnapshot) -> String {
+    let time = lost.time.map(time::shown).unwrap_or_default();
+    let message = lost.message.as_deref().map(first_line).unwrap_or_default();
+    format!("lost  snapshot {}  {time}  {message}", lost.id).trim_end().to_owned()
+}
+
+fn shown_lost_reference(lost: &LostReference) -> String {
+    let shown = |id: Option<SnapshotId>| id.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
+    format!("lost  reference {}: was {}, is {}", shown_text(&lost.name), shown(lost.was), shown(lost.is))
+}
+
+fn record<'a>(rebuilt: Option<&'a RebuildReport>, report: &'a VerifyReport) -> Report<'a> {
     Report {
         repaired: rebuilt.is_some(),
-        index: rebuilt,
+        index: rebuilt.map(|rebuilt| rebuilt.index),
+        lost: rebuilt.map(|rebuilt| &rebuilt.lost),
+        mended: rebuilt.map(|rebuilt| damage_fields(&rebuilt.mended)),
+        old_index: rebuilt.and_then(|rebuilt| Some(rebuilt.old_index.as_ref()?.display().to_string())),
         snapshots: report.snapshots,
         directories: report.directories,
         files: report.files,
         chunks: report.chunks,
         bytes: report.bytes,
-        damage: damage.collect(),
+        damage: damage_fields(&report.damage),
     }
 }
 
+fn damage_fields(damage: &[Damage]) -> Vec<DamageFields<'_>> {
+    damage
+        .iter()
+        .map(|Damage { snapshot, path, problem }| DamageFields {
+            snapshot: *snapshot,
+            path: path.clone().map(TreePath),
+            problem,
+        })
+        .collect()
+}
+
 fn print(output: &mut Output, report: &VerifyReport) -> Result<()> {
-    report.damage.iter().try_for_each(|damage| output.line(shown_damage(damage)))?;
+    report.damage.iter().try_for_each(|damage| output.line(shown_damage("damaged", damage)))?;
     output.line(format_args!(
         "read {}: {}, {}, {}, {}",
         counted(report.snapshots, "snapshot", "snapshots"),
@@ -100,8 +157,8 @@ fn print(output: &mut Output, report: &VerifyReport) -> Result<()> {
     if report.damage.is_empty() { output.line("no damage found") } else { Ok(()) }
 }
 
-fn shown_damage(damage: &Damage) -> String {
-    let mut line = String::from("damaged");
+fn shown_damage(state: &str, damage: &Damage) -> String {
+    let mut line = String::from(state);
     if let Some(snapshot) = damage.snapshot {
         line.push_str(&format!("  snapshot {snapshot}"));
     }

@@ -128,3 +128,54 @@ fn a_lost_index_is_rebuilt() {
     assert_eq!(place.record(&["verify"]).get("index"), None);
     assert_eq!(place.record(&["show", "main"])["id"], id.as_str());
 }
+
+/// Cuts off the second half of the first log.
+fn truncate_log(place: &Place) {
+    let packs = fs::read_dir(place.path("store/packs")).unwrap().map(|entry| entry.unwrap().path());
+    let log = fs::File::options().write(true).open(packs.min().unwrap()).unwrap();
+    log.set_len(log.metadata().unwrap().len() / 2).unwrap();
+}
+
+#[test]
+fn a_repair_lists_what_was_lost_and_gives_status_3() {
+    let place = Place::with_project();
+    let mut ids = Vec::new();
+    for number in 0..6 {
+        place.write("project/number", format!("{number}"));
+        ids.push(place.id(&["snapshot", "project", "--ref", "main", "-m", &format!("number {number}")]));
+    }
+    truncate_log(&place);
+    let ran = place.run(&["verify", "--repair"]);
+    assert_eq!(ran.status, 3, "{}{}", ran.stdout, ran.stderr);
+    let left = place.json(&["log"]).len();
+    assert!((1..6).contains(&left), "{left} snapshots are left");
+    for id in &ids[left..] {
+        assert!(ran.stdout.contains(&format!("lost  snapshot {id}")), "{}", ran.stdout);
+    }
+    assert!(ran.stdout.contains("number 5"), "the message tells which one it was: {}", ran.stdout);
+    let moved = format!("lost  reference main: was {}, is {}", ids[5], ids[left - 1]);
+    assert!(ran.stdout.contains(&moved), "{}", ran.stdout);
+    let lost = 6 - left;
+    assert!(ran.stderr.contains(&format!("warning: lost {lost} snapshots, 1 references")), "{}", ran.stderr);
+    assert!(place.path("store/index.old-1/data.mdb").exists());
+    assert!(ran.stderr.contains("hint: remove ") && ran.stderr.contains("index.old-1"), "{}", ran.stderr);
+    // Said once: the store is sound as it is now.
+    assert_eq!(place.run(&["verify"]).status, 0);
+}
+
+#[test]
+fn a_rebuild_on_open_is_told_on_stderr() {
+    let place = Place::with_project();
+    let id = place.snapshot("project");
+    fs::write(place.path("store/index/data.mdb"), [7; 20_000]).unwrap();
+    let ran = place.run(&["log"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with(&id), "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("warning: the index of ") && ran.stderr.contains("was rebuilt"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("1 snapshots"), "{}", ran.stderr);
+    assert_eq!(place.run(&["log"]).stderr, "");
+}

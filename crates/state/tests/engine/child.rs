@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 const ROLE: &str = "WORKSPACE_TEST_CHILD";
 const ARGUMENTS: &str = "WORKSPACE_TEST_ARGUMENTS";
@@ -44,6 +45,9 @@ fn plays_its_role() {
         "fail-once" => crate::disk_full::fail_once(&arguments),
         "open-full" => crate::disk_full::open_full(&arguments),
         "check-out-full" => crate::disk_full::check_out_full(&arguments),
+        "hold-write-lock" => crate::stopped::hold_write_lock(&arguments),
+        "read-all" => crate::stopped::read_all(&arguments),
+        "commit-and-tell" => crate::stopped::commit_and_tell(&arguments),
         "walk-with-few-files" => crate::directory::walk_with_few_files(&arguments),
         "unreadable" => crate::hostile::snapshot_unreadable(&arguments),
         "link-in-closed-directories" => crate::hostile::link_in_closed_directories(&arguments),
@@ -119,6 +123,20 @@ impl Player {
     /// The next line; none when the child ended.
     pub(crate) fn next_line(&self) -> Option<String> {
         self.lines.recv().ok()
+    }
+
+    /// The next line, if it comes in time.
+    pub(crate) fn line_within(&self, time: Duration) -> Option<String> {
+        self.lines.recv_timeout(time).ok()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     #[track_caller]

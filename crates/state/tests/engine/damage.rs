@@ -244,7 +244,9 @@ fn a_truncated_or_missing_pack_is_told_and_the_rest_still_reads() {
         let store = Store::open(&sample.path).unwrap();
         let broken = sample.read_all(&store);
         let report = store.verify(&Quiet).unwrap();
-        assert_eq!(broken.is_empty(), report.damage.is_empty(), "{broken:?} {:?}", report.damage);
+        // The end of the log may hold nothing but commit records, whose rows the index still has.
+        let has_content_damage = report.damage.iter().any(|damage| damage.path.is_some());
+        assert_eq!(broken.is_empty(), !has_content_damage, "{broken:?} {:?}", report.damage);
         for (id, path) in &broken {
             assert!(names(&report.damage, id, path), "{path:?} is not in {:?}", report.damage);
         }
@@ -344,6 +346,8 @@ fn a_broken_index_is_rebuilt_or_refused_clearly() {
 fn a_newer_format_is_refused_and_left_alone() {
     let sample = Sample::new();
     let format = sample.path.join("format");
+    // A newer version brings its own copy.
+    fs::remove_file(sample.path.join("format.copy")).unwrap();
     let newer = fs::read_to_string(&format).unwrap().replace(&FORMAT.to_string(), &(FORMAT + 1).to_string());
     fs::write(&format, newer).unwrap();
     let error = |result: Result<Store, StoreError>| result.expect_err("a newer store was opened");

@@ -15,5 +15,7 @@ mod hostile;
 mod preview;
 mod race;
 mod recent;
+mod repair;
+mod stopped;
 mod support;
 mod virtual_tree;

@@ -1,0 +1,94 @@
+//! The format files: which version of the layout a store has.
+//!
+//! `format` is what people and other programs look at, one line of text. `format.copy` says the same with a checksum,
+//! so that a damaged byte in either of them can be told from another version and does not lock out the store.
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{IoContext, Result, StoreError};
+use crate::pack::{Packs, sync_directory};
+use crate::store::replace_file;
+
+/// Version of the on-disk format.
+pub const FORMAT: u32 = 1;
+const LINE: &str = "elevo-workspace store ";
+const NAME: &str = "format";
+pub(crate) const COPY: &str = "format.copy";
+
+/// Whether `path` says that it is a store.
+pub(crate) fn exists(path: &Path) -> bool {
+    path.join(NAME).exists()
+}
+
+/// Writes both files, `format` last: a directory with one is a whole store.
+pub(crate) fn write(path: &Path) -> Result<()> {
+    replace_file(&path.join(COPY), copy_line(FORMAT).as_bytes())?;
+    replace_file(&path.join(NAME), line(FORMAT).as_bytes())?;
+    sync_directory(path)
+}
+
+/// Refuses what is not a store, and a store of a version that is not known here.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    let file = path.join(NAME);
+    let text = match fs::read(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(StoreError::NotAStore { path: path.to_owned() });
+        }
+        other => other.at("read", &file)?,
+    };
+    // The copy has a checksum: if it is intact, it is right.
+    let found = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
+    match found {
+        Some(FORMAT) => Ok(()),
+        Some(found) => Err(StoreError::NewerFormat { path: path.to_owned(), found, supported: FORMAT }),
+        None => Err(StoreError::NotAStore { path: path.to_owned() }),
+    }
+}
+
+/// What is wrong with the files of a store that was opened.
+pub(crate) fn problems(path: &Path) -> Vec<String> {
+    let differs = |name: &str, expected: &str| match fs::read(path.join(name)) {
+        // Stores that were made before there was a copy get one when they are opened to be written.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && name == COPY => false,
+        Err(_) => true,
+        Ok(text) => text != expected.as_bytes(),
+    };
+    [(NAME, line(FORMAT)), (COPY, copy_line(FORMAT))]
+        .into_iter()
+        .filter(|(name, expected)| differs(name, expected))
+        .map(|(name, _)| format!("the file `{name}` of the store is damaged"))
+        .collect()
+}
+
+/// Writes the files again if one of them is damaged or missing. The version was checked.
+pub(crate) fn mend(path: &Path) -> Result<()> {
+    if path.join(COPY).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
+}
+
+fn line(version: u32) -> String {
+    format!("{LINE}{version}\n")
+}
+
+fn copy_line(version: u32) -> String {
+    let line = line(version);
+    format!("{} {:08x}\n", line.trim_end(), crc32fast::hash(line.as_bytes()))
+}
+
+fn version_of(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok()?.strip_prefix(LINE)?.trim_end().parse().ok()
+}
+
+/// The version that the copy tells, if it is intact.
+fn read_copy(path: &Path) -> Option<u32> {
+    let text = fs::read_to_string(path.join(COPY)).ok()?;
+    let version = version_of(text.trim_end().rsplit_once(' ')?.0.as_bytes())?;
+    (text == copy_line(version)).then_some(version)
+}
+
+/// Packs have the version of their own layout in their header; there has been one layout for each so far.
+fn version_of_packs(path: &Path) -> Option<u32> {
+    let packs = Packs::new(path.join("packs"));
+    let is_pack = |pack: &u32| packs.role(*pack).is_ok_and(|role| role.is_some());
+    packs.list().ok()?.iter().any(is_pack).then_some(FORMAT)
+}

@@ -1,0 +1,74 @@
+//! Notices: what a person should hear about a store, whoever opened it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::loss::RebuildReport;
+
+/// Something that happened to a store and that no caller asked for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice<'a> {
+    /// The index was rebuilt because it could not be used.
+    Rebuilt {
+        /// Directory of the store.
+        store: &'a Path,
+        /// Result of the rebuild.
+        report: &'a RebuildReport,
+    },
+    /// A lock of the store has been waited for, for a second or longer.
+    Waiting {
+        /// Directory of the store.
+        store: &'a Path,
+        /// Purpose of the lock, as in "waiting for the store …".
+        purpose: &'static str,
+        /// PID of the process that holds the lock, if it is known.
+        holder: Option<u32>,
+    },
+}
+
+type Handler = fn(&Notice<'_>);
+
+static HANDLER: OnceLock<Handler> = OnceLock::new();
+
+/// Sets the function that gets every notice of every store in this process. Only the first call has an effect.
+pub fn set_notice_handler(handler: fn(&Notice<'_>)) {
+    HANDLER.get_or_init(|| handler);
+}
+
+pub(crate) fn send(notice: &Notice<'_>) {
+    if let Some(handler) = HANDLER.get() {
+        handler(notice);
+    }
+}
+
+impl fmt::Display for Notice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rebuilt { store, report } => {
+                let index = &report.index;
+                write!(
+                    f,
+                    "the index of {} was rebuilt from the packs: {} snapshots, {} references, {} episodes",
+                    store.display(),
+                    index.snapshots,
+                    index.references,
+                    index.episodes
+                )?;
+                for problem in report.problems() {
+                    write!(f, "; {problem}")?;
+                }
+                Ok(())
+            }
+            Self::Waiting { store, purpose, holder } => {
+                write!(f, "waiting for {} {purpose}: ", store.display())?;
+                match holder {
+                    Some(pid) if *pid == std::process::id() => f.write_str("this process is busy with it"),
+                    Some(pid) => write!(f, "process {pid} holds its lock"),
+                    None => f.write_str("another process holds its lock"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The records of a store (snapshots, references, episodes, pins) in a form in which two sources can be compared.
+//!
+//! Rows are kept as digests, so that memory grows with their number and not with what they hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heed::RoTxn;
+
+use crate::change::Change;
+use crate::codec::DecodeError;
+use crate::error::{Result, StoreError};
+use crate::id::{EpisodeId, PinId, SnapshotId};
+use crate::index::{Index, Table, episode_key, joined};
+use crate::recent::Row;
+use crate::snapshot::Snapshot;
+use crate::verify::Damage;
+
+type Digest = [u8; 16];
+
+fn digest(row: &[u8]) -> Digest {
+    let mut digest = [0; 16];
+    digest.copy_from_slice(&blake3::hash(row).as_bytes()[..16]);
+    digest
+}
+
+/// The records of an index, or of a log that was replayed.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    snapshots: BTreeMap<SnapshotId, Digest>,
+    /// Tree and id of each snapshot, as the key of the table that finds snapshots by tree.
+    trees: BTreeSet<Vec<u8>>,
+    /// Targets; not a whole id where the row is damaged.
+    references: BTreeMap<Vec<u8>, Vec<u8>>,
+    episodes: BTreeMap<EpisodeId, Digest>,
+    /// Parent and id of each episode, as the key of the table that finds episodes by parent.
+    children: BTreeSet<Vec<u8>>,
+    pins: BTreeMap<PinId, Digest>,
+    /// Trees of the snapshots that changes brought, to take their keys out with them.
+    tree_keys: BTreeMap<SnapshotId, Vec<u8>>,
+}
+
+/// How a row of the index differs from the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Changed,
+    Missing,
+    Unlogged,
+}
+
+impl How {
+    fn shown(self) -> &'static str {
+        match self {
+            Self::Changed => "its row in the index differs from the log",
+            Self::Missing => "the log has it and the index does not",
+            Self::Unlogged => "the index has it and the log does not",
+        }
+    }
+}
+
+impl Records {
+    /// Makes a change as [`Index::apply`] does.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::PutSnapshot(snapshot) => self.put_snapshot(snapshot),
+            Change::RemoveSnapshot(id) => {
+                self.snapshots.remove(id);
+                if let Some(key) = self.tree_keys.remove(id) {
+                    self.trees.remove(&key);
+                }
+            }
+            Change::SetReference { name, to, .. } => {
+                self.references.insert(name.as_bytes().to_vec(), to.as_bytes().to_vec());
+            }
+            Change::RemoveReference { name, .. } => {
+                self.references.remove(name.as_bytes());
+            }
+            Change::PutEpisode { id, parent, record } => {
+                self.episodes.insert(*id, digest(record));
+                self.children.insert(child_key(*id, *parent));
+            }
+            Change::RemoveEpisode { id, parent } => {
+                self.episodes.remove(id);
+                self.children.remove(&child_key(*id, *parent));
+            }
+            Change::PutPin { id, record } => {
+                self.pins.insert(*id, digest(record));
+            }
+            Change::RemovePin(id) => {
+                self.pins.remove(id);
+            }
+        }
+    }
+
+    fn put_snapshot(&mut self, snapshot: &Snapshot) {
+        let key = joined(snapshot.tree.as_bytes(), snapshot.id.as_bytes());
+        self.snapshots.insert(snapshot.id, digest(&snapshot.encode()));
+        self.trees.insert(key.clone());
+        self.tree_keys.insert(snapshot.id, key);
+    }
+
+    /// Reads the records that `txn` sees. Rows are taken as they are, decodable or not.
+    pub(crate) fn of_index(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
+        let mut records = Self::default();
+        for_each_row(txn, &index.snapshots, |key, row| {
+            records.snapshots.insert(SnapshotId::from_bytes(id(key)?), digest(row));
+            Ok(())
+        })?;
+        for_each_row(txn, &index.trees, |key, _| {
+            records.trees.insert(key.to_vec());
+            Ok(())
+        })?;
+        for_each_row(txn, &index.recent, |_, row| {
+            Row::decode(row)?.snapshots.iter().for_each(|snapshot| records.put_snapshot(snapshot));
+            Ok(())
+        })?;
+        for_each_row(txn, &index.references, |name, target| {
+            records.references.insert(name.to_vec(), target.to_vec());
+            Ok(())
+        })?;
+        for_each_row(txn, &index.episodes, |key, row| {
+            records.episodes.insert(EpisodeId::from_bytes(id(key)?), digest(row));
+            Ok(())
+        })?;
+        for_each_row(txn, &index.episode_children, |key, _| {
+            records.children.insert(key.to_vec());
+            Ok(())
+        })?;
+        for_each_row(txn, &index.pins, |key, row| {
+            records.pins.insert(PinId::from_bytes(id(key)?), digest(row));
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// Everything in which these records, of an index, differ from those of the log.
+    pub(crate) fn differences_from(&self, log: &Self) -> Vec<Damage> {
+        let mut found = Vec::new();
+        let mut say = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
+        for (id, how) in differing(&self.snapshots, &log.snapshots) {
+            say(Some(*id), how.shown().to_owned());
+        }
+        for (name, how) in differing(&self.references, &log.references) {
+            let target = |records: &Self| records.references.get(name).map(|target| shown_target(target));
+            let name = String::from_utf8_lossy(name);
+            let problem = match (how, target(self), target(log)) {
+                (How::Changed, Some(index), Some(log)) => {
+                    format!("reference `{name}` is at {index} in the index, and at {log} in the log")
+                }
+                _ => format!("reference `{name}`: {}", how.shown()),
+            };
+            say(None, problem);
+        }
+        for (id, how) in differing(&self.episodes, &log.episodes) {
+            say(None, format!("episode {id}: {}", how.shown()));
+        }
+        for (id, how) in differing(&self.pins, &log.pins) {
+            say(None, format!("pin {id}: {}", how.shown()));
+        }
+        for (what, index, log) in
+            [("trees", &self.trees, &log.trees), ("parents of episodes", &self.children, &log.children)]
+        {
+            let wrong = index.symmetric_difference(log).count();
+            if wrong > 0 {
+                say(None, format!("the index's table of {what} differs from the log in {wrong} rows"));
+            }
+        }
+        found
+    }
+
+    /// Snapshots that are not among `later`.
+    pub(crate) fn snapshots_gone(&self, later: &Self) -> Vec<SnapshotId> {
+        self.snapshots.keys().filter(|id| !later.snapshots.contains_key(id)).copied().collect()
+    }
+
+    /// Episodes that are not among `later`, or with another record there.
+    pub(crate) fn episodes_gone(&self, later: &Self) -> Vec<EpisodeId> {
+        let gone = self.episodes.iter().filter(|(id, row)| later.episodes.get(id) != Some(row));
+        gone.map(|(id, _)| *id).collect()
+    }
+
+    /// References that are not among `later`, or elsewhere there: name, target here, target there.
+    pub(crate) fn references_gone(&self, later: &Self) -> Vec<(String, Vec<u8>, Option<Vec<u8>>)> {
+        let moved =
+            self.references.iter().filter(|(name, target)| later.references.get(*name) != Some(target));
+        moved
+            .map(|(name, target)| {
+                let there = later.references.get(name).cloned();
+                (String::from_utf8_lossy(name).into_owned(), target.clone(), there)
+            })
+            .collect()
+    }
+}
+
+fn differing<'a, K: Ord, V: PartialEq>(
+    index: &'a BTreeMap<K, V>,
+    log: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = (&'a K, How)> {
+    let here = index.iter().filter_map(|(key, row)| match log.get(key) {
+        Some(logged) if logged == row => None,
+        Some(_) => Some((key, How::Changed)),
+        None => Some((key, How::Unlogged)),
+    });
+    here.chain(log.keys().filter(|key| !index.contains_key(key)).map(|key| (key, How::Missing)))
+}
+
+fn shown_target(target: &[u8]) -> String {
+    match target.try_into() {
+        Ok(id) => SnapshotId::from_bytes(id).to_string(),
+        Err(_) => "no snapshot id".to_owned(),
+    }
+}
+
+fn child_key(id: EpisodeId, parent: Option<EpisodeId>) -> Vec<u8> {
+    episode_key(parent.as_ref().map(EpisodeId::as_bytes), id.as_bytes())
+}
+
+fn id(key: &[u8]) -> std::result::Result<[u8; 16], DecodeError> {
+    key.try_into().map_err(|_| DecodeError("not an id"))
+}
+
+fn for_each_row(
+    txn: &RoTxn<'_>,
+    table: &Table,
+    mut row: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), DecodeError>,
+) -> Result<()> {
+    for entry in table.iter(txn)? {
+        let (key, value) = entry?;
+        row(key, value)
+            .map_err(|source| StoreError::Undecodable { what: "a row of the index".to_owned(), source })?;
+    }
+    Ok(())
+}

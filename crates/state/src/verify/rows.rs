@@ -1,0 +1,124 @@
+//! Comparison of the index with the log, which is the truth about records.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use heed::RoTxn;
+
+use crate::change::LogEnd;
+use crate::error::{Result, StoreError};
+use crate::index::LogState;
+use crate::log_records::LogRecords;
+use crate::pack::Location;
+use crate::progress::Progress;
+use crate::record::Kind;
+use crate::records::Records;
+use crate::snapshot::Snapshot;
+use crate::store::Inner;
+
+use super::{Damage, Verify};
+
+/// A collection may remove the packs of an old log while they are read; after this many times something is wrong.
+const ATTEMPTS: usize = 8;
+
+impl Verify<'_> {
+    /// Compares every row that the log is the truth of.
+    pub(super) fn rows(&self, progress: &dyn Progress) -> Result<()> {
+        let inner = &self.store.inner;
+        progress.begin("comparing the index with the log", None);
+        let mut found = inner.compare_with_log();
+        for _ in 1..ATTEMPTS {
+            match &found {
+                Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    found = inner.compare_with_log();
+                }
+                _ => break,
+            }
+        }
+        progress.end();
+        for Damage { snapshot, path, problem } in found? {
+            self.report(snapshot, path.as_deref(), problem);
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn compare_with_log(&self) -> Result<Vec<Damage>> {
+        let txn = self.index.read()?;
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(Vec::new()) };
+        let mut found = self.unlisted_packs(&txn, &state)?;
+        let rows = Records::of_index(&self.index, &txn);
+        drop(txn);
+        let log = LogRecords::read_back(&self.packs, LogEnd { pack: state.pack, end: state.end })?;
+        let (logged, gaps) = replay(&log, &state);
+        found.extend(gaps.into_iter().map(damage));
+        match rows {
+            Ok(rows) => found.extend(rows.differences_from(&logged)),
+            Err(error @ StoreError::Undecodable { .. }) => found.push(damage(error.to_string())),
+            Err(error) => return Err(error),
+        }
+        Ok(found)
+    }
+
+    /// A pack that is not in the table of packs would be removed by a collection.
+    fn unlisted_packs(&self, txn: &RoTxn<'_>, state: &LogState) -> Result<Vec<Damage>> {
+        let mut used = BTreeSet::from([state.pack]);
+        for kind in [Kind::Chunk, Kind::Node] {
+            for row in self.index.objects(kind).iter(txn)? {
+                used.extend(Location::decode(row?.1).map(|location| location.pack));
+            }
+        }
+        let mut found = Vec::new();
+        for pack in used {
+            if self.index.packs.get(txn, &pack.to_be_bytes())?.is_none() {
+                found.push(damage(format!("the index uses pack {pack} and does not list it")));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The snapshots whose records can be read, oldest first.
+    pub(super) fn decodable_snapshots(&self) -> Result<Vec<Snapshot>> {
+        let txn = self.index.read()?;
+        let mut found = Vec::new();
+        for row in self.index.snapshots.iter(&txn)? {
+            found.extend(Snapshot::decode(row?.1));
+        }
+        for row in self.index.recent.iter(&txn)? {
+            found.extend(crate::recent::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default());
+        }
+        found.sort_by_key(|snapshot| snapshot.id);
+        Ok(found)
+    }
+}
+
+/// The records that the log gives, and where commits are missing from it.
+fn replay(log: &LogRecords, state: &LogState) -> (Records, Vec<String>) {
+    let (mut records, mut gaps) = (Records::default(), Vec::new());
+    let (mut sequence, mut previous) = (0, [0; 32]);
+    let tail = log.tail();
+    for part in &tail.checkpoint {
+        (sequence, previous) = (part.sequence, part.previous);
+        part.changes.iter().for_each(|change| records.apply(change));
+    }
+    for commit in tail.commits {
+        if commit.record.previous != previous {
+            gaps.push(missing(sequence, commit.record.sequence - 1));
+        }
+        (sequence, previous) = (commit.record.sequence, commit.id);
+        commit.record.changes.iter().for_each(|change| records.apply(change));
+    }
+    if (sequence, previous) != (state.sequence, state.previous) {
+        gaps.push(missing(sequence, state.sequence));
+    }
+    (records, gaps)
+}
+
+fn missing(known: u64, last: u64) -> String {
+    format!("the log is damaged: of commits {} to {last}, records are missing", known + 1)
+}
+
+fn damage(problem: String) -> Damage {
+    Damage { snapshot: None, path: None, problem }
+}

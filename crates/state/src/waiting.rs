@@ -1,0 +1,140 @@
+//! Waiting for locks of a store: whoever waits longer than a second hears about it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::lock_holder;
+use crate::notice::{self, Notice};
+
+/// A wait that is shorter is not worth a word.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
+/// Time between two notices about one wait.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
+/// Time between two looks at whether someone waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// The thread that looks ends when nobody has waited for so long.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A wait by polling; sends notices.
+pub(crate) struct PolledWait<'a> {
+    store: &'a Path,
+    purpose: &'static str,
+    started: Instant,
+    told: Option<Instant>,
+}
+
+impl<'a> PolledWait<'a> {
+    pub(crate) fn new(store: &'a Path, purpose: &'static str) -> Self {
+        Self { store, purpose, started: Instant::now(), told: None }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Sleeps for a moment; `holder` is asked for when there is something to say.
+    pub(crate) fn sleep(&mut self, holder: impl FnOnce() -> Option<u32>) {
+        if is_due(self.started, self.told) {
+            let (store, purpose, holder) = (self.store, self.purpose, holder());
+            notice::send(&Notice::Waiting { store, purpose, holder });
+            self.told = Some(Instant::now());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_due(since: Instant, told: Option<Instant>) -> bool {
+    since.elapsed() >= NOTICE_AFTER && told.is_none_or(|told| told.elapsed() >= NOTICE_INTERVAL)
+}
+
+/// Watches over waits for the write lock of an index, which LMDB does not let us poll for.
+pub(crate) struct WriteWaits(Arc<Shared>);
+
+struct Shared {
+    /// Directory of the index.
+    directory: PathBuf,
+    state: Mutex<State>,
+    stopped: Condvar,
+}
+
+struct State {
+    waiting: usize,
+    /// Start of the wait, or the last time that someone got the lock.
+    since: Instant,
+    told: Option<Instant>,
+    is_watched: bool,
+    is_stopped: bool,
+}
+
+/// One wait; it ends when this is dropped.
+pub(crate) struct WriteWait<'a>(&'a Shared);
+
+impl WriteWaits {
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        let state =
+            State { waiting: 0, since: Instant::now(), told: None, is_watched: false, is_stopped: false };
+        Self(Arc::new(Shared { directory, state: Mutex::new(state), stopped: Condvar::new() }))
+    }
+
+    pub(crate) fn begin(&self) -> WriteWait<'_> {
+        let mut state = self.0.lock();
+        if state.waiting == 0 {
+            (state.since, state.told) = (Instant::now(), None);
+        }
+        state.waiting += 1;
+        if !state.is_watched {
+            let shared = Arc::clone(&self.0);
+            // Without a thread there is no notice, and nothing else is lost.
+            let watcher = std::thread::Builder::new().name("store-waits".to_owned());
+            state.is_watched = watcher.spawn(move || shared.watch()).is_ok();
+        }
+        WriteWait(&self.0)
+    }
+}
+
+impl Drop for WriteWaits {
+    fn drop(&mut self) {
+        self.0.lock().is_stopped = true;
+        self.0.stopped.notify_all();
+    }
+}
+
+impl Drop for WriteWait<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.waiting -= 1;
+        (state.since, state.told) = (Instant::now(), None);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self) {
+        let mut state = self.lock();
+        loop {
+            let idle = state.waiting == 0 && state.since.elapsed() > IDLE_TIMEOUT;
+            if state.is_stopped || idle {
+                state.is_watched = false;
+                return;
+            }
+            if state.waiting > 0 && is_due(state.since, state.told) {
+                state.told = Some(Instant::now());
+                drop(state);
+                self.tell();
+                state = self.lock();
+            }
+            let waited = self.stopped.wait_timeout(state, POLL_INTERVAL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn tell(&self) {
+        let holder = lock_holder::of_write_lock(&self.directory);
+        let store = self.directory.parent().unwrap_or(&self.directory);
+        notice::send(&Notice::Waiting { store, purpose: "to write to it", holder });
+    }
+}
