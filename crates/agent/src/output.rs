@@ -156,11 +156,11 @@ mod tests {
     use super::*;
 
     fn sent(pieces: &[Piece]) -> Vec<(u64, &[u8])> {
-        let data = |piece| match piece {
-            &Piece::Data(ref frame) => Some((frame.offset, frame.data.as_slice())),
+        let data = pieces.iter().filter_map(|piece| match piece {
+            Piece::Data(frame) => Some((frame.offset, frame.data.as_slice())),
             Piece::End(..) => None,
-        };
-        pieces.iter().filter_map(data).collect()
+        });
+        data.collect()
     }
 
     #[test]

@@ -163,6 +163,10 @@ impl Running {
             }
             further || first_end
         });
+        if first_end {
+            // Whoever gives it input, or closes that, waits for nothing more.
+            self.input.close();
+        }
         first_end
     }
 }

@@ -188,3 +188,27 @@ fn tell(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     app.metrics.request(endpoint, status, duration);
     tracing::info!(endpoint, status, duration_ms = duration.as_secs_f64() * 1000.0, "answered");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_that_may_pass_says_when_to_try_again() {
+        let mut seen = 0;
+        for code in code::TABLE {
+            let mut response = ApiError::new(*code, "a test").into_response();
+            add_retry_after(&mut response);
+            let passes = matches!(code.status.as_u16(), 429 | 503);
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), passes, "{}", code.name);
+            seen += usize::from(passes);
+        }
+        assert!(seen > 10, "{seen}");
+        // What is known better stays.
+        let own =
+            ApiError::new(code::RATE_LIMITED, "a test").header(header::RETRY_AFTER, HeaderValue::from(7));
+        let mut response = own.into_response();
+        add_retry_after(&mut response);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "7");
+    }
+}

@@ -147,7 +147,7 @@ fn a_writer_goes_on_where_another_was_stopped() {
         // One that was killed while it wrote left a part of a frame.
         let last = segments(&fd, "c").unwrap().last().copied().unwrap();
         let mut file = File::options().append(true).open(home.path().join(segment_name("c", last))).unwrap();
-        std::io::Write::write_all(&mut file, &[1, 100, 0, 0, 0, 7]).unwrap();
+        io::Write::write_all(&mut file, &[1, 100, 0, 0, 0, 7]).unwrap();
     }
     let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
     assert_eq!(shown(&items), (expected.clone(), vec![]));

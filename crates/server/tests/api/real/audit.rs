@@ -21,8 +21,8 @@ impl Fixture {
         Self { house, sandbox, snapshot }
     }
 
-    fn post(&self, path: &str, body: Value) -> Answer {
-        self.house.post(&format!("/api/v1/{path}"), &body)
+    fn post(&self, path: &str, body: &Value) -> Answer {
+        self.house.post(&format!("/api/v1/{path}"), body)
     }
 
     fn delete(&self, path: &str) -> Answer {
@@ -30,46 +30,46 @@ impl Fixture {
     }
 
     /// Does something in the sandbox.
-    fn act(&self, path: &str, body: Value) -> Answer {
+    fn act(&self, path: &str, body: &Value) -> Answer {
         self.post(&format!("sandboxes/{}/{path}", self.sandbox), body)
     }
 
     fn terminal(&self) -> String {
-        self.act("pty", json!({"cols": 80, "rows": 24})).json()["id"].as_str().unwrap().to_owned()
+        self.act("pty", &json!({"cols": 80, "rows": 24})).json()["id"].as_str().unwrap().to_owned()
     }
 
     /// The answer to a request for that operation; `None` for an operation that this does not know.
     fn request(&self, operation: &str) -> Option<Answer> {
         let sandbox = self.sandbox.as_str();
         Some(match operation {
-            "create_key" => self.post("keys", json!({"name": "a", "owner": "a", "role": "user"})),
+            "create_key" => self.post("keys", &json!({"name": "a", "owner": "a", "role": "user"})),
             "revoke_key" => {
-                let key = self.post("keys", json!({"name": "a", "owner": "a", "role": "user"})).json();
+                let key = self.post("keys", &json!({"name": "a", "owner": "a", "role": "user"})).json();
                 self.delete(&format!("keys/{}", key["id"].as_str().unwrap()))
             }
-            "create_sandbox" => self.post("sandboxes", json!({"template": "base"})),
+            "create_sandbox" => self.post("sandboxes", &json!({"template": "base"})),
             "delete_sandbox" => self.delete(&format!("sandboxes/{}", self.house.create())),
-            "delete_sandboxes" => self.post("sandboxes/batch-delete", json!({"ids": [self.house.create()]})),
+            "delete_sandboxes" => self.post("sandboxes/batch-delete", &json!({"ids": [self.house.create()]})),
             "label_sandbox" => {
                 let call = self.house.call("PATCH", &format!("/api/v1/sandboxes/{sandbox}"));
                 call.json(r#"{"labels":{"a":"b"}}"#).send()
             }
-            "extend_sandbox" => self.act("extend", json!({"seconds": 60})),
-            "commit_sandbox" => self.act("commit", json!({})),
-            "restore_sandbox" => self.act("restore", json!({"snapshot": self.snapshot})),
-            "fork_sandbox" => self.act("fork", json!({})),
-            "run_command" => self.act("process/run", json!({"command": "true"})),
+            "extend_sandbox" => self.act("extend", &json!({"seconds": 60})),
+            "commit_sandbox" => self.act("commit", &json!({})),
+            "restore_sandbox" => self.act("restore", &json!({"snapshot": self.snapshot})),
+            "fork_sandbox" => self.act("fork", &json!({})),
+            "run_command" => self.act("process/run", &json!({"command": "true"})),
             "kill_command" => {
                 let command = self.house.begin(sandbox, json!({"command": "sleep 1000"}));
-                self.act(&format!("process/{command}/kill"), json!({}))
+                self.act(&format!("process/{command}/kill"), &json!({}))
             }
             "write_stdin" => {
                 let command = self.house.begin(sandbox, json!({"command": "cat", "stdin": true}));
-                self.act(&format!("process/{command}/stdin"), json!({"data": "secret", "close": true}))
+                self.act(&format!("process/{command}/stdin"), &json!({"data": "secret", "close": true}))
             }
-            "open_terminal" => self.act("pty", json!({"cols": 80, "rows": 24})),
+            "open_terminal" => self.act("pty", &json!({"cols": 80, "rows": 24})),
             "resize_terminal" => {
-                self.act(&format!("pty/{}/resize", self.terminal()), json!({"cols": 81, "rows": 25}))
+                self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
             }
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
             "import_template" => self.import("one"),
@@ -80,7 +80,7 @@ impl Fixture {
             "upload_snapshot" => upload(&self.house),
             "delete_snapshot" => self.delete(&format!("snapshots/{}", uploaded(&self.house))),
             "create_episode" => {
-                self.post("episodes", json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
+                self.post("episodes", &json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
             }
             "collect" => self.house.call("POST", "/api/v1/gc").send(),
             _ => return None,

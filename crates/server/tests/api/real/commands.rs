@@ -511,7 +511,10 @@ fn what_a_command_leaves_behind_is_listed_and_can_be_ended() {
     assert_eq!(list(), json!([]));
     let command = house.run(&id, "setsid sleep 12345 > /dev/null 2>&1 &")["commandId"].clone();
     let running = house.begin(&id, json!({"command": "exec sleep 54321"}));
-    soon("both are listed", || list().as_array().unwrap().len() == 2);
+    let runs = |list: Value| {
+        list.as_array().unwrap().iter().all(|one| one["arguments"].as_str().unwrap().starts_with("sleep"))
+    };
+    soon("both are listed", || list().as_array().unwrap().len() == 2 && runs(list()));
     let processes = list();
     let found = |id: &str| processes.as_array().unwrap().iter().find(|one| one["commandId"] == id).unwrap();
     let left = found(command.as_str().unwrap());
@@ -527,4 +530,16 @@ fn what_a_command_leaves_behind_is_listed_and_can_be_ended() {
     let other = house.key("bob", "user");
     let hidden = house.call_as(&other, "GET", &format!("/api/v1/sandboxes/{id}/processes")).send();
     assert_eq!(hidden.error(), "SANDBOX_NOT_FOUND");
+}
+
+#[test]
+fn who_closes_the_input_of_a_command_that_ends_meanwhile_does_not_wait() {
+    let house = House::new();
+    let id = house.create();
+    for round in 0..30 {
+        let command = house.begin(&id, json!({"command": "read x", "stdin": true}));
+        let stdin = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
+        let answer = house.post(&stdin, &json!({"data": "line\n", "close": true}));
+        assert!([204, 409].contains(&answer.status), "{round}: {}", answer.body);
+    }
 }
