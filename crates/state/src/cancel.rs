@@ -1,5 +1,6 @@
 //! Cancellation of long work.
 
+use std::error::Error;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +67,7 @@ impl From<Cancelled> for io::Error {
 impl Cancelled {
     /// Returns whether an I/O error is a cancellation.
     pub fn is_cause_of(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|source| source.is::<Self>())
+        error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<Self>)
     }
 }
 

@@ -83,16 +83,24 @@ fn a_sandbox_cannot_write_outside_of_what_is_copied() {
     let Some(server) = Server::start() else { return };
     let place = &server.place;
     server.ok(&["sandbox", "create", "--name", "evil", "--env", "PATH=/workspace/bin:/usr/bin:/bin"]);
-    // Somebody inside has a `tar` of his own, which prints an archive of his liking: a symlink, and a file below it.
-    let hostile = "ln -s ../.. d; tar -cf first d; rm d; mkdir d; echo x > d/escaped; tar -cf second d/escaped; \
-                   tar -Af first second; mkdir bin; printf '#!/bin/sh\\ncat /workspace/first\\n' > bin/tar; chmod +x bin/tar";
+    // Somebody inside has a `tar` of his own, which prints archives of his liking: a symlink and a file below it, and a
+    // symlink and a directory of the same name that everybody may write to.
+    let hostile = "ln -s ../.. d; tar -cf d.tar d; rm d; mkdir d; echo x > d/escaped; tar -cf second d/escaped; \
+                   tar -Af d.tar second; ln -s ../../private e; tar -cf e.tar e; rm e; mkdir e; chmod 777 e; \
+                   tar -cf second e; tar -Af e.tar second; mkdir bin; \
+                   printf '#!/bin/sh\\nfor last; do :; done\\ncat \"/workspace/$last.tar\"\\n' > bin/tar; chmod +x bin/tar";
     server.ok(&["exec", "evil", "--", "sh", "-c", hostile]);
     fs::create_dir_all(place.path("far/inside")).unwrap();
-    let mut copy = server.workspace(&["cp", "evil:d", "."]);
-    let output = copy.current_dir(place.path("far/inside")).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("leads out"), "{stderr}");
+    fs::create_dir(place.path("private")).unwrap();
+    fs::set_permissions(place.path("private"), fs::Permissions::from_mode(0o700)).unwrap();
+    for name in ["evil:d", "evil:e"] {
+        let mut copy = server.workspace(&["cp", name, "."]);
+        let output = copy.current_dir(place.path("far/inside")).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("a symlink is in the place of the directory"), "{stderr}");
+    }
+    assert_eq!(fs::metadata(place.path("private")).unwrap().permissions().mode() & 0o7777, 0o700);
     for path in ["escaped", "far/escaped", "far/inside/escaped"] {
         assert!(!place.path(path).exists(), "{path}");
     }

@@ -200,7 +200,8 @@ impl Extractor {
                 Some(FileType::Directory) => directories.push(name),
                 Some(_) if keep_made && self.made.contains(&(inode, name.clone().into())) => {}
                 _ => {
-                    unlinkat(&place.fd, &name[..], AtFlags::empty()).map_err(failed(&place.path_of(&name)))?
+                    let unlinked = unlinkat(&place.fd, &name[..], AtFlags::empty());
+                    unlinked.map_err(failed(&place.path_of(&name)))?;
                 }
             }
         }
