@@ -271,6 +271,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
         StoreError::Io { source, .. } if is_no_directory(source) => CHOOSE_STORE,
         StoreError::NewerFormat { .. } => "use a newer version of `workspace`",
         StoreError::Busy { .. } => "try again when it is done",
+        StoreError::InUse { .. } => "end the processes that have it open, or use it where they do",
         StoreError::UnknownSnapshot(_) => "`workspace log` lists the snapshots of this store",
         StoreError::ReferenceMoved { name, .. } => {
             return Some(format!(
@@ -282,7 +283,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
         StoreError::TooLarge(_) => "nothing was stored; give it in smaller parts",
         StoreError::Poisoned => "run `workspace verify`",
         StoreError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-            "a store must be writable, also for reading: locks live in it"
+            "the store can be read here, and not written; what writes needs it on a file system that can be written to"
         }
         StoreError::Io { source, .. } => io_hint(source),
         error if error.is_corruption() => "`workspace verify` names every damaged path",

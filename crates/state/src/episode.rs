@@ -160,11 +160,11 @@ impl Store {
     /// Removes an episode and all after it.
     pub fn remove_episodes(&self, root: &EpisodeId) -> Result<usize> {
         let subtree = self.episode_subtree(Some(root))?;
-        let changes = subtree
+        let changes: Vec<Change> = subtree
             .iter()
             .map(|episode| Change::RemoveEpisode { id: episode.id, parent: episode.parent })
             .collect();
-        self.commit_changes(changes, Durability::Synced)?;
+        self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))?;
         Ok(subtree.len())
     }
 

@@ -50,6 +50,14 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
+    /// The store is open elsewhere, once where it can be written and once where it cannot: only one of these at a time.
+    #[error(
+        "store {path} is in use: where it cannot be written it can be read only while no process that can write has it open"
+    )]
+    InUse {
+        /// The store.
+        path: PathBuf,
+    },
     /// A chunk that something refers to is not there.
     #[error("chunk {0} is missing from the store")]
     MissingChunk(ChunkId),
@@ -129,7 +137,7 @@ impl StoreError {
     /// Whether the same call may succeed later without anything being repaired.
     pub fn may_retry(&self) -> bool {
         match self {
-            Self::Busy { .. } | Self::ReferenceMoved { .. } => true,
+            Self::Busy { .. } | Self::InUse { .. } | Self::ReferenceMoved { .. } => true,
             Self::Io { source, .. } => matches!(
                 source.kind(),
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::Interrupted

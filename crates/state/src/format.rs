@@ -66,6 +66,13 @@ pub(crate) fn mend(path: &Path) -> Result<()> {
     if path.join(COPY).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
 }
 
+/// Gives a store that was made before there was a copy its copy. Without one the store can be used all the same.
+pub(crate) fn complete(path: &Path) {
+    if !path.join(COPY).exists() {
+        drop(replace_file(&path.join(COPY), copy_line(FORMAT).as_bytes()));
+    }
+}
+
 fn line(version: u32) -> String {
     format!("{LINE}{version}\n")
 }

@@ -28,12 +28,12 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::ById;
 use crate::index::condemned_key;
-use crate::pack::{Location, Packs};
+use crate::pack::Location;
 use crate::pin;
 use crate::progress::Progress;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
-use crate::session::{self, Sessions};
+use crate::session::Sessions;
 use crate::store::{Inner, Store};
 
 /// A pack is rewritten when this part of it is dead (of 100).
@@ -74,6 +74,14 @@ pub struct GcReport {
 impl Store {
     /// Deletes what no snapshot and no pin reaches. Commits go on meanwhile, here and in other processes.
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+        let report = self.with_reserve(|| self.collect(options, progress))?;
+        if !options.dry_run {
+            self.inner.reserve.fill();
+        }
+        Ok(report)
+    }
+
+    fn collect(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let inner = &self.inner;
         let _lock = inner.lock_collection()?;
         if inner.log.has_failed() {
@@ -283,7 +291,7 @@ impl Inner {
 
     /// Deletes condemned objects nobody can rely on any more; says how many bytes must wait.
     fn delete_condemned(&self) -> Result<u64> {
-        let oldest = Sessions::oldest(&self.path.join("sessions"))?.unwrap_or(u64::MAX);
+        let oldest = Sessions::oldest(&self.path.join("lock"))?.unwrap_or(u64::MAX);
         let mut gone = Vec::new();
         let mut waiting = 0;
         {
@@ -317,12 +325,43 @@ impl Inner {
         if plan.packs.is_empty() {
             return Ok(());
         }
+        match self.replace_packs(&plan, report, progress) {
+            // A sync that failed is not tried again.
+            Err(error) if error.is_full() && !self.log.has_failed() => {
+                // Without room for what must move. Packs in which nothing lives make some.
+                let (dead, rest) = plan.split();
+                if dead.packs.is_empty() {
+                    return Err(error);
+                }
+                self.replace_packs(&dead, report, progress)?;
+                match self.replace_packs(&rest, report, progress) {
+                    // What could not move now waits for the next collection.
+                    Err(error) if error.is_full() && !self.log.has_failed() => Ok(()),
+                    other => other,
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Moves what lives in the packs of a plan into new ones, and removes them.
+    fn replace_packs(&self, plan: &Plan, report: &mut GcReport, progress: &dyn Progress) -> Result<()> {
+        if plan.packs.is_empty() {
+            return Ok(());
+        }
         progress.begin("rewriting packs", Some(plan.moves.len() as u64));
-        let moved = self.copy_objects(&plan, progress);
+        let mut new = Vec::new();
+        let moved = self.copy_objects(plan, &mut new, progress).and_then(|moved| {
+            failpoint::hit("gc-rewritten").at("collect", &self.path)?;
+            self.take_into_use(plan, &new, &moved)?;
+            Ok(moved)
+        });
         progress.end();
-        let (new, moved) = moved?;
-        failpoint::hit("gc-rewritten").at("collect", &self.path)?;
-        self.take_into_use(&plan, &new, &moved)?;
+        if moved.is_err() {
+            // On a full disk they are in the way. One that stays goes with a later collection.
+            new.iter().for_each(|pack| drop(self.packs.remove(pack.number)));
+        }
+        let moved = moved?;
         drop(new);
         failpoint::hit("gc-before-remove").at("collect", &self.path)?;
         for (pack, size) in &plan.packs {
@@ -330,7 +369,7 @@ impl Inner {
             report.freed_bytes += size;
             report.packs_removed += 1;
         }
-        report.packs_rewritten = plan.rewritten;
+        report.packs_rewritten += plan.rewritten;
         let moved_bytes: u64 = moved.iter().map(|(_, _, to)| u64::from(to.len)).sum();
         report.freed_bytes = report.freed_bytes.saturating_sub(moved_bytes);
         self.packs.sync_directory()
@@ -431,13 +470,13 @@ impl Inner {
         Ok(())
     }
 
-    #[expect(clippy::type_complexity, reason = "new packs, and what moved from where to where")]
+    /// Copies objects into `new` packs; says what moved from where to where.
     fn copy_objects(
         &self,
         plan: &Plan,
+        new: &mut Vec<BulkPack>,
         progress: &dyn Progress,
-    ) -> Result<(Vec<BulkPack>, Vec<(ObjectId, Location, Location)>)> {
-        let mut new: Vec<BulkPack> = Vec::new();
+    ) -> Result<Vec<(ObjectId, Location, Location)>> {
         let mut moved = Vec::with_capacity(plan.moves.len());
         for ((kind, id), from) in &plan.moves {
             progress.advance(1);
@@ -454,11 +493,11 @@ impl Inner {
             let offset = pack.append(&encoded, &path)?;
             moved.push(((*kind, *id), *from, Location { pack: pack.number, offset, len }));
         }
-        for pack in &new {
+        for pack in &*new {
             pack.file.sync_all().at("sync", &self.packs.path(pack.number))?;
         }
         self.packs.sync_directory()?;
-        Ok((new, moved))
+        Ok(moved)
     }
 
     /// Makes the index point at the new packs and forget the old ones. The log starts anew with a
@@ -518,7 +557,7 @@ impl Inner {
                 self.packs.remove(pack)?;
             }
         }
-        remove_unfinished(&self.packs, &session::unnamed(&self.path.join("sessions")))
+        remove_abandoned(self.packs.directory(), |path| path.extension().is_some_and(|end| end == "new"))
     }
 }
 
@@ -530,6 +569,16 @@ struct Plan {
     rewritten: u64,
 }
 
+impl Plan {
+    /// The packs from which nothing moves, and the others.
+    fn split(mut self) -> (Self, Self) {
+        let alive: HashSet<u32> = self.moves.iter().map(|(_, location)| location.pack).collect();
+        let (rest, dead) = self.packs.into_iter().partition(|(pack, _)| alive.contains(pack));
+        self.packs = rest;
+        (Self { packs: dead, ..Self::default() }, self)
+    }
+}
+
 /// Whether nobody is writing the file, and has not been for a while.
 fn is_abandoned(path: &Path) -> bool {
     let old = fs::metadata(path)
@@ -538,13 +587,6 @@ fn is_abandoned(path: &Path) -> bool {
     let unlocked =
         || File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
     old && unlocked()
-}
-
-/// Packs and sessions that never got their name.
-fn remove_unfinished(packs: &Packs, sessions: &Path) -> Result<()> {
-    let is_new = |path: &Path| path.extension().is_some_and(|extension| extension == "new");
-    remove_abandoned(packs.directory(), is_new)?;
-    if sessions.exists() { remove_abandoned(sessions, |_| true) } else { Ok(()) }
 }
 
 /// Removes files that somebody made and did not get to an end with.

@@ -49,8 +49,8 @@ impl Store {
     /// Removes snapshots. Their content goes with the next collection, unless something else has it too.
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
-        let changes = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
-        self.commit_changes(changes, Durability::Synced)
+        let changes: Vec<Change> = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
+        self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
     /// What `text` names: a reference, an id, or the unambiguous start of an id.

@@ -135,9 +135,9 @@ const TABLES: [&str; 13] = [
     "stats",
 ];
 
-/// How the environment is opened.
+/// How the environment, and with it the store, is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
+pub(crate) enum Access {
     /// As one of any number of processes.
     Shared,
     /// Where nobody writes: neither a byte nor a lock of the directory is touched.

@@ -47,6 +47,7 @@
 
 mod archive;
 mod batch;
+mod byte_lock;
 mod cache;
 mod cancel;
 mod change;
@@ -81,6 +82,7 @@ mod pending;
 mod pin;
 pub mod platform;
 mod pool;
+mod presence;
 mod progress;
 mod quote;
 mod recent;
@@ -89,6 +91,7 @@ mod records;
 mod recovery;
 mod reference;
 mod references_of;
+mod reserve;
 mod retention;
 mod rewrite;
 mod session;

@@ -61,7 +61,7 @@ impl Store {
     /// Removes a reference if it is where the caller expects it.
     pub fn remove_reference(&self, name: &str, expect: Expect) -> Result<()> {
         let change = Change::RemoveReference { name: name.to_owned(), expect };
-        self.commit_changes(vec![change], Durability::Synced)
+        self.with_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
     }
 
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {

@@ -2,18 +2,19 @@
 //!
 //! ```text
 //! format      the version of this layout, and a copy of it with a checksum (`format.rs`)
-//! lock        held shared by every process that has the store open, exclusively for rebuilding the index
+//! lock        held shared by every process that has the store open, exclusively for rebuilding the index; single
+//!             bytes of it say what living processes rely on (`session.rs`, `presence.rs`)
 //! packs/      the truth (`pack.rs`)
 //! index/      LMDB over it (`index.rs`); `index.old-N` is one that a repair kept (`loss.rs`)
 //! boot        whether the index can be trusted (`mark.rs`)
-//! sessions/   what living processes rely on (`session.rs`)
+//! reserve     room for removals and collections on a full disk (`reserve.rs`)
 //! pins/       lock files of pins that end with their process (`pin.rs`)
 //! directories/ which tree each directory outside holds (`directory/state.rs`); stat records are in the index
 //! ```
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -31,7 +32,7 @@ use crate::commit::Committer;
 use crate::error::{IoContext, Result, StoreError};
 use crate::format;
 use crate::id::{ById, ChunkId, NodeId};
-use crate::index::Index;
+use crate::index::{Access, Index};
 use crate::lock_holder;
 use crate::log::Log;
 use crate::loss::RebuildReport;
@@ -40,8 +41,10 @@ use crate::notice::{self, Notice};
 use crate::pack::{PACK_HEADER, Packs};
 use crate::page::Page;
 use crate::pending::Pending;
+use crate::presence;
 use crate::record::Kind;
 use crate::recovery;
+use crate::reserve::Reserve;
 use crate::session::{Guard, Sessions};
 use crate::waiting::PolledWait;
 
@@ -74,6 +77,7 @@ pub(crate) struct Inner {
     /// Whether this process has marked the index as written in this boot.
     marked: AtomicBool,
     lock: File,
+    pub(crate) reserve: Reserve,
     /// The rebuild of the index that opening the store took.
     rebuild: Option<RebuildReport>,
 }
@@ -143,7 +147,7 @@ impl Store {
         let path = path.as_ref();
         format::check(path)?;
         let path = fs::canonicalize(path).at("open", path)?;
-        let lock = open_lock(&path)?;
+        let (lock, _) = open_lock(&path)?;
         lock_exclusively(&lock, &path)?;
         format::mend(&path)?;
         let report = recovery::rebuild(&path)?;
@@ -218,15 +222,23 @@ impl Store {
 
 impl Inner {
     fn open(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
-        let lock = open_lock(&path)?;
+        let (lock, access) = open_lock(&path)?;
+        presence::announce(&lock, &path, access)?;
         let packs = Packs::new(path.join("packs"));
-        let (index, on_open) = open_sound_index(&path, &lock, &packs)?;
+        let (index, on_open) = match access {
+            Access::Shared => {
+                format::complete(&path);
+                open_sound_index(&path, &lock, &packs)?
+            }
+            Access::ReadOnly => (open_unwritable_index(&path, &lock, &packs)?, None),
+        };
         if let Some(report) = &on_open {
             notice::send(&Notice::Rebuilt { store: &path, report });
         }
         Ok(Self {
             packs,
-            sessions: Arc::new(Sessions::new(path.join("sessions"))),
+            sessions: Arc::new(Sessions::new(path.join("lock"))?),
+            reserve: Reserve::new(&path),
             committer: Committer::default(),
             log: Log::default(),
             pages: Cache::new(PAGE_CACHE),
@@ -288,6 +300,7 @@ impl Inner {
         // What the index refers to comes first.
         self.sync_packs()?;
         self.index.sync()?;
+        self.reserve.fill();
         mark::set_clean(&self.path)
     }
 }
@@ -340,7 +353,7 @@ fn open_index(path: &Path) -> Result<Index> {
 }
 
 /// What a store whose making was interrupted, or is going on elsewhere, may hold.
-const OWN: [&str; 7] = ["packs", "index", "sessions", "pins", "directories", "lock", "format"];
+const OWN: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
 
 fn create(path: &Path) -> Result<()> {
     let mut entries = fs::read_dir(path).at("list", path)?;
@@ -354,7 +367,7 @@ fn create(path: &Path) -> Result<()> {
         return Err(StoreError::NotAStore { path: path.to_owned() });
     }
     // Of several processes that make a store one does, and the others wait for it.
-    let lock = open_lock(path)?;
+    let (lock, _) = open_lock(path)?;
     while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         if format::exists(path) {
             return Ok(());
@@ -364,16 +377,37 @@ fn create(path: &Path) -> Result<()> {
     if format::exists(path) {
         return Ok(());
     }
-    for part in ["packs", "index", "sessions", "pins", "directories"] {
+    for part in ["packs", "index", "pins", "directories"] {
         let part = path.join(part);
         fs::create_dir_all(&part).at("create", &part)?;
     }
-    format::write(path)
+    format::write(path)?;
+    Reserve::new(path).fill();
+    Ok(())
 }
 
-fn open_lock(path: &Path) -> Result<File> {
+/// Opens the lock file, and finds out whether the store can be written.
+fn open_lock(path: &Path) -> Result<(File, Access)> {
     let lock = path.join("lock");
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock).at("open", &lock)
+    match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock) {
+        Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => {
+            // What is missing for writing is the error to tell if there is nothing to read either.
+            File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).at("open", &lock)
+        }
+        other => Ok((other.at("open", &lock)?, Access::Shared)),
+    }
+}
+
+/// Opens the index of a store that cannot be written. If the index cannot be used, that is all there is to say.
+fn open_unwritable_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
+    lock_shared(lock, path)?;
+    let directory = path.join("index");
+    let unusable = || Err(Errno::ROFS).at("rebuild the index in", &directory);
+    if !index_is_trustworthy(path)? {
+        return unusable();
+    }
+    let index = Index::open_to_read(&directory);
+    if is_unusable(&index, packs)? { unusable() } else { index }
 }
 
 /// Waits as long as someone else builds the index.
@@ -477,7 +511,7 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
 
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other.at("remove", path),
     }
 }

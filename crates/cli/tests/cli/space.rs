@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::Place;
+use crate::support::{Place, Ran};
 
 #[test]
 fn what_nothing_uses_is_collected() {
@@ -178,4 +178,67 @@ fn a_rebuild_on_open_is_told_on_stderr() {
     );
     assert!(ran.stderr.contains("1 snapshots"), "{}", ran.stderr);
     assert_eq!(place.run(&["log"]).stderr, "");
+}
+
+/// Runs a script in this place where it may mount: as root here, otherwise in namespaces of its own. `$W` is the
+/// command.
+fn run_mounting(place: &Place, script: &str) -> Ran {
+    let mut command = place.program("unshare");
+    command.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let command = command.args(["sh", "-eu", "-c", script]).env("W", env!("CARGO_BIN_EXE_workspace"));
+    Ran::of(&command.env("WORKSPACE_STORE", "disk/store").output().unwrap())
+}
+
+#[test]
+fn on_a_full_disk_commands_that_read_work_and_rm_and_gc_make_room() {
+    let place = Place::with_project();
+    let noise = |seed: u32, words: u32| -> Vec<u8> {
+        (0..words)
+            .flat_map(|at| (at ^ seed).wrapping_mul(2_654_435_761).rotate_left(at % 31).to_le_bytes())
+            .collect()
+    };
+    place.write("big/file", noise(1, 2_000_000));
+    place.write("other/file", noise(77_777, 1_000_000));
+    let ran = run_mounting(
+        &place,
+        "mkdir disk && mount -t tmpfs -o size=24m tmpfs disk
+        $W snapshot project --ref main >/dev/null
+        big=$($W snapshot big)
+        if dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null; then echo 'the disk is not full'; exit 9; fi
+        $W log | wc -l
+        $W show main >/dev/null && $W ls main && $W cat main README.md && $W refs >/dev/null
+        $W diff main $big >/dev/null
+        $W verify >/dev/null
+        if $W snapshot other 2>refused; then echo 'there was room'; exit 9; fi
+        grep -q 'No space left' refused
+        $W rm $big && $W gc >/dev/null && $W gc >/dev/null
+        $W snapshot other >/dev/null
+        $W verify >/dev/null && $W log | wc -l",
+    );
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    let lines: Vec<&str> = ran.stdout.lines().map(str::trim).collect();
+    assert_eq!((lines[0], lines[lines.len() - 1]), ("2", "2"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("# A project"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_store_on_a_read_only_file_system_can_be_read() {
+    let place = Place::with_project();
+    let ran = run_mounting(
+        &place,
+        "mkdir disk && mount -t tmpfs -o size=24m tmpfs disk
+        $W snapshot project --ref main >/dev/null
+        mount -o remount,ro disk
+        $W log | wc -l
+        $W show main >/dev/null && $W ls main >/dev/null && $W refs >/dev/null && $W verify >/dev/null
+        $W cat main README.md
+        if $W snapshot project 2>refused; then echo 'it was written'; exit 9; fi
+        cat refused >&2",
+    );
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.starts_with('1') && ran.stdout.contains("# A project"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("hint: the store can be read here, and not written"), "{}", ran.stderr);
 }

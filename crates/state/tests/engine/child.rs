@@ -44,6 +44,8 @@ fn plays_its_role() {
         "stream-twice" => crate::disk_full::stream_twice(&arguments),
         "fail-once" => crate::disk_full::fail_once(&arguments),
         "open-full" => crate::disk_full::open_full(&arguments),
+        "make-room-full" => crate::disk_full::make_room_full(&arguments),
+        "read-only" => crate::disk_full::read_only(&arguments),
         "check-out-full" => crate::disk_full::check_out_full(&arguments),
         "hold-write-lock" => crate::stopped::hold_write_lock(&arguments),
         "read-all" => crate::stopped::read_all(&arguments),

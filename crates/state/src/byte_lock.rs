@@ -1,0 +1,55 @@
+//! Locks on single bytes of a file, by number.
+//!
+//! A lock is state of the kernel alone: it takes no room on the disk, works on a file system that is mounted read-only,
+//! reaches behind the end of the file, and ends with the process. It belongs to the open file, as with `flock`, and
+//! not to the process, so that closing another descriptor of the same file does not end it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use libc::{F_OFD_GETLK, F_OFD_SETLK, c_short};
+
+// Systems differ in the types of the constants, and not in that of the field.
+const SHARED: c_short = libc::F_RDLCK as c_short;
+const EXCLUSIVE: c_short = libc::F_WRLCK as c_short;
+const UNLOCKED: c_short = libc::F_UNLCK as c_short;
+
+/// Locks a byte, together with everyone else who does. Never waits.
+pub(crate) fn share(file: &File, byte: u64) -> io::Result<()> {
+    call(file, F_OFD_SETLK, SHARED, byte, 1).map(drop)
+}
+
+/// Ends a lock of [`share`].
+pub(crate) fn release(file: &File, byte: u64) -> io::Result<()> {
+    call(file, F_OFD_SETLK, UNLOCKED, byte, 1).map(drop)
+}
+
+/// The lowest byte in `from..to` that is locked through another open file than this one.
+pub(crate) fn lowest(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
+    let (mut lowest, mut end) = (None, to);
+    while from < end {
+        // The kernel names any of the locks in a range: look below it until there is none.
+        let Some(found) = call(file, F_OFD_GETLK, EXCLUSIVE, from, end - from)? else { break };
+        lowest = Some(found.max(from));
+        end = found;
+    }
+    Ok(lowest)
+}
+
+/// Where the lock begins that the kernel answers with, if it does.
+fn call(file: &File, command: i32, kind: c_short, start: u64, len: u64) -> io::Result<Option<u64>> {
+    let offset = |number: u64| i64::try_from(number).map_err(io::Error::other);
+    // SAFETY: a structure of numbers, for which zeros are a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind;
+    lock.l_whence = libc::SEEK_SET as c_short;
+    (lock.l_start, lock.l_len) = (offset(start)?, offset(len)?);
+    // SAFETY: the call takes an open file and writes to nothing but the structure, which outlives it.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if done == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let free = command != F_OFD_GETLK || lock.l_type == UNLOCKED;
+    Ok(if free { None } else { Some(lock.l_start as u64) })
+}

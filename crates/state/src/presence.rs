@@ -1,0 +1,42 @@
+//! Presence: keeps those who cannot write to a store apart from those who can.
+//!
+//! Who opens the index on a file system that is mounted read-only cannot enter itself into LMDB's table of readers, so a
+//! writer would overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file for as long
+//! as they have the store open, and each waits for the other kind to be gone. Who only reads gives way.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::byte_lock;
+use crate::error::{IoContext, Result, StoreError};
+use crate::index::Access;
+use crate::session::EPOCHS_MAX;
+use crate::waiting::PolledWait;
+
+const CAN_WRITE: u64 = EPOCHS_MAX;
+const CANNOT_WRITE: u64 = EPOCHS_MAX + 1;
+/// Longest wait for the other kind.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Locks the byte of this kind; it stays locked until the file is closed.
+pub(crate) fn announce(lock: &File, path: &Path, access: Access) -> Result<()> {
+    let (own, other) = match access {
+        Access::Shared => (CAN_WRITE, CANNOT_WRITE),
+        Access::ReadOnly => (CANNOT_WRITE, CAN_WRITE),
+    };
+    let mut wait = PolledWait::new(path, "to open it");
+    loop {
+        byte_lock::share(lock, own).at("lock", path)?;
+        if byte_lock::lowest(lock, other, other + 1).at("lock", path)?.is_none() {
+            return Ok(());
+        }
+        if access == Access::ReadOnly || wait.elapsed() > TIMEOUT {
+            byte_lock::release(lock, own).at("unlock", path)?;
+        }
+        if wait.elapsed() > TIMEOUT {
+            return Err(StoreError::InUse { path: path.to_owned() });
+        }
+        wait.sleep(|| None);
+    }
+}
