@@ -10,12 +10,12 @@
 //! entry   name, reference (see `node.rs`)           level 0 of a directory
 //! child   last name below, entries below, page id   level > 0 of a directory
 //! time    0 | 1, times id | 2, seconds, nanoseconds | 3, seconds, nanoseconds, link label u64
-//!         (unknown, directory, file or symlink, hard-linked file)    level 0 of times
+//!         (unknown, directory, file or symlink, hard-linked file or symlink)    level 0 of times
 //! child   entries below, page id                    level > 0 of times
 //! ```
 //!
 //! Times have the same shape as the directory they belong to, item by item, without the names. Files
-//! with equal link labels in one snapshot are one file with several names.
+//! with equal link labels in one snapshot are one file (or symlink) with several names.
 
 use std::ops::Range;
 

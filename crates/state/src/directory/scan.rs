@@ -15,7 +15,7 @@ use crate::id::NodeId;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
 use crate::pending::Pending;
-use crate::platform::RawDir;
+use crate::platform::{RawDir, links_of};
 use crate::progress::Progress;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
@@ -264,6 +264,8 @@ struct Seen {
     name: Vec<u8>,
     looks: Looks,
     kind: FileType,
+    /// Number of names, here or elsewhere.
+    links: u64,
 }
 
 /// An entry ready to be written into its directory.
@@ -427,7 +429,7 @@ impl Scan<'_> {
                 self.skip(&join(path, &name), reason);
                 continue;
             }
-            seen.push(Seen { name, looks: looks(&stat), kind });
+            seen.push(Seen { name, looks: looks(&stat), kind, links: links_of(&stat) });
         }
         self.progress.advance(seen.len() as u64);
         Ok((seen, ignores))
@@ -451,7 +453,7 @@ impl Scan<'_> {
                 return Ok(Some(Ready::Kept));
             }
             let ready = if seen.kind == FileType::Symlink {
-                self.symlink(fd, path, seen)?
+                self.symlink(fd, path, seen, old)?
             } else {
                 self.file(fd, path, seen, old)?
             };
@@ -524,12 +526,17 @@ impl Scan<'_> {
             Err(ReadError::System(error)) => return Err(error).on("read", &at()),
             Err(ReadError::Store(error)) => return Err(error.into()),
         };
-        let link = if links > 1 {
-            Some(self.known.label_of(looks.inode)?)
-        } else {
-            self.lone_label(seen, looks, old)?
-        };
+        let link = self.label(seen, looks, links, old)?;
         self.ready_file(&node, looks, link, settled).map(Some)
+    }
+
+    /// The label that makes names of one file, or of one symlink, the same in a snapshot.
+    fn label(&self, seen: &Seen, looks: Looks, links: u64, old: Option<&StatRecord>) -> Result<Option<u64>> {
+        if links > 1 {
+            Ok(Some(self.known.label_of(looks.inode)?))
+        } else {
+            self.lone_label(seen, looks, old)
+        }
     }
 
     /// A file that has one name here and a label all the same: its other names were outside of what a snapshot
@@ -553,7 +560,13 @@ impl Scan<'_> {
         Ok(Ready::New { reference, time, looks, trusted })
     }
 
-    fn symlink(&self, fd: &OwnedFd, path: &[u8], seen: &Seen) -> Result<Option<Ready>> {
+    fn symlink(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        seen: &Seen,
+        old: Option<&StatRecord>,
+    ) -> Result<Option<Ready>> {
         let target = self.reading.read_link(fd.as_fd(), &seen.name);
         let target = match target.map_err(|error| errno(&error)) {
             Ok(target) => target,
@@ -562,7 +575,8 @@ impl Scan<'_> {
         };
         let node = SymlinkNode { target }.encode();
         let reference = symlink_reference(&node, |node| self.batch.put_node(node))?;
-        let time = EntryTime::Modified { time: Timestamp(seen.looks.mtime), link: None }.encode();
+        let link = self.label(seen, seen.looks, seen.links, old)?;
+        let time = EntryTime::Modified { time: Timestamp(seen.looks.mtime), link }.encode();
         let trusted = is_settled(&seen.looks, now());
         Ok(Some(Ready::New { reference, time, looks: seen.looks, trusted }))
     }

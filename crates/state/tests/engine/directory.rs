@@ -204,6 +204,48 @@ fn holes_and_hard_links_survive() {
     assert!(stored < 4 << 20, "{stored} bytes stored for holes");
 }
 
+/// Names in a directory that are one symlink, in groups.
+fn symlink_groups(directory: &Path) -> Vec<Vec<&'static str>> {
+    let mut groups: BTreeMap<u64, Vec<&'static str>> = BTreeMap::new();
+    for name in ["one", "two", "sub/three", "other"] {
+        let meta = fs::symlink_metadata(directory.join(name)).unwrap();
+        assert!(meta.is_symlink() && fs::read_link(directory.join(name)).unwrap() == Path::new("target"));
+        groups.entry(meta.ino()).or_default().push(name);
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_unstable();
+    groups
+}
+
+#[test]
+fn names_of_one_symlink_come_back_as_one_symlink() {
+    let (home, store) = new_store();
+    let (work, to) = (home.path().join("work"), home.path().join("to"));
+    fs::create_dir_all(work.join("sub")).unwrap();
+    for name in ["one", "other"] {
+        symlink("target", work.join(name)).unwrap();
+    }
+    for name in ["two", "sub/three"] {
+        fs::hard_link(work.join("one"), work.join(name)).unwrap();
+    }
+    let first = snapshot(&store, &work).snapshot;
+    // One name leaves the group, and joins another.
+    fs::remove_file(work.join("two")).unwrap();
+    fs::hard_link(work.join("other"), work.join("two")).unwrap();
+    let second = snapshot(&store, &work).snapshot;
+    assert_eq!(first.tree, second.tree);
+    let together = [vec!["one", "two", "sub/three"], vec!["other"]];
+    let apart = [vec!["one", "sub/three"], vec!["two", "other"]];
+    for _ in 0..2 {
+        for (target, groups) in [(&first, &together), (&second, &apart)] {
+            check_out(&store, target, &to).unwrap();
+            assert_eq!(symlink_groups(&to), groups);
+            let again = snapshot(&store, &to).snapshot;
+            assert_eq!((again.tree, again.times), (target.tree, target.times));
+        }
+    }
+}
+
 #[test]
 fn user_attributes_come_and_go_with_snapshots() {
     let (home, store) = new_store();

@@ -248,18 +248,14 @@ impl Switch<'_> {
             return self.stat_entry(fd, here, name);
         }
         self.written.fetch_add(1, Ordering::Relaxed);
-        if let (Some(link), Node::File(node)) = (new.link, &new.node) {
+        if let Some(link) = new.link {
             // Whoever comes first writes the file; the others become names of it at the end, if they are
             // the same file at all.
-            if self.is_further_name(link, here, node, new.modified) {
+            if self.is_further_name(link, here, &new.node, new.modified) {
                 return Ok(StatEntry { name: name.to_vec(), looks: Looks::default(), trusted: false });
             }
         }
-        match &new.node {
-            Node::Symlink(link) => self.place_symlink(fd, here, name, &link.target, new.modified, replace)?,
-            Node::File(node) => self.place_file(fd, here, name, node, new.modified, replace)?,
-            Node::Directory(_) => unreachable!("directories are made elsewhere"),
-        }
+        self.place_leaf(fd, here, name, &new.node, new.modified, replace)?;
         self.stat_entry(fd, here, name)
     }
 
@@ -268,7 +264,9 @@ impl Switch<'_> {
             (Some((Node::File(old), link)), Node::File(file)) => {
                 old.same_content(file) && link == new.link && link.is_none()
             }
-            (Some((Node::Symlink(old), _)), Node::Symlink(link)) => old.target == link.target,
+            (Some((Node::Symlink(old), link)), Node::Symlink(symlink)) => {
+                old.target == symlink.target && link == new.link && link.is_none()
+            }
             _ => false,
         }
     }

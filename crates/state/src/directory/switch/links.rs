@@ -14,16 +14,16 @@ use crate::directory::listing::{Listing, Raw};
 use crate::directory::parallel::each;
 use crate::directory::read::looks;
 use crate::directory::stat_index::Looks;
-use crate::node::{FileNode, NodeRef};
+use crate::node::NodeRef;
 use crate::page::EntryTime;
 use crate::snapshot::Timestamp;
 use crate::tree::{Entry, Node, join};
 
 use super::{READ, Switch, WRITE, locked, times};
 
-/// A linked file that was written, and its names.
+/// A linked file or symlink that was written, and its names.
 pub(super) struct Group {
-    node: FileNode,
+    node: Node,
     /// The first was written; the others wait to become names of the same file.
     names: Vec<(Vec<u8>, Option<Timestamp>)>,
 }
@@ -43,7 +43,7 @@ impl Switch<'_> {
         &self,
         label: u64,
         here: &[u8],
-        node: &FileNode,
+        node: &Node,
         modified: Option<Timestamp>,
     ) -> bool {
         let mut links = locked(&self.links);
@@ -101,7 +101,7 @@ impl Switch<'_> {
             self.with_parent(path, |fd, name| match self.link(first, fd, name) {
                 Ok(()) => Ok(()),
                 // Not every filesystem has links, and no file any number of them.
-                Err(_) => self.place_file(fd, path, name, &group.node, *modified, true),
+                Err(_) => self.place_leaf(fd, path, name, &group.node, *modified, true),
             })?;
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Switch<'_> {
             return Ok(());
         }
         let entry = self.entry(raw)?;
-        if matches!(&entry.node, Node::File(node) if *node == group.node) {
+        if entry.node == group.node {
             locked(found).entry(label).or_default().push((here, entry));
         }
         Ok(())

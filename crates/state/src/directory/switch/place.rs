@@ -23,11 +23,29 @@ use crate::platform::{
     rename_whole, share,
 };
 use crate::snapshot::Timestamp;
+use crate::tree::Node;
 
 use super::{Switch, times};
 
 impl Switch<'_> {
-    pub(super) fn place_symlink(
+    /// Writes a file or a symlink.
+    pub(super) fn place_leaf(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        node: &Node,
+        modified: Option<Timestamp>,
+        replace: bool,
+    ) -> Result<()> {
+        match node {
+            Node::Symlink(link) => self.place_symlink(fd, here, name, &link.target, modified, replace),
+            Node::File(node) => self.place_file(fd, here, name, node, modified, replace),
+            Node::Directory(_) => unreachable!("directories are made elsewhere"),
+        }
+    }
+
+    fn place_symlink(
         &self,
         fd: &OwnedFd,
         here: &[u8],
