@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::server::{Server, signal, soon};
+use crate::server::{Server, soon};
+use crate::support::{signal, wait};
 
 /// Bytes of every kind, always the same.
 pub(crate) fn noise(count: usize) -> Vec<u8> {
@@ -127,7 +128,7 @@ fn an_interrupted_run_leaves_no_sandbox() {
         let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
         let _rest = read_until(&mut run, "ready");
         signal(&run, number);
-        assert_eq!(run.wait().unwrap().code(), Some(status));
+        assert_eq!(wait(run).status.code(), Some(status));
         assert_eq!(server.ok(&["ps"]), "");
     }
 }
@@ -145,13 +146,13 @@ fn an_interruption_is_passed_on_and_the_second_one_kills() {
     signal(&polite, Signal::INT);
     let mut text = String::new();
     rest.read_to_string(&mut text).unwrap();
-    assert_eq!((polite.wait().unwrap().code(), text.as_str()), (Some(3), "heard\n"));
+    assert_eq!((wait(polite).status.code(), text.as_str()), (Some(3), "heard\n"));
     let mut deaf = exec("trap 'echo heard' INT; echo ready; while :; do sleep 0.05; done");
     let mut rest = read_until(&mut deaf, "ready");
     signal(&deaf, Signal::INT);
     rest.read_line(&mut text).unwrap();
     signal(&deaf, Signal::INT);
-    assert_eq!(deaf.wait().unwrap().code(), Some(137));
+    assert_eq!(wait(deaf).status.code(), Some(137));
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn a_reader_that_leaves_ends_the_command() {
     let mut exec = server.workspace(&["exec", "work", "--", "yes"]);
     let mut exec = exec.stdout(Stdio::piped()).spawn().unwrap();
     drop(read_until(&mut exec, "y"));
-    assert_eq!(exec.wait().unwrap().code(), Some(0));
+    assert_eq!(wait(exec).status.code(), Some(0));
     soon("it ended", || server.json(&["ps", "work"])[0]["state"] != "running");
 }
 

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use crate::support::Place;
+use rustix::process::Signal;
+
+use crate::support::{Place, signal, wait};
 
 #[test]
 fn a_broken_pipe_is_success() {
@@ -107,9 +109,8 @@ fn an_interrupted_command_leaves_nothing_half_done() {
     input.write_all(&archive[..archive.len() - 1024]).unwrap();
     input.flush().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    signal(&child, Signal::INT);
+    assert_eq!(wait(child).status.signal(), Some(2));
     drop(input);
     assert_eq!(place.json(&["log"]).len(), 1);
     assert_eq!(place.record(&["verify"])["damage"], serde_json::json!([]));

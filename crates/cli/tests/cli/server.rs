@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, Ran};
-
-/// Longer than anything here takes on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+use crate::support::{LONG, Place, Ran};
 
 /// A place with a server, and sandboxes that go with it.
 pub(crate) struct Server {
@@ -163,10 +160,4 @@ pub(crate) fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(began.elapsed() < LONG, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Sends a signal to a program.
-pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
 }

@@ -2,7 +2,8 @@
 
 use rustix::process::Signal;
 
-use crate::server::{Server, signal, soon};
+use crate::server::{Server, soon};
+use crate::support::signal;
 use crate::terminal::Terminal;
 
 fn opened(server: &Server, words: &[&str]) -> Terminal {

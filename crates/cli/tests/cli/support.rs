@@ -3,12 +3,19 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::redact::Redactor;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A temporary directory with a store in it; commands run there.
 pub(crate) struct Place {
@@ -64,6 +71,7 @@ impl Place {
             command.envs(std::env::var_os(variable).map(|value| (variable, value)));
         }
         command.env("HOME", self.path("home")).env("USER", "tester").env("TZ", "UTC");
+        with_default_signals(&mut command);
         command
     }
 
@@ -156,4 +164,39 @@ pub(crate) fn succeed(command: &mut Command) -> Ran {
     let ran = Ran::of(&command.output().unwrap());
     assert_eq!(ran.status, 0, "{command:?}: {}", ran.stderr);
     ran
+}
+
+/// Resets the signals that a background job or `nohup` ignores: what is ignored stays so in every program that is started, and
+/// a signal that a test sends would do nothing.
+fn with_default_signals(command: &mut Command) {
+    // SAFETY: between fork and exec only dispositions of signals change, by a call that is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+                if libc::signal(signal, libc::SIG_DFL) == libc::SIG_ERR {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Sends a signal to a program.
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Waits for the end of a program, and for what it prints to pipes. One that does not end in time is killed, and the test
+/// fails.
+pub(crate) fn wait(child: Child) -> Output {
+    let pid = Pid::from_child(&child);
+    let (done, waiting) = mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    let Ok(output) = waiting.recv_timeout(LONG) else {
+        // It has not been waited for, so the PID is still its own.
+        kill_process(pid, Signal::KILL).unwrap();
+        panic!("process {pid:?} did not end within {LONG:?}");
+    };
+    output.unwrap()
 }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::server::{LONG, soon};
+use crate::server::soon;
+use crate::support::LONG;
 
 /// A terminal with a program in it.
 pub(crate) struct Terminal {

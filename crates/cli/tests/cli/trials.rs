@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::server::{signal, soon};
-use crate::support::{Place, Ran, succeed};
+use crate::server::soon;
+use crate::support::{Place, Ran, signal, succeed, wait};
 use crate::terminal::Terminal;
 
 /// An ordinary user's id, of whom nothing on the machine is.
@@ -184,7 +184,7 @@ fn changes_that_would_go_over_newer_ones_stay_as_a_snapshot() {
         says(&mut child, "ready");
         user.place.write("project/README.md", "mine\n");
         child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-        let ran = Ran::of(&child.wait_with_output().unwrap());
+        let ran = Ran::of(&wait(child));
         assert_eq!(ran.status, 125, "{}", ran.stderr);
         assert!(
             ran.stderr.contains("was changed meanwhile") && ran.stderr.contains("README.md"),
@@ -258,7 +258,7 @@ fn signals_reach_the_program_or_end_everything() {
             user.begin(&[], "trap 'echo got > got; exit 9' INT; echo ready; while :; do sleep 0.1; done");
         says(&mut child, "ready");
         signal(&child, Signal::INT);
-        let ran = Ran::of(&child.wait_with_output().unwrap());
+        let ran = Ran::of(&wait(child));
         assert_eq!(ran.status, 9, "{}", ran.stderr);
         assert!(ran.stderr.contains("added        got"), "{}", ran.stderr);
         for (number, status) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
@@ -266,7 +266,7 @@ fn signals_reach_the_program_or_end_everything() {
                 user.begin(&["--keep"], "trap '' TERM HUP; echo x > x; sleep 1000 & echo ready; wait");
             says(&mut child, "ready");
             signal(&child, number);
-            assert_eq!(child.wait_with_output().unwrap().status.code(), Some(status));
+            assert_eq!(wait(child).status.code(), Some(status));
             assert!(!user.place.path("project/x").exists());
         }
         user.is_clean();
@@ -283,7 +283,7 @@ fn a_sandbox_that_is_killed_leaves_nothing() {
         let noted: Value = serde_json::from_slice(&fs::read(sandbox.join("process")).unwrap()).unwrap();
         let agent = i32::try_from(noted["pid"].as_i64().unwrap()).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_raw(agent).unwrap(), Signal::KILL).unwrap();
-        let ran = Ran::of(&child.wait_with_output().unwrap());
+        let ran = Ran::of(&wait(child));
         assert_ne!(ran.status, 0, "{}", ran.stderr);
         user.is_clean();
     }
