@@ -36,6 +36,7 @@ mod template;
 mod trial;
 mod verify;
 
+pub(crate) use self::merge_file::mark_unmerged_file;
 use crate::args::{Args, Command};
 use crate::context::Context;
 use crate::error::{Outcome, Result};

@@ -113,6 +113,11 @@ impl CommandError {
         Self { kind: Kind::NotMerged(NOT_TEXT), ..Self::failed(message) }
     }
 
+    /// Whether it is about a file that is no text.
+    pub(crate) fn is_not_text(&self) -> bool {
+        self.kind == Kind::NotMerged(NOT_TEXT)
+    }
+
     /// Adds what to do.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());

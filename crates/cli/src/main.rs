@@ -37,6 +37,11 @@ fn main() -> ExitCode {
             limits::raise_open_files();
             error::exit_code(commands::run(args))
         }
-        Err(usage) => error::print_usage(&usage),
+        Err(usage) => {
+            if usage.use_stderr() {
+                commands::mark_unmerged_file(&std::env::args_os().collect::<Vec<_>>());
+            }
+            error::print_usage(&usage)
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `workspace merge-file`
 
+mod driver;
 mod replace;
 mod written;
 
@@ -14,8 +15,9 @@ use workspace_merge::{
 };
 use workspace_state::Timestamp;
 
+pub(crate) use self::driver::mark_unmerged_file;
 use self::replace::{check_replaceable, write};
-use self::written::Written;
+use self::written::{Written, labels};
 use super::merge_rules;
 use crate::args::{FileType, MergeFile};
 use crate::context::Context;
@@ -48,24 +50,37 @@ struct Report<'a> {
 
 pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     let done = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
-    done.map_err(CommandError::not_merged)
+    done.map_err(|error| {
+        let error = error.not_merged();
+        if !error.is_not_text() && driver::is_temporary(&args.ours) {
+            return error.hint(
+                "`git merge --abort` (or that of the command you ran) undoes a merge that was left in progress",
+            );
+        }
+        error
+    })
 }
 
 fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
-    if args.labels.len() > VERSIONS {
-        return Err(CommandError::usage("there are three versions, and at most three labels"));
-    }
     if !args.stdout {
         check_replaceable(&args.ours)?;
     }
     let (ours, base, theirs) = (read(&args.ours)?, read(&args.base)?, read(&args.theirs)?);
+    // Before it is marked, which is writing.
+    let times = (written(&args.ours)?, written(&args.theirs)?);
+    let is_marked = !args.stdout
+        && driver::is_temporary(&args.ours)
+        && driver::mark(&args.ours, &ours, &theirs, &labels(args))?;
+    if args.labels.len() > VERSIONS {
+        return Err(CommandError::usage("there are three versions, and at most three labels"));
+    }
     let path = args.path.as_deref().unwrap_or(&args.ours).to_string_lossy();
     // For git, what both sides added was empty before.
     let is_added = base.is_empty() && !ours.is_empty() && !theirs.is_empty();
     let versions = Versions { base: (!is_added).then_some(&base[..]), ours: &ours, theirs: &theirs };
     let mut input = Input::new(&path, versions);
     (input.ours.priority, input.theirs.priority) = merge_rules::priorities(&args.rules);
-    (input.ours.time, input.theirs.time) = (written(&args.ours)?, written(&args.theirs)?);
+    (input.ours.time, input.theirs.time) = times;
     let (strategies, rule) =
         (Strategies::default(), rule(args, merge_rules::policy(&args.rules)?.rule(&path)));
     let unknown = |error: UnknownStrategy| CommandError::failed(error.to_string());
@@ -80,7 +95,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         Written::new(args, &merged, &input, || in_conflict(&strategies, &rule, &input)).map_err(unknown)?;
     if args.stdout && !context.output.json() {
         context.output.bytes(&content)?;
-    } else if !args.stdout && content != ours {
+    } else if !args.stdout && (is_marked || content != ours) {
         write(&args.ours, &content)?;
     }
     if context.output.json() {

@@ -13,6 +13,7 @@ mod generated;
 mod git;
 mod history;
 mod json;
+mod merge_driver;
 mod merged_trees;
 mod merges;
 mod pipes;

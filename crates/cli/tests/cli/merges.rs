@@ -195,38 +195,6 @@ fn a_symlink_stays_one() {
 }
 
 #[test]
-fn git_uses_it_as_a_driver() {
-    let place = Place::new();
-    let git = |words: &[&str]| -> bool {
-        let mut command: Command = place.program("git");
-        command.args(["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "init.defaultBranch=main"]);
-        command.args(words).current_dir(place.path("repository")).status().unwrap().success()
-    };
-    place.write("repository/data.json", "{\"count\": 1, \"name\": \"old\"}\n");
-    place.write("repository/run.log", "one\n");
-    place.write("repository/.gitattributes", "*.json merge=workspace\n*.log merge=workspace\n");
-    let program = env!("CARGO_BIN_EXE_workspace");
-    let driver =
-        format!("{program} merge-file --path %P -L ours -L base -L theirs --marker-size %L %A %O %B");
-    assert!(git(&["init", "-q"]) && git(&["config", "merge.workspace.driver", &driver]));
-    assert!(git(&["add", "."]) && git(&["commit", "-qm", "base"]) && git(&["branch", "other"]));
-    place.write("repository/data.json", "{\"count\": 2, \"name\": \"old\"}\n");
-    place.write("repository/run.log", "one\ntwo\n");
-    assert!(git(&["commit", "-qam", "ours"]) && git(&["checkout", "-q", "other"]));
-    place.write("repository/data.json", "{\"count\": 1, \"name\": \"new\"}\n");
-    place.write("repository/run.log", "one\nthree\n");
-    assert!(git(&["commit", "-qam", "theirs"]) && git(&["checkout", "-q", "main"]));
-    // A driver that fails is no conflict, after which somebody might keep what is there.
-    let failing = format!("{program} merge-file --policy nowhere.json --path %P %A %O %B");
-    let failing = format!("merge.workspace.driver={failing}");
-    assert!(!git(&["-c", &failing, "merge", "-q", "-m", "merge", "other"]));
-    assert!(!place.path("repository/.git/MERGE_HEAD").exists() && git(&["diff", "--quiet", "HEAD"]));
-    assert!(git(&["merge", "-q", "-m", "merge", "other"]));
-    assert_eq!(place.read("repository/data.json"), "{\"count\": 2, \"name\": \"new\"}\n");
-    assert_eq!(place.read("repository/run.log"), "one\ntwo\nthree\n");
-}
-
-#[test]
 fn only_a_file_that_may_be_written_gets_the_result() {
     let place = Place::new();
     let names = versions(&place, "txt", ["a\n", "b\n", "c\n"]);

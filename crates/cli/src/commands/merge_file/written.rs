@@ -63,7 +63,7 @@ fn style(args: &MergeFile) -> Style {
 }
 
 /// As git says it, the files themselves are named where nobody says otherwise.
-fn labels(args: &MergeFile) -> Labels<'_> {
+pub(super) fn labels(args: &MergeFile) -> Labels<'_> {
     let files = [&args.ours, &args.base, &args.theirs];
     let label = |at: usize| {
         let said = args.labels.get(at).map(String::as_str);

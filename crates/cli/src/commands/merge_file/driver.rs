@@ -1,0 +1,77 @@
+//! Protection against a merge driver that fails.
+//!
+//! What a driver leaves in OURS is the content of the file if git calls it a conflict. git before 2.42 does so for every status
+//! but 0, also for that of a driver that was killed; later versions give up the merge if the status is above 128. OURS as it
+//! was would look merged. Therefore it is marked as a conflict of the whole file before anything else is done, and the result
+//! takes the place of that.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use workspace_merge::Labels;
+
+use super::replace;
+use crate::error::Result;
+
+/// Beginning of the names of the temporary files that every version of git gives to a driver.
+const TEMPORARY: &[u8] = b".merge_file_";
+
+/// Whether a file is a temporary file of git's, and no user's.
+pub(super) fn is_temporary(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY))
+}
+
+/// Writes both versions into `path`, between markers. Returns false if the content is no text, to which markers cannot be added.
+pub(super) fn mark(path: &Path, ours: &[u8], theirs: &[u8], labels: &Labels<'_>) -> Result<bool> {
+    if ours.contains(&0) || theirs.contains(&0) {
+        return Ok(false);
+    }
+    replace::write(path, &unmerged(ours, theirs, labels)).map(|()| true)
+}
+
+/// Marks the file that git waits for where the command line cannot be parsed: three temporary files in a row are the versions.
+pub(crate) fn mark_unmerged_file(words: &[OsString]) {
+    let is_versions = |words: &&[OsString]| words.iter().all(|word| is_temporary(Path::new(word)));
+    let Some([ours, _, theirs]) = words.windows(3).find(is_versions) else { return };
+    if let (Ok(content), Ok(other)) = (fs::read(ours), fs::read(theirs)) {
+        // Nothing more can be done: what is wrong with the command line is told.
+        let _ = mark(Path::new(ours), &content, &other, &Labels::default());
+    }
+}
+
+fn unmerged(ours: &[u8], theirs: &[u8], labels: &Labels<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let marker = |out: &mut Vec<u8>, sign: char, label: &str| {
+        let line = format!("{} {label}", String::from(sign).repeat(labels.size));
+        out.extend_from_slice(line.trim_end().as_bytes());
+        out.push(b'\n');
+    };
+    for (sign, label, content) in [('<', labels.ours, ours), ('=', "", theirs)] {
+        marker(&mut out, sign, label);
+        out.extend_from_slice(content);
+        if !content.is_empty() && !content.ends_with(b"\n") {
+            out.push(b'\n');
+        }
+    }
+    marker(&mut out, '>', labels.theirs);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_between_markers() {
+        let labels = Labels { ours: "mine", theirs: "yours", size: 3, ..Labels::default() };
+        assert_eq!(unmerged(b"a", b"b\n", &labels), b"<<< mine\na\n===\nb\n>>> yours\n");
+        assert_eq!(unmerged(b"", b"", &labels), b"<<< mine\n===\n>>> yours\n");
+    }
+
+    #[test]
+    fn only_files_of_git_are_marked() {
+        assert!(is_temporary(Path::new(".merge_file_a1B2c3")));
+        assert!(!is_temporary(Path::new("merge_file_a1B2c3.json")));
+    }
+}
