@@ -2,7 +2,8 @@
 //!
 //! Both sides are compared with the base, and the two lists of changes are laid beside each other. Changes that neither
 //! overlap nor touch are taken; equal ones are taken once; all else is a conflict, of which the three ranges of lines
-//! are told. The verdict and, rendered in the style `diff3`, every byte are those of `git merge-file`.
+//! are told. The verdict and, in every style, every byte are those of `git merge-file`, but for one case: if both sides of a
+//! conflict are the same text, git takes it in the style `merge` and shows it in those with the base; it is no conflict here.
 
 mod changes;
 mod eol;
@@ -34,6 +35,9 @@ pub(crate) struct Chunk {
 pub(crate) enum ChunkKind {
     Ours,
     Theirs,
+    /// Both sides have the same lines, though they were not compared with the base alike: of lines that repeat, one side seems to
+    /// have added or removed others than the other side.
+    Both,
     Conflict,
 }
 
@@ -80,7 +84,17 @@ impl<'a> TextMerge<'a> {
         let [by_ours, by_theirs] = changes(&base, [&ours, &theirs], effort)?;
         let mut text = Self { base, ours, theirs, chunks: Vec::new() };
         text.chunks = text.lay_together(&by_ours, &by_theirs);
+        text.settle_equal();
         Ok(text)
+    }
+
+    /// Takes what both sides have alike.
+    fn settle_equal(&mut self) {
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
+            if self.ours.are(&chunk.ours, &self.theirs, &chunk.theirs) {
+                chunk.kind = ChunkKind::Both;
+            }
+        }
     }
 
     /// Lays two versions beside each other: whatever differs is in conflict.
@@ -144,7 +158,7 @@ impl<'a> TextMerge<'a> {
     /// The same with every change in conflict, for whoever has to look at all of them.
     #[must_use]
     pub fn in_conflict(mut self) -> Self {
-        for chunk in &mut self.chunks {
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::Both) {
             chunk.kind = ChunkKind::Conflict;
         }
         self

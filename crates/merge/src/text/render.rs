@@ -45,7 +45,7 @@ pub(crate) fn settled(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     for chunk in chunks.iter() {
         out.up_to(chunk);
         let (ours, theirs) = match (chunk.kind, favor) {
-            (ChunkKind::Ours, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
+            (ChunkKind::Ours | ChunkKind::Both, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
             (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Favor::Theirs) => (false, true),
             (ChunkKind::Conflict, Favor::Union) => (true, true),
         };
@@ -72,7 +72,7 @@ pub(crate) fn with_markers(text: &TextMerge<'_>, style: Style, labels: &Labels<'
     for chunk in &chunks {
         out.up_to(chunk);
         match chunk.kind {
-            ChunkKind::Ours => out.lines(&text.ours, &chunk.ours, None),
+            ChunkKind::Ours | ChunkKind::Both => out.lines(&text.ours, &chunk.ours, None),
             ChunkKind::Theirs => out.lines(&text.theirs, &chunk.theirs, None),
             ChunkKind::Conflict => {
                 conflicts += 1;

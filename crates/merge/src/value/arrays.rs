@@ -117,7 +117,7 @@ fn picks(text: &TextMerge<'_>, three: [&[Node<'_>]; 3], settle: Side) -> (Vec<(S
             is_clean = false;
         }
         match (chunk.kind, settle) {
-            (ChunkKind::Ours, _) | (ChunkKind::Conflict, Side::Ours) => {
+            (ChunkKind::Ours | ChunkKind::Both, _) | (ChunkKind::Conflict, Side::Ours) => {
                 picks.extend(chunk.ours.clone().map(|at| (Side::Ours, at)));
             }
             (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Side::Theirs) => {

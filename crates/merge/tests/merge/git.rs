@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use workspace_merge::{Effort, Favor, Labels, Style, TextMerge};
+use workspace_merge::{
+    Effort, Favor, FileRule, Input, Labels, Strategies, Style, TextMerge, Versions, merge_file,
+};
 
+use crate::model::git_version;
 use crate::repository::Repository;
 
 /// Numbers that look random and are the same each time.
@@ -64,6 +67,54 @@ fn random(seed: usize) -> Triple {
     }
 }
 
+/// A triple of lines that repeat, in which both sides have often made the same change: where such a change was made can be told
+/// in several ways, and each side is told in its own.
+fn repeating(seed: usize) -> Triple {
+    const BLOCKS: [&[&str]; 6] =
+        [&["a"], &["}", ""], &["{", "a", "}"], &["", ""], &["b", "a", "b", "a"], &["if", "  x", "fi"]];
+    let mut rng = Rng(seed as u64 ^ 0x5eed_0000_0000);
+    let blocks = |rng: &mut Rng, count: usize| -> Vec<&'static str> {
+        (0..count).flat_map(|_| BLOCKS[rng.below(BLOCKS.len())]).copied().collect()
+    };
+    // Of single lines, or of blocks: with few different ones, each comparison with the base may match other lines.
+    let base = if seed.is_multiple_of(2) {
+        (0..6 + rng.below(8)).map(|_| ["a", "b", "c", ""][rng.below(4)]).collect()
+    } else {
+        let length = 2 + rng.below(8);
+        blocks(&mut rng, length)
+    };
+    let change = |lines: &mut Vec<&'static str>, rng: &mut Rng| {
+        let at = rng.below(lines.len() + 1);
+        let end = (at + rng.below(5)).min(lines.len());
+        match rng.below(4) {
+            0 => drop(lines.drain(at..end)),
+            // What is there once more could have been added before or after.
+            1 | 2 => {
+                let copy = lines[at..end].to_vec();
+                lines.splice(end..end, copy);
+            }
+            _ => {
+                let new = blocks(rng, 1);
+                lines.splice(at..at, new);
+            }
+        }
+    };
+    let mut common = base.clone();
+    for _ in 0..rng.below(3) {
+        change(&mut common, &mut rng);
+    }
+    let mut side = |common: &[&'static str]| {
+        let mut lines = common.to_vec();
+        for _ in 0..rng.below(3) {
+            change(&mut lines, &mut rng);
+        }
+        lines
+    };
+    let (ours, theirs) = (side(&common), side(&common));
+    let [base, ours, theirs] = [base, ours, theirs].map(|lines| text(&lines, &mut rng, false));
+    Triple { base, ours, theirs }
+}
+
 /// What becomes of conflicts.
 #[derive(Debug, Clone, Copy)]
 enum Way {
@@ -79,6 +130,15 @@ const WAYS: [Way; 6] = [
     Way::Settled(Favor::Theirs),
     Way::Settled(Favor::Union),
 ];
+
+/// First version of git with the style `zdiff3`.
+const ZDIFF3: (u32, u32) = (2, 35);
+
+/// The ways that the git of this machine knows.
+fn ways() -> Vec<Way> {
+    let is_known = |way: &Way| !matches!(way, Way::Shown(Style::Zdiff3)) || git_version() >= ZDIFF3;
+    WAYS.into_iter().filter(is_known).collect()
+}
 
 /// What git makes of it: whether it is clean, and the text.
 fn by_git(at: &Path, triple: &Triple, way: Way) -> (usize, Vec<u8>) {
@@ -102,14 +162,65 @@ fn by_git(at: &Path, triple: &Triple, way: Way) -> (usize, Vec<u8>) {
     (usize::try_from(code).unwrap(), output.stdout)
 }
 
+/// Takes conflicts of two equal texts, which git shows in the styles with the base and takes in the style without.
+fn without_equal(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>) -> (usize, Vec<u8>) {
+    let shown = String::from_utf8(text).unwrap();
+    // Between markers every line has an end, which the last one of a text need not have.
+    let has_end = |text: &[u8]| text.is_empty() || text.ends_with(b"\n");
+    let (ours_has_end, theirs_has_end) = (has_end(&triple.ours), has_end(&triple.theirs));
+    let mut done = 0;
+    let (mut out, mut left, mut part) = (String::new(), conflicts, None);
+    let (mut sides, mut whole) = ([String::new(), String::new()], String::new());
+    for line in shown.split_inclusive('\n') {
+        done += line.len();
+        let is = |marker: &str| line.trim_end() == marker;
+        part = match part {
+            None if is("<<<<<<< ours") => Some(0),
+            None => {
+                out.push_str(line);
+                continue;
+            }
+            Some(0) if is("||||||| base") => Some(1),
+            Some(0 | 1) if is("=======") => Some(2),
+            Some(2) if is(">>>>>>> theirs") => Some(3),
+            Some(part) => {
+                if part != 1 {
+                    sides[part / 2].push_str(line);
+                }
+                Some(part)
+            }
+        };
+        whole.push_str(line);
+        if part == Some(3) {
+            let is_last = done == shown.len();
+            let is_equal =
+                style != Style::Merge && sides[0] == sides[1] && (!is_last || ours_has_end == theirs_has_end);
+            out.push_str(if is_equal { &sides[0] } else { &whole });
+            if is_equal && is_last && !ours_has_end {
+                out.truncate(out.trim_end_matches(['\r', '\n']).len());
+            }
+            left -= usize::from(is_equal);
+            (part, sides, whole) = (None, Default::default(), String::new());
+        }
+    }
+    assert!(part.is_none(), "a conflict without an end: {shown}");
+    (left, out.into_bytes())
+}
+
 /// How we differ from git, if we do.
 fn difference(at: &Path, triple: &Triple, way: Way) -> Option<String> {
     let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, Effort::default()).unwrap();
+    let is_clean = ours.is_clean();
     let (text, conflicts) = match way {
         Way::Shown(style) => ours.render(style, &Labels::default()),
         Way::Settled(favor) => (ours.favor(favor), 0),
     };
-    let (git_conflicts, git_text) = by_git(at, triple, way);
+    let (git_conflicts, git_text) = match (way, by_git(at, triple, way)) {
+        (Way::Shown(style), (shown, text)) if shown > 0 && shown < 127 && str::from_utf8(&text).is_ok() => {
+            without_equal(triple, style, shown, text)
+        }
+        (_, by_git) => by_git,
+    };
     let show = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     let told = || {
         let [base, ours, theirs] = [&triple.base, &triple.ours, &triple.theirs].map(|text| show(text));
@@ -119,11 +230,12 @@ fn difference(at: &Path, triple: &Triple, way: Way) -> Option<String> {
             show(&git_text)
         )
     };
-    (conflicts.min(127) != git_conflicts || text != git_text).then(told)
+    let is_other_verdict = matches!(way, Way::Shown(_)) && is_clean != (git_conflicts == 0);
+    (conflicts.min(127) != git_conflicts || text != git_text || is_other_verdict).then(told)
 }
 
 /// Compares all of them in every way, on a few threads.
-fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync) {
+fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync, ways: &[Way]) {
     let threads = 4;
     let differences = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -133,7 +245,7 @@ fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync) {
                 let home = tempfile::tempdir().unwrap();
                 for number in (thread..triples).step_by(threads) {
                     let Some(triple) = triple(number) else { continue };
-                    for way in WAYS {
+                    for &way in ways {
                         let found = difference(home.path(), &triple, way);
                         differences
                             .lock()
@@ -153,18 +265,54 @@ fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync) {
 fn random_texts_are_merged_as_git_does() {
     let count =
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
-    compare(count, |number| Some(random(number)));
+    compare(count, |number| Some(random(number)), &ways());
+}
+
+#[test]
+fn changes_among_lines_that_repeat_are_merged_as_git_does() {
+    let count =
+        std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
+    compare(count, |number| Some(repeating(number)), &[Way::Shown(Style::Merge)]);
+    // Those are more than enough to have every style meet both sides' same change.
+    compare(count / 10, |number| Some(repeating(count + number)), &ways());
+}
+
+#[test]
+fn a_conflict_of_two_equal_texts_is_none() {
+    // Both sides removed one of the lines `a`; compared with the base, it is another one in each of them.
+    let [base, ours, theirs] =
+        ["c\na\na\n\nb\nc\n", "c\na\n\nb\n", "\nc\nc\na\n\nb\nc\n"].map(|text| text.as_bytes().to_vec());
+    let triple = Triple { base, ours, theirs };
+    let home = tempfile::tempdir().unwrap();
+    // git shows the conflict with its base, and takes the text without.
+    let by_git = |style| by_git(home.path(), &triple, Way::Shown(style));
+    assert_eq!(by_git(Style::Diff3).0, 1);
+    let merge = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, Effort::default()).unwrap();
+    assert!(merge.is_clean() && merge.conflicts().is_empty());
+    let merged = merge.merged().unwrap();
+    assert_eq!((0, merged.clone()), by_git(Style::Merge));
+    for style in [Style::Merge, Style::Diff3, Style::Zdiff3] {
+        assert_eq!(merge.render(style, &Labels::default()), (merged.clone(), 0));
+    }
+    let versions = Versions { base: Some(&triple.base), ours: &triple.ours, theirs: &triple.theirs };
+    let input = Input::new("a.txt", versions);
+    let file = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    assert_eq!((file.conflict, file.merged.content), (None, merged));
 }
 
 #[test]
 fn files_of_a_repository_are_merged_as_git_does() {
     let Some(repository) = Repository::find() else { return };
     let files = repository.files();
-    compare(files.len(), |number| {
-        let (path, [base, ours, theirs]) = &files[number];
-        let [base, ours, theirs] = [base, ours, theirs].map(|commit| repository.read(commit, path));
-        let is_text = |text: &[u8]| !text[..text.len().min(8000)].contains(&0);
-        [&base, &ours, &theirs].iter().all(|text| is_text(text)).then_some(Triple { base, ours, theirs })
-    });
+    compare(
+        files.len(),
+        |number| {
+            let (path, [base, ours, theirs]) = &files[number];
+            let [base, ours, theirs] = [base, ours, theirs].map(|commit| repository.read(commit, path));
+            let is_text = |text: &[u8]| !text[..text.len().min(8000)].contains(&0);
+            [&base, &ours, &theirs].iter().all(|text| is_text(text)).then_some(Triple { base, ours, theirs })
+        },
+        &ways(),
+    );
     eprintln!("{} files", files.len());
 }

@@ -240,6 +240,8 @@ impl Git {
         assert!(run(&["clean", "-q", "-ffdx"]).status.success());
         let output = run(&["merge", "-s", "ort", "--no-commit", "--no-ff", theirs]);
         let staged = String::from_utf8(run(&["ls-files", "-s", "-z"]).stdout).unwrap();
+        // Left by a git that aborted.
+        let _ = std::fs::remove_file(self.directory.path().join("index.lock"));
         assert!(run(&["reset", "-q", "--hard"]).status.success());
         let code = output.status.code().filter(|code| *code < 2)?;
         let (mut tree, mut conflicted) = (Model::new(), Vec::new());
