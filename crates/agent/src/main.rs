@@ -10,6 +10,7 @@ mod connection;
 mod guest;
 mod handover;
 mod output;
+mod protect;
 mod reaper;
 mod script;
 mod stream;

@@ -18,6 +18,7 @@ use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use crate::protect::Protection;
 use crate::script::{self, SCRIPT_FD};
 
 /// A program to be started, all of it made before the fork.
@@ -27,6 +28,7 @@ pub(crate) struct Program {
     directory: CString,
     terminal: Option<Size>,
     script: Option<OwnedFd>,
+    protection: Option<Protection>,
 }
 
 /// Of a terminal, in characters.
@@ -70,6 +72,7 @@ impl Program {
             directory: text(directory.as_bytes())?,
             terminal,
             script: script.map(script::file).transpose()?,
+            protection: Protection::of(std::process::id())?,
         })
     }
 }
@@ -239,6 +242,10 @@ unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
         if libc::chdir(program.directory.as_ptr()) != 0 {
             report(Report::NoDirectory(errno()));
             libc::_exit(126);
+        }
+        if let Some(Err(error)) = program.protection.as_ref().map(Protection::apply) {
+            report(Report::NoProgram(error.raw_os_error().unwrap_or(libc::EINVAL)));
+            libc::_exit(127);
         }
         libc::execve(pointers.arguments[0], pointers.arguments.as_ptr(), pointers.environment.as_ptr());
         report(Report::NoProgram(errno()));

@@ -134,6 +134,9 @@ fn first_process() {
             let request = libc::c_long::from(request);
             must_fail(&format!("{name} {pid}"), raw(libc::SYS_ptrace, [request, pid, 0, 0, 0]));
         }
+        if pid == 1 {
+            limits_of_first();
+        }
         let mut byte = 0_u8;
         let own = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
         let other = libc::iovec { iov_base: 0x40_0000 as *mut libc::c_void, iov_len: 1 };
@@ -147,6 +150,30 @@ fn first_process() {
             }
         }
     }
+}
+
+/// Limits and scheduling of the agent: with fewer processes or files allowed it could start no command.
+fn limits_of_first() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    for (name, pid) in [("limit", 1), ("limit with the upper half set", 1 | 1 << 32)] {
+        // SAFETY: a structure that is read.
+        let set = unsafe {
+            libc::syscall(libc::SYS_prlimit64, pid as libc::c_long, libc::RLIMIT_NPROC, &raw const none, 0)
+        };
+        must_fail(name, call(set));
+    }
+    let (cpus, idle) = ([1_u64; 1], libc::sched_param { sched_priority: 0 });
+    // SAFETY: structures that are read, of the sizes that are given.
+    unsafe {
+        must_fail("affinity", call(libc::syscall(libc::SYS_sched_setaffinity, 1, 8_usize, cpus.as_ptr())));
+        must_fail(
+            "scheduler",
+            call(libc::syscall(libc::SYS_sched_setscheduler, 1, libc::SCHED_IDLE, &raw const idle)),
+        );
+    }
+    must_fail("priority", raw(libc::SYS_setpriority, [0, 1, 19, 0, 0]));
+    must_fail("priority of the user", raw(libc::SYS_setpriority, [2, 0, 19, 0, 0]));
+    must_fail("priority of reading and writing", raw(libc::SYS_ioprio_set, [1, 1, 3 << 13, 0, 0]));
 }
 
 /// Ends everything it can.
@@ -293,6 +320,13 @@ fn network(named: &[String]) {
         let socket = unsafe { libc::socket(family, kind, protocol) };
         must_fail(&format!("a {name} socket"), call(socket.into()));
     }
+    // The kernel takes the lower half of the register.
+    let vsock = libc::c_long::from(libc::AF_VSOCK) | 1 << 32;
+    let refused = |made: io::Result<_>| made.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
+    must_be(
+        "a machine socket with the upper half of the family set",
+        refused(raw(libc::SYS_socket, [vsock, libc::SOCK_STREAM.into(), 0, 0, 0])),
+    );
     let interfaces = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     let others = interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:"));
     // Tunnels that every new network has lead nowhere, and cannot be switched on.
@@ -459,5 +493,9 @@ fn calls() {
             Ok(_) => false,
         };
         must_be(name, refused);
+    }
+    for (name, number) in [("clone3", libc::SYS_clone3), ("a call of a later kernel", 1000)] {
+        let missing = raw(number, [0; 5]).is_err_and(|error| error.raw_os_error() == Some(libc::ENOSYS));
+        must_be(&format!("{name} as if there were none"), missing);
     }
 }
