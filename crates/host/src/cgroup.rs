@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::error::{Doing as _, HostError, Result};
 use crate::freeze::Freezer;
 use crate::hierarchy::{self, Hierarchy, Version, words};
-use crate::limits::{Limit, Limits, Missing, Usage};
+use crate::limits::{Limit, Limits, Missing, NOT_ALLOWED, Usage};
 use crate::process::Process;
 
 /// The time over which use of processors is counted, in microseconds.
@@ -80,6 +80,7 @@ fn why_not(limit: Limit, failed: &[(Hierarchy, io::Error)]) -> String {
     let of_first = failed.iter().find(|(one, _)| one.is_first_with(controller));
     let of_second = || failed.iter().find(|(one, _)| one.version == Version::Two);
     match of_first.or_else(of_second) {
+        Some((_, error)) if error.kind() == io::ErrorKind::PermissionDenied => NOT_ALLOWED.to_owned(),
         Some((_, error)) => error.to_string(),
         None => format!("no cgroup has the controller {controller}"),
     }

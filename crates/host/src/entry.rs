@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::{attach, egress, enter, holder, launch, overlay, probe, rights, swap, usage, users};
+use crate::{attach, egress, enter, holder, launch, limits, overlay, probe, rights, swap, usage, users};
 
 /// The first argument of such a start.
 pub(crate) const WORD: &str = "internal-host";
@@ -61,7 +61,7 @@ pub fn entry() -> Option<ExitCode> {
 
 /// Lets this process end with the one that made it. A launcher that went on would start a sandbox of which the
 /// next server has found nothing.
-fn end_with_parent() {
+pub(crate) fn end_with_parent() {
     // SAFETY: the call takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
@@ -254,6 +254,7 @@ fn forget(ended: &Arc<OwnedFd>) {
 
 /// Starts this program again.
 fn start() -> Result<OwnedFd> {
+    limits::raise_open_files().doing("raise the limit of open files")?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .doing("make a socket")?;
     let mut command = Command::new("/proc/self/exe");

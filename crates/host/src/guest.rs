@@ -11,9 +11,8 @@ use rustix::process::Resource;
 use crate::cgroup::Groups;
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::Parent;
-use crate::holder::Holder;
-use crate::identity;
-use crate::launch::{Order, SOCKETS, USER, WORKSPACE};
+use crate::identity::{self, Range};
+use crate::launch::{Order, USER, WORKSPACE};
 use crate::limits;
 use crate::root::Root;
 use crate::seccomp::Filters;
@@ -23,17 +22,20 @@ pub(crate) const AGENT: RawFd = 20;
 pub(crate) const TOKEN: RawFd = 21;
 pub(crate) const OUTPUT: RawFd = 22;
 pub(crate) const LOG: RawFd = 23;
-
-const OPEN_FILES: u64 = 65_536;
+pub(crate) const SOCKET_DIRECTORY: RawFd = 24;
 
 /// What the child needs to know.
 pub(crate) struct Guest<'a> {
     pub(crate) order: &'a Order,
     /// The directory its root is made from; none for `base`.
     pub(crate) template: Option<OwnedFd>,
+    /// Who exists inside. Found out before: the child's own namespace tells nothing of the one around it.
+    pub(crate) users: Range,
     pub(crate) groups: &'a Groups,
     /// How many processes it may have, where no group sees to that.
     pub(crate) processes: Option<u32>,
+    /// How many bytes of memory each of its processes may have, where no group sees to all of them.
+    pub(crate) memory: Option<u64>,
     pub(crate) filters: Filters,
 }
 
@@ -42,7 +44,7 @@ impl Guest<'_> {
     pub(crate) fn begin(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
         // Set up before the rights are given up.
         parent.wait()?;
-        if self.order.holder == Holder::Machine {
+        if self.users.has_root() {
             identity::become_root_inside()?;
         }
         // First of all, so that whatever it uses is counted; then no other groups are seen any more.
@@ -53,7 +55,7 @@ impl Guest<'_> {
         // SAFETY: a session of its own; the call takes nothing.
         unsafe { libc::setsid() };
         let id = &self.order.id;
-        let places = [PathBuf::from(WORKSPACE), PathBuf::from(SOCKETS)];
+        let places = [PathBuf::from(WORKSPACE)];
         Root {
             template: self.template.as_ref().map(OwnedFd::as_fd),
             hostname: id,
@@ -68,7 +70,7 @@ impl Guest<'_> {
         loopback().doing("start the loopback network")?;
         parent.done()?;
         parent.wait()?;
-        limit(self.processes).doing("set limits")?;
+        self.limit().doing("set limits")?;
         identity::become_user(USER, USER)?;
         let log = take(LOG);
         rustix::stdio::dup2_stdout(&log)
@@ -78,6 +80,13 @@ impl Guest<'_> {
         rustix::stdio::dup2_stdin(&null).doing("close the input")?;
         self.filters.apply()?;
         become_agent(id)
+    }
+
+    fn limit(&self) -> io::Result<()> {
+        limits::limit(Resource::Core, 0)?;
+        limits::limit_open_files(!self.users.has_root())?;
+        self.memory.map_or(Ok(()), |most| limits::limit(Resource::Data, most))?;
+        self.processes.map_or(Ok(()), |most| limits::limit(Resource::Nproc, u64::from(most)))
     }
 }
 
@@ -114,15 +123,9 @@ fn loopback() -> io::Result<()> {
     Ok(())
 }
 
-fn limit(processes: Option<u32>) -> io::Result<()> {
-    limits::limit(Resource::Core, 0)?;
-    limits::limit(Resource::Nofile, OPEN_FILES)?;
-    processes.map_or(Ok(()), |most| limits::limit(Resource::Nproc, u64::from(most)))
-}
-
 fn become_agent(id: &str) -> Result<std::convert::Infallible> {
     let text = |text: &str| CString::new(text).map_err(|_| HostError::Helper("a NUL in an id".to_owned()));
-    let socket = format!("{SOCKETS}/agent.sock");
+    let socket = format!("/proc/self/fd/{SOCKET_DIRECTORY}/agent.sock");
     let (token, output) = (TOKEN.to_string(), OUTPUT.to_string());
     let arguments = [
         "workspace-agent",

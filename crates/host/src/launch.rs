@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
@@ -22,9 +22,10 @@ use crate::egress::{self, Egress};
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::{self, Child};
-use crate::guest::{AGENT, Guest, LOG, OUTPUT, TOKEN};
+use crate::guest::{AGENT, Guest, LOG, OUTPUT, SOCKET_DIRECTORY, TOKEN};
 use crate::holder::{Holder, no_namespaces};
-use crate::identity::{self, Range};
+use crate::identity;
+use crate::ids::{owner_of_namespace, users};
 pub use crate::inside::{SOCKETS, WORKSPACE};
 use crate::limits::{self, Limits, Missing};
 use crate::mounts::{self, Access};
@@ -33,9 +34,6 @@ use crate::seccomp::Filters;
 
 /// The user of a sandbox, inside.
 pub(crate) const USER: u32 = 1000;
-/// Users of a sandbox that the superuser starts, outside: nobody's.
-const USERS_OUTSIDE: u32 = 1_878_982_656;
-const USERS: u32 = 65_536;
 pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -65,7 +63,8 @@ pub struct Launch<'a> {
     pub template: Template,
     /// Becomes [`WORKSPACE`]; if none is known yet, [`attach`](crate::attach()) brings it later.
     pub workspace: Option<&'a Path>,
-    /// Becomes [`SOCKETS`], read-only; the server listens on `agent.sock` in it, which everybody may write to.
+    /// The agent gets it as a descriptor; the server listens on `agent.sock` in it, which everybody may write to. Not seen
+    /// inside: the list of mounts would tell where it is on the machine.
     pub sockets: &'a Path,
     /// Where output is kept. Not seen inside.
     pub output: &'a Path,
@@ -163,8 +162,9 @@ fn note_missing(note: &Path, missing: &[Missing]) -> Result<()> {
 /// The user and group to whom the user inside is mapped; nobody in particular where no superuser launches: then that is
 /// whoever runs this.
 pub fn owner(holder: &Holder) -> Option<(u32, u32)> {
-    let user = USERS_OUTSIDE + USER;
-    (*holder == Holder::Machine).then_some((user, user))
+    let users = users(holder);
+    let user = users.outside + USER;
+    users.has_root().then_some((user, user))
 }
 
 /// Makes the user inside the owner of a directory. Where no superuser launches, that is whoever runs this.
@@ -213,13 +213,13 @@ fn number(descriptors: Vec<OwnedFd>) -> Result<()> {
     let moved = descriptors.iter().map(|descriptor| fcntl_dupfd_cloexec(descriptor, 64));
     let moved = moved.collect::<rustix::io::Result<Vec<_>>>().doing("copy a descriptor")?;
     drop(descriptors);
-    for (moved, number) in moved.iter().zip(numbers) {
-        // SAFETY: a descriptor that is open, and a number that nothing here has.
-        if unsafe { libc::dup2(moved.as_raw_fd(), number) } < 0 {
-            return Err(io::Error::last_os_error()).doing("number a descriptor");
-        }
-    }
-    Ok(())
+    moved.iter().zip(numbers).try_for_each(|(moved, number)| number_one(moved, number))
+}
+
+fn number_one(descriptor: &OwnedFd, number: RawFd) -> Result<()> {
+    // SAFETY: a descriptor that is open, and a number that nothing here has.
+    let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
+    if done < 0 { Err(io::Error::last_os_error()).doing("number a descriptor") } else { Ok(()) }
 }
 
 /// What the helper does.
@@ -233,7 +233,8 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
     }
     note_missing(&order.note, &missing)?;
     order.holder.join()?;
-    let mut mounts = vec![(mounts::detached(&order.sockets, Access::Read)?, SOCKETS)];
+    number_one(&mounts::detached(&order.sockets, Access::Read)?, SOCKET_DIRECTORY)?;
+    let mut mounts = Vec::new();
     if let Some(workspace) = &order.workspace {
         mounts.push((mounts::detached(workspace, Access::Write)?, WORKSPACE));
     }
@@ -241,25 +242,27 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
         Template::Base => None,
         Template::Directory(path) => Some(mounts::detached(path, Access::Read)?),
     };
-    let guest = Guest { order, template, groups: &groups, processes, filters: Filters::new()? };
-    let mut child = fork::child(NAMESPACES, groups.to_be_made_in(), |parent| match guest.begin(parent) {
-        Ok(never) => match never {},
-        Err(error) => error,
-    })
-    .map_err(no_namespaces)?;
+    let users = users(&order.holder);
+    let memory = order.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
+    let guest =
+        Guest { order, template, users, groups: &groups, processes, memory, filters: Filters::new()? };
+    limits::limit_pending_signals().doing("limit pending signals")?;
+    let make = || {
+        fork::child(NAMESPACES, groups.to_be_made_in(), |parent| match guest.begin(parent) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        })
+    };
+    let made = match owner_of_namespace(&order.holder, &order.id) {
+        Some(owner) => identity::with_owner(owner, make),
+        None => make(),
+    };
+    let mut child = made.map_err(no_namespaces)?;
     let made = accompany(&mut child, order, mounts);
     if made.is_err() {
         child.kill();
     }
     made.map(|process| Launched { process, missing })
-}
-
-/// Who exists inside.
-pub(crate) fn users(holder: &Holder) -> Range {
-    match holder {
-        Holder::Machine => Range { inside: 0, outside: USERS_OUTSIDE, count: USERS },
-        Holder::Process(_) => Range { inside: USER, outside: 0, count: 1 },
-    }
 }
 
 /// What the helper does while the child gets ready.

@@ -25,6 +25,8 @@ mod user;
 #[cfg(target_os = "linux")]
 mod attach;
 #[cfg(target_os = "linux")]
+mod bounds;
+#[cfg(target_os = "linux")]
 pub mod cgroup;
 #[cfg(target_os = "linux")]
 mod enter;
@@ -42,6 +44,8 @@ mod hierarchy;
 pub mod holder;
 #[cfg(target_os = "linux")]
 mod identity;
+#[cfg(target_os = "linux")]
+mod ids;
 #[cfg(target_os = "linux")]
 pub mod launch;
 #[cfg(target_os = "linux")]

@@ -63,6 +63,10 @@ pub struct Missing {
 }
 
 impl Missing {
+    pub(crate) fn is_memory(&self) -> bool {
+        self.limit == Limit::Memory
+    }
+
     pub(crate) fn is_processes(&self) -> bool {
         self.limit == Limit::Processes
     }
@@ -108,6 +112,16 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Limits that cannot be had.
+    pub fn missing(&self) -> Vec<Missing> {
+        let all =
+            [(Limit::Cpu, &self.cpu), (Limit::Memory, &self.memory), (Limit::Processes, &self.processes)];
+        let missing = |(limit, had): (Limit, &Result<(), String>)| {
+            Some(Missing { limit, reason: had.as_ref().err()?.clone() })
+        };
+        all.into_iter().filter_map(missing).collect()
+    }
+
     pub(crate) fn new(namespaces: Result<(), String>, missing: &[Missing]) -> Self {
         let of = |limit| match missing.iter().find(|missing| missing.limit == limit) {
             Some(missing) => Err(missing.reason.clone()),
@@ -130,4 +144,80 @@ pub(crate) fn processes_are_counted_inside() -> bool {
 pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
+/// So many files a process of a sandbox may have open at most.
+const OPEN_FILES: u64 = 65_536;
+/// So many signals may wait for all processes of a sandbox.
+#[cfg(target_os = "linux")]
+const PENDING_SIGNALS: u64 = 4_096;
+
+/// Lets this process have as many files open as it may. Also as many descriptors may then be on their way to other
+/// processes: the kernel counts those of all processes of a user together, and compares with the limit of who sends.
+pub(crate) fn raise_open_files() -> io::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}
+
+/// Limits open files of a sandbox. One that runs as the server's own user gets half of what the server may have:
+/// however many descriptors it keeps on their way, the server can still send some to its helpers. The machine's superuser
+/// may always send.
+pub(crate) fn limit_open_files(shares_user: bool) -> io::Result<()> {
+    let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES * 2));
+    limit(Resource::Nofile, if shares_user { most / 2 } else { OPEN_FILES })
+}
+
+/// Limits pending signals. A user namespace that this process makes later has the same bound for all in it.
+#[cfg(target_os = "linux")]
+pub(crate) fn limit_pending_signals() -> io::Result<()> {
+    limit(Resource::Sigpending, PENDING_SIGNALS)
+}
+
+/// Tells in one line which limits are not kept, why, what is done instead, and the way out. None if all are kept.
+pub fn told(missing: &[Missing]) -> Option<String> {
+    let names: Vec<String> = missing.iter().map(|one| one.limit.to_string()).collect();
+    let (last, others) = names.split_last()?;
+    let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+    let mut reasons: Vec<&str> = missing.iter().map(|one| one.reason.as_str()).collect();
+    reasons.dedup();
+    let mut line = format!("no limit of {names} for the sandbox as a whole: {}", reasons.join("; "));
+    if missing.iter().any(Missing::is_memory) {
+        line += "; each process may have as much memory as was asked for (RLIMIT_DATA)";
+    }
+    if reasons.contains(&NOT_ALLOWED) {
+        line += "; ";
+        line += way_out(std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists());
+    }
+    Some(line)
+}
+
+/// Why a user who is not the superuser has no groups in most places.
+pub(crate) const NOT_ALLOWED: &str = "this user may not make cgroups";
+
+/// The way to limits for an ordinary user; the first version of cgroups cannot safely be given to one.
+fn way_out(second_version: bool) -> &'static str {
+    if second_version {
+        "start the server with `systemd-run --user --scope -p Delegate=yes workspace-server` to have them"
+    } else {
+        "boot with `systemd.unified_cgroup_hierarchy=1` and start the server with \
+         `systemd-run --user --scope -p Delegate=yes workspace-server`, or start it as root, to have them"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_tells_all_limits_that_are_not_kept() {
+        let missing = |limit, reason: &str| Missing { limit, reason: reason.to_owned() };
+        assert_eq!(told(&[]), None);
+        let both = [missing(Limit::Cpu, NOT_ALLOWED), missing(Limit::Memory, NOT_ALLOWED)];
+        let line = told(&both).unwrap();
+        let expected = "no limit of cpu and memory for the sandbox as a whole: this user may not make cgroups; each \
+                        process may have as much memory as was asked for (RLIMIT_DATA); ";
+        assert!(line.starts_with(expected) && line.contains("-p Delegate=yes workspace-server`"), "{line}");
+        let line = told(&[missing(Limit::Cpu, "no cgroup has the controller cpu")]).unwrap();
+        assert_eq!(line, "no limit of cpu for the sandbox as a whole: no cgroup has the controller cpu");
+    }
 }

@@ -15,6 +15,8 @@ use crate::error::{Doing as _, Result};
 pub(crate) enum Access {
     Read,
     Write,
+    /// Like `Write`, for files that are no programs.
+    Data,
     /// For devices, which nothing else than these is.
     Device,
 }
@@ -43,6 +45,7 @@ pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
     let set = match access {
         Access::Read => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         Access::Write => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        Access::Data => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
         Access::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
     };
     let attributes = MountAttributes {

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
+use crate::identity;
 pub(crate) use names::{attributes, open};
 pub(crate) use remote::{Failure, Order, run};
 
@@ -58,18 +59,19 @@ impl Xattrs {
     }
 }
 
-/// Which attributes the overlays of this holder use.
+/// Which attributes the overlays of this holder use. The superuser of another user namespace than the machine's, such
+/// as that of a container, may not write trusted ones.
 pub fn xattrs(holder: &Holder) -> Xattrs {
     match holder {
-        Holder::Machine => Xattrs::Trusted,
-        Holder::Process(_) => Xattrs::User,
+        Holder::Machine if identity::is_initial_user_namespace() => Xattrs::Trusted,
+        Holder::Machine | Holder::Process(_) => Xattrs::User,
     }
 }
 
 /// Mounts an overlay. Where something is mounted already, that is the error `EBUSY` ([`HostError::os_error`]).
 pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
-        Holder::Machine => place::mount(Xattrs::Trusted, overlay),
+        Holder::Machine => place::mount(xattrs(holder), overlay),
         Holder::Process(_) => remote::ask(&Order::mount(holder, overlay)).map(drop),
     }
 }
@@ -79,7 +81,7 @@ pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
 /// there, stays in it. What cannot be mounted replaces nothing.
 pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
-        Holder::Machine => place::replace(Xattrs::Trusted, overlay),
+        Holder::Machine => place::replace(xattrs(holder), overlay),
         Holder::Process(_) => remote::ask(&Order::replace(holder, overlay)).map(drop),
     }
 }
@@ -130,7 +132,7 @@ pub fn answers(holder: &Holder, path: &Path) -> Result<bool> {
 /// missing.
 pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
     let tried = match holder {
-        Holder::Machine => trial::run(Xattrs::Trusted, directory),
+        Holder::Machine => trial::run(xattrs(holder), directory),
         Holder::Process(_) => remote::ask(&Order::probe(holder, directory)).map(drop),
     };
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })

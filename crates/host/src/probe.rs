@@ -8,7 +8,8 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::{Holder, no_namespaces};
-use crate::launch::{NAMESPACES, users};
+use crate::ids::users;
+use crate::launch::NAMESPACES;
 use crate::limits::{self, Capabilities, Limits};
 use crate::mounts::{self, Access};
 use crate::{attach, cgroup, entry, fork, identity};

@@ -20,6 +20,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, pivot_root};
 
+use crate::bounds;
 use crate::egress::RESOLV_CONF;
 use crate::error::{Doing as _, Result};
 use crate::mounts::{Access, attach, bind};
@@ -60,6 +61,28 @@ pub const HIDDEN: [&str; 11] = [
 /// Parts of `/proc` that can be read but not written.
 pub const FIXED: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
 
+/// Where the filesystem in memory is while its parts are mounted; `/proc` comes there later.
+const MEMORY: &str = "proc";
+const PAGE: u64 = 4096;
+/// So many files there may be in memory at least.
+const FILES_LEAST: u64 = 1024;
+
+/// A part of the filesystem in memory.
+struct Part {
+    name: &'static str,
+    path: &'static str,
+    mode: u32,
+    access: Access,
+}
+
+const PARTS: [Part; 5] = [
+    Part { name: "tmp", path: "tmp", mode: 0o1777, access: Access::Write },
+    Part { name: "var-tmp", path: "var/tmp", mode: 0o1777, access: Access::Write },
+    Part { name: "run", path: "run", mode: 0o755, access: Access::Write },
+    Part { name: "home", path: "home/sandbox", mode: 0o755, access: Access::Write },
+    Part { name: "shm", path: "dev/shm", mode: 0o1777, access: Access::Data },
+];
+
 /// What the root is to hold.
 pub(crate) struct Root<'a> {
     /// The directory it is made from, not mounted anywhere yet; none for `base`.
@@ -85,9 +108,10 @@ impl Root<'_> {
             None => self.base()?,
             Some(template) => self.over(template)?,
         }
-        self.writable()?;
+        self.memory()?;
         self.devices()?;
-        kernel()?;
+        writable()?;
+        kernel(self.memory)?;
         for place in self.places {
             make(&inside(place))?;
         }
@@ -161,18 +185,17 @@ impl Root<'_> {
         write(&upper.join(file), &(text + line))
     }
 
-    /// Options of a filesystem in memory. Full, it must leave room for processes: they would be killed otherwise,
-    /// and what fills it would stay.
-    fn memory_files(&self, mode: u32) -> String {
-        let size = self.memory.map(|memory| format!(",size={}", memory / 2));
-        format!("mode={mode:o}{}", size.unwrap_or_default())
-    }
-
-    fn writable(&self) -> Result<()> {
-        for (name, mode) in [("tmp", 0o1777), ("var/tmp", 0o1777), ("run", 0o755), ("home/sandbox", 0o755)] {
-            temporary(inside(name), &self.memory_files(mode), MountFlags::empty())?;
+    /// Mounts the filesystem in memory that all writable directories beside the workspace are parts of, so that one bound
+    /// holds for all of them. It is taken away from here when they are mounted, and stays where they are.
+    fn memory(&self) -> Result<()> {
+        temporary(inside(MEMORY), &memory_options(self.memory), MountFlags::empty())?;
+        for part in PARTS {
+            let path = inside(MEMORY).join(part.name);
+            make(&path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(part.mode))
+                .doing(format!("open {}", part.path))?;
         }
-        let home = inside("home/sandbox");
+        let home = inside(MEMORY).join("home");
         std::os::unix::fs::chown(&home, Some(self.user), Some(self.group)).doing("give the home to its user")
     }
 
@@ -194,13 +217,30 @@ impl Root<'_> {
             symlink(target, dev.join(name)).doing(format!("link /dev/{name}"))?;
         }
         make(&dev.join("shm"))?;
-        temporary(dev.join("shm"), &self.memory_files(0o1777), MountFlags::NOEXEC)?;
         make(&dev.join("pts"))?;
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount(c"devpts", dev.join("pts"), c"devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620"))
             .doing("mount devpts")?;
         read_only(&dev, MountFlags::NOEXEC)
     }
+}
+
+/// Options of the filesystem in memory, for a sandbox that may use so much memory: half of it, and a file for every 4 KiB
+/// of that. Full, it must leave room for processes: they would be killed otherwise, and what fills it would stay. The
+/// kernel's own notes of a file, about 1 KiB, are beside its size. Without a limit the kernel's defaults hold.
+fn memory_options(memory: Option<u64>) -> String {
+    let Some(memory) = memory else { return "mode=0755".to_owned() };
+    // Nothing means no bound to the kernel.
+    let size = (memory / 2).max(PAGE);
+    format!("mode=0755,size={size},nr_inodes={}", (size / PAGE).max(FILES_LEAST))
+}
+
+/// Mounts the parts of the filesystem in memory.
+fn writable() -> Result<()> {
+    for part in PARTS {
+        bind(&inside(MEMORY).join(part.name), &inside(part.path), part.access)?;
+    }
+    unmount(inside(MEMORY), UnmountFlags::DETACH).doing("take away the whole of the writable files")
 }
 
 /// Makes the machine's programs and libraries visible.
@@ -274,9 +314,10 @@ fn read_only(path: &Path, more: MountFlags) -> Result<()> {
     mount_remount(path, flags, c"").doing(format!("make {} read-only", path.display()))
 }
 
-fn kernel() -> Result<()> {
+fn kernel(memory: Option<u64>) -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", inside("proc"), c"proc", flags, None).doing("mount proc")?;
+    bounds::set(&inside("proc/sys"), memory)?;
     mount(c"sysfs", inside("sys"), c"sysfs", flags | MountFlags::RDONLY, None).doing("mount sysfs")?;
     for name in FIXED.iter().map(inside).filter(|path| path.exists()) {
         bind(&name, &name, Access::Read)?;

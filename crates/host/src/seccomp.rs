@@ -136,7 +136,9 @@ impl Allowed {
     fn patterns(self) -> Vec<Pattern> {
         match self {
             Self::Without(mask) => vec![Pattern { mask, bits: 0 }],
-            Self::OneOf(values) => values.iter().map(|bits| Pattern { mask: u32::MAX, bits: *bits }).collect(),
+            Self::OneOf(values) => {
+                values.iter().map(|bits| Pattern { mask: u32::MAX, bits: *bits }).collect()
+            }
         }
     }
 

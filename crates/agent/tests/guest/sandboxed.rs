@@ -28,6 +28,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         there_is_no_network_but_its_own,
         system_calls_are_refused_that_nobody_inside_needs,
         the_agent_cannot_be_looked_into,
+        commands_cannot_change_limits_or_scheduling_of_the_agent,
+        commands_set_their_own_limits_and_scheduling,
         the_end_of_the_agent_is_the_end_of_all,
     ];
     if rustix::process::geteuid().is_root() {
@@ -195,10 +197,9 @@ fn nothing_of_the_machine_is_seen() {
         "0\n",
     );
     assert_prints(bench, "ls /home", "sandbox\n");
-    // The server's socket is all that is there, and it cannot be replaced.
-    assert_prints(bench, "ls /run /run/workspace", "/run:\nworkspace\n\n/run/workspace:\nagent.sock\n");
-    assert_fails(bench, "rm /run/workspace/agent.sock");
-    assert_fails(bench, "touch /run/workspace/mine");
+    // The agent has the server's socket by a descriptor; nobody else can reach it.
+    assert_prints(bench, "ls -A /run; find / -name agent.sock 2>/dev/null; true", "");
+    assert_fails(bench, "ls /proc/1/fd/24/");
     // Its own processes only: the agent is the first.
     assert_prints(
         bench,
@@ -236,7 +237,6 @@ fn rights_cannot_be_regained() {
         "unshare -m true",
         "mount -t tmpfs none /tmp",
         "mount --bind / /tmp",
-        "umount /run/workspace",
         "umount /workspace",
         "mknod /tmp/sda b 8 0",
         "chroot / true",
@@ -296,8 +296,10 @@ fn system_calls_are_refused_that_nobody_inside_needs() {
         let call = format!("perl -e '$! = 0; syscall({number}, {arguments}); print $!+0'");
         assert_eq!(sh(bench, &call), (0, libc::EPERM.to_string()), "{name}");
     }
-    let missing = format!("perl -e '$! = 0; syscall({}, 0, 0); print $!+0'", libc::SYS_clone3);
-    assert_prints(bench, &missing, &libc::ENOSYS.to_string());
+    for missing in [libc::SYS_clone3, 1000] {
+        let call = format!("perl -e '$! = 0; syscall({missing}, 0, 0); print $!+0'");
+        assert_prints(bench, &call, &libc::ENOSYS.to_string());
+    }
 }
 
 fn the_agent_cannot_be_looked_into() {
@@ -309,6 +311,57 @@ fn the_agent_cannot_be_looked_into() {
     let (_, all) = sh(bench, "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; env; ls -l /proc/self/fd");
     assert!(!all.contains(&bench.token_text()), "{all}");
     assert!(!all.contains("/output"), "a descriptor of the output directory came along: {all}");
+}
+
+/// The error of a system call that a command makes; 0 for none. Structures for it are variables, because perl lets a call
+/// write to them.
+fn error_of(bench: &Bench, call: libc::c_long, arguments: &str) -> i32 {
+    let text = format!(
+        "perl -e 'my $none = pack(q(QQ), 0, 0); my $some = pack(q(QQ), 64, 64); my $cpu = pack(q(Q), 1); \
+         my $param = pack(q(L), 0); my $attr = pack(q(LLQlLQQQ), 48, 5, 0, 0, 0, 0, 0, 0); \
+         print syscall({call}, {arguments}) < 0 ? $!+0 : 0'"
+    );
+    let (code, out) = sh(bench, &text);
+    assert_eq!(code, 0, "{out}");
+    out.parse().unwrap()
+}
+
+fn commands_cannot_change_limits_or_scheduling_of_the_agent() {
+    let bench = &in_sandbox();
+    for (name, call, arguments) in [
+        ("prlimit64 of processes", libc::SYS_prlimit64, "1, 6, $none, 0"),
+        ("prlimit64 of files", libc::SYS_prlimit64, "1 | 1 << 32, 7, $none, 0"),
+        ("sched_setaffinity", libc::SYS_sched_setaffinity, "1, 8, $cpu"),
+        ("sched_setscheduler", libc::SYS_sched_setscheduler, "1, 5, $param"),
+        ("sched_setparam", libc::SYS_sched_setparam, "1, $param"),
+        ("sched_setattr", libc::SYS_sched_setattr, "1, $attr, 0"),
+        ("setpriority of the process", libc::SYS_setpriority, "0, 1, 19"),
+        ("setpriority of the group", libc::SYS_setpriority, "1, 1, 19"),
+        ("setpriority of the user", libc::SYS_setpriority, "2, 0, 19"),
+        ("ioprio_set of the process", libc::SYS_ioprio_set, "1, 1, 3 << 13"),
+        ("ioprio_set of the group", libc::SYS_ioprio_set, "2, 1, 3 << 13"),
+        ("ioprio_set of the user", libc::SYS_ioprio_set, "3, 1000, 3 << 13"),
+    ] {
+        assert_eq!(error_of(bench, call, arguments), libc::EPERM, "{name}");
+        assert_prints(bench, "echo lives", "lives\n");
+    }
+    assert_eq!(error_of(bench, libc::SYS_prlimit64, "1, 7, 0, $none"), 0, "limits can be read");
+}
+
+fn commands_set_their_own_limits_and_scheduling() {
+    let bench = &in_sandbox();
+    for (name, call, arguments) in [
+        ("prlimit64 of itself", libc::SYS_prlimit64, "0, 7, $some, 0"),
+        ("prlimit64 by PID", libc::SYS_prlimit64, "$$ + 0, 7, $some, 0"),
+        ("sched_setaffinity of itself", libc::SYS_sched_setaffinity, "0, 8, $cpu"),
+        // As thread libraries do for threads.
+        ("sched_setaffinity by PID", libc::SYS_sched_setaffinity, "$$ + 0, 8, $cpu"),
+        ("setpriority of itself", libc::SYS_setpriority, "0, 0, 5"),
+        ("setpriority of its group", libc::SYS_setpriority, "1, 0, 5"),
+        ("ioprio_set by PID", libc::SYS_ioprio_set, "1, $$ + 0, 3 << 13"),
+    ] {
+        assert_eq!(error_of(bench, call, arguments), 0, "{name}");
+    }
 }
 
 fn the_end_of_the_agent_is_the_end_of_all() {

@@ -19,7 +19,8 @@ use super::netlink::Netlink;
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::{self, Parent};
 use crate::holder::Holder;
-use crate::{identity, launch};
+use crate::identity::{self, Range};
+use crate::ids;
 
 /// Where programs inside ask what names mean.
 const NAMES: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 53);
@@ -48,20 +49,20 @@ pub(super) struct Crossing {
 pub(super) fn make(process: &OwnedFd, holder: &Holder) -> Result<Crossing> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (receiver, sender) = pair.doing("make a pair of sockets")?;
-    let mut child = fork::child(0, None, |parent| match enter(parent, process, holder, &sender) {
+    let users = (*holder == Holder::Machine).then(|| ids::users(holder));
+    let mut child = fork::child(0, None, |parent| match enter(parent, process, users, &sender) {
         Ok(()) => HostError::Helper("done".to_owned()),
         Err(error) => error,
     })?;
-    let made = accompany(&mut child, holder, &receiver);
+    let made = accompany(&mut child, users, &receiver);
     child.kill();
     made
 }
 
-fn accompany(child: &mut fork::Child, holder: &Holder, receiver: &OwnedFd) -> Result<Crossing> {
-    if *holder == Holder::Machine {
+fn accompany(child: &mut fork::Child, users: Option<Range>, receiver: &OwnedFd) -> Result<Crossing> {
+    if let Some(users) = users {
         child.ready()?;
-        let users = [launch::users(holder)];
-        identity::map(child.pid, &users, &users)?;
+        identity::map(child.pid, &[users], &[users])?;
         child.done()?;
     }
     child.ready()?;
@@ -78,17 +79,19 @@ fn accompany(child: &mut fork::Child, holder: &Holder, receiver: &OwnedFd) -> Re
 }
 
 /// What the child does.
-fn enter(parent: &mut Parent, process: &OwnedFd, holder: &Holder, sender: &OwnedFd) -> Result<()> {
+fn enter(parent: &mut Parent, process: &OwnedFd, users: Option<Range>, sender: &OwnedFd) -> Result<()> {
     move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::NETWORK)
         .doing("enter the sandbox's network, for which it takes the superuser")?;
     let names = UdpSocket::bind(NAMES).doing("listen for names in the sandbox")?;
     let long_names = TcpListener::bind(NAMES).doing("listen for names in the sandbox")?;
     let inside = Netlink::here().doing("look at the sandbox's network")?;
-    if *holder == Holder::Machine {
+    if let Some(users) = users {
         unshare(libc::CLONE_NEWUSER).doing("make users for the crossing")?;
         parent.done()?;
         parent.wait()?;
-        identity::become_root_inside()?;
+        if users.has_root() {
+            identity::become_root_inside()?;
+        }
     }
     unshare(libc::CLONE_NEWNET).doing("make a network")?;
     take_any_source().doing(format!("write {SOURCES}"))?;

@@ -22,7 +22,7 @@ use super::{Egress, Way, machine};
 use crate::error::{Doing as _, HostError, NO_NETWORK, Result};
 use crate::fork::{self, Parent};
 use crate::holder::{Holder, let_go_of_output};
-use crate::{identity, launch};
+use crate::{identity, ids};
 
 /// Between two looks at the machine's addresses, if nothing tells of a change.
 const LOOK: Duration = Duration::from_secs(5);
@@ -58,7 +58,8 @@ fn keep(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder
     };
     let kept = put_up(crossing, egress).and_then(|open| {
         // From here on it deals with what others write. Whom it becomes is who runs the way out, and may end it.
-        identity::keep_networks((*holder == Holder::Machine).then_some(launch::users(holder).outside))?;
+        let users = ids::users(holder);
+        identity::keep_networks(users.has_root().then_some(users.outside))?;
         parent.done()?;
         look_after(process, link.as_ref(), &changes, open)
     });

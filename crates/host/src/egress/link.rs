@@ -23,7 +23,7 @@ use super::roads::{LARGEST, NETWORK, PROGRAM, SANDBOX, TO_WORLD};
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::{self, Parent};
 use crate::holder::Holder;
-use crate::identity;
+use crate::{identity, ids};
 
 /// The device that links to programs are made with.
 const TUN: &str = "/dev/net/tun";
@@ -197,10 +197,16 @@ fn become_program(
     let descriptor = format!("/proc/self/fd/{}", crossing.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).doing("show a program its crossing")?;
     if *holder == Holder::Machine {
-        show_tun().doing(format!("show a program {TUN}"))?;
+        // In a user namespace nobody can make devices; there everybody must be allowed to open it.
+        if identity::is_initial_user_namespace() {
+            show_tun().doing(format!("show a program {TUN}"))?;
+        }
+        let users = ids::users(holder);
         move_into_link_name_space(crossing.users.as_fd(), Some(LinkNameSpaceType::User))
             .doing("join the users of the crossing")?;
-        identity::become_root_inside()?;
+        if users.has_root() {
+            identity::become_root_inside()?;
+        }
     }
     // After all that would undo it; whoever is told to go on then has a parent that ends it.
     // SAFETY: the call takes numbers.

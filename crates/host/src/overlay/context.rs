@@ -2,7 +2,6 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -15,8 +14,6 @@ use rustix::mount::{
 use super::{LAYERS, Overlay, Xattrs, explain};
 use crate::error::{Doing as _, Result};
 
-/// A longer value the kernel does not take.
-const VALUE: usize = 255;
 /// Longer options `mount(2)` cuts off.
 const OPTIONS: usize = 4095;
 
@@ -60,12 +57,12 @@ enum Configured {
 
 fn configure(context: BorrowedFd<'_>, xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Configured> {
     for layer in overlay.lower {
-        let name = Name::of(layer)?;
+        let name = Name::of(layer, overlay)?;
         if let Err(errno) = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str()) {
             return layer_refused(context, overlay, errno);
         }
     }
-    let (upper, work) = (Name::of(overlay.upper)?, Name::of(overlay.work)?);
+    let (upper, work) = (Name::of(overlay.upper, overlay)?, Name::of(overlay.work, overlay)?);
     let set = || -> rustix::io::Result<()> {
         fsconfig_set_string(context, c"upperdir", upper.text.as_c_str())?;
         fsconfig_set_string(context, c"workdir", work.text.as_c_str())?;
@@ -98,19 +95,12 @@ struct Name {
 }
 
 impl Name {
-    fn of(path: &Path) -> Result<Self> {
-        let bytes = path.as_os_str().as_bytes();
-        let plain = bytes.len() <= VALUE && !bytes.iter().any(|byte| br"\:,".contains(byte));
-        match CString::new(bytes) {
-            Ok(text) if plain => Ok(Self { text, _directory: None }),
-            _ => Self::by_descriptor(path),
-        }
-    }
-
-    /// For paths that are too long, or would have to be written in another way than they are.
-    fn by_descriptor(path: &Path) -> Result<Self> {
+    /// Names it by a descriptor. The kernel shows the name to everybody who sees the mount, in `mountinfo`, and
+    /// a sandbox is not to learn where on the machine its files are. Paths may also be longer than the kernel takes.
+    fn of(path: &Path, overlay: &Overlay<'_>) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, path, flags, Mode::empty()).doing(format!("open {}", path.display()))?;
+        let directory = openat(CWD, path, flags, Mode::empty())
+            .map_err(|errno| explain::refused(overlay, errno, Vec::new()))?;
         let text = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let text = text.map_err(std::io::Error::from).doing("name a descriptor")?;
         Ok(Self { text, _directory: Some(directory) })
@@ -120,8 +110,8 @@ impl Name {
 /// Mounts at its place, in the way of kernels before 6.7: all options in one text.
 pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     let layers: Vec<Name> =
-        overlay.lower.iter().map(|layer| Name::by_descriptor(layer)).collect::<Result<_>>()?;
-    let (upper, work) = (Name::by_descriptor(overlay.upper)?, Name::by_descriptor(overlay.work)?);
+        overlay.lower.iter().map(|layer| Name::of(layer, overlay)).collect::<Result<_>>()?;
+    let (upper, work) = (Name::of(overlay.upper, overlay)?, Name::of(overlay.work, overlay)?);
     let layers: Vec<&[u8]> = layers.iter().map(|layer| layer.text.as_bytes()).collect();
     let mut options = b"lowerdir=".to_vec();
     options.extend(layers.join(&b':'));
@@ -177,16 +167,5 @@ mod tests {
         let many = vec![path("work"); 300];
         let error = mount_by_options(Xattrs::Trusted, &Overlay { lower: &many, ..overlay }).unwrap_err();
         assert!(error.to_string().contains("300 layers are too many"), "{error}");
-    }
-
-    #[test]
-    fn only_odd_paths_are_named_by_descriptor() {
-        let directory = tempfile::tempdir().unwrap();
-        let odd = directory.path().join("a:b");
-        fs::create_dir(&odd).unwrap();
-        let plain = Name::of(directory.path()).unwrap();
-        assert_eq!(plain.text.as_bytes(), directory.path().as_os_str().as_bytes());
-        assert!(Name::of(&odd).unwrap().text.as_bytes().starts_with(b"/proc/self/fd/"));
-        assert!(Name::of(&directory.path().join("x".repeat(250))).is_err());
     }
 }

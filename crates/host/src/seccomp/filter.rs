@@ -48,7 +48,8 @@ fn deny_list() -> Filter {
     let calls = DENIED.iter().chain(DENIED_HERE);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();
     for (calls, values) in CHECKED {
-        let others: std::result::Result<Vec<_>, _> = values.others().into_iter().map(first_argument).collect();
+        let others: std::result::Result<Vec<_>, _> =
+            values.others().into_iter().map(first_argument).collect();
         let others = others?;
         rules.extend(calls.iter().map(|(_, call)| (*call, others.clone())));
     }

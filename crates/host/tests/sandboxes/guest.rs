@@ -10,19 +10,29 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use workspace_host::holder::Holder;
-use workspace_host::launch::{Launch, Launched, SOCKETS, Template, launch};
+use workspace_host::launch::{Launch, Launched, Template, launch};
 use workspace_host::limits::{Limits, Missing};
 use workspace_host::{Process, Result, cgroup};
 
+/// What the guest does itself when it is told this, instead of running it.
+pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors on their way";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the guest does: runs each command that comes over a connection, and answers with what it printed.
 pub(crate) fn run() -> ExitCode {
     println!("the guest runs");
-    while let Ok(mut stream) = UnixStream::connect(format!("{SOCKETS}/agent.sock")) {
+    let socket = std::env::args().skip_while(|word| word != "--socket").nth(1).unwrap();
+    while let Ok(mut stream) = UnixStream::connect(&socket) {
         let mut text = String::new();
         if stream.read_to_string(&mut text).is_err() {
             return ExitCode::FAILURE;
+        }
+        if text == KEEP_DESCRIPTORS {
+            let kept = crate::bounds::keep_descriptors_on_their_way();
+            if stream.write_all(kept.to_string().as_bytes()).is_err() {
+                return ExitCode::FAILURE;
+            }
+            continue;
         }
         let printed = Command::new("/bin/sh").arg("-c").arg(format!("exec 2>&1; {text}")).output();
         let printed = printed.map_or_else(|error| error.to_string().into_bytes(), |output| output.stdout);

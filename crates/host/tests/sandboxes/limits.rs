@@ -18,7 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         processes_are_limited,
         more_processes_than_allowed_are_as_many_as_allowed,
-        memory_is_limited_or_said_not_to_be,
+        memory_of_a_process_is_limited_and_of_all_or_said_not_to_be,
         files_in_memory_leave_room_for_processes,
         cpu_is_limited_or_said_not_to_be,
         what_is_not_limited_was_foreseen,
@@ -77,16 +77,16 @@ fn more_processes_than_allowed_are_as_many_as_allowed() {
     Process::read(&home.path("process")).unwrap().unwrap().kill();
 }
 
-fn memory_is_limited_or_said_not_to_be() {
+fn memory_of_a_process_is_limited_and_of_all_or_said_not_to_be() {
     let home = Home::new();
     let sandbox = limited(&home, Limits { memory_bytes: Some(48 << 20), ..Limits::default() });
     let greedy = "perl -e '$x = \"x\" x (100 << 20); print 1' || echo killed";
     let printed = sandbox.sh(greedy);
-    if is_kept(&sandbox, Limit::Memory) {
-        assert!(printed.contains("killed"), "{printed}");
-    } else {
-        assert_eq!(printed, "1");
-    }
+    assert!(printed.contains("killed"), "{printed}");
+    // Where there are no groups, each process by itself is limited.
+    let several = "perl -e '$x = \"x\" x (18 << 20); sleep 1; print 1' & perl -e '$x = \"x\" x (18 << 20); sleep 1; print 1'; wait";
+    let printed = sandbox.sh(several);
+    assert_eq!(printed == "11", !is_kept(&sandbox, Limit::Memory), "{printed}");
 }
 
 fn files_in_memory_leave_room_for_processes() {

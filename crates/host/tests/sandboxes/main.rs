@@ -2,9 +2,11 @@
 //!
 //! Sandboxes are started by this program again, and it is the guest too; so it has a `main` of its own.
 
+mod bounds;
 mod egress;
 mod frozen;
 mod guest;
+mod hidden;
 mod holders;
 mod interrupted;
 mod launcher;
@@ -13,6 +15,7 @@ mod overlays;
 mod quota;
 mod swapped;
 mod template;
+mod user_namespace;
 mod views;
 mod warm;
 mod world;
@@ -61,14 +64,17 @@ fn main() -> ExitCode {
 
 fn all() -> Vec<Trial> {
     let mut trials = interrupted::trials();
+    trials.extend(bounds::trials());
     trials.extend(egress::trials());
     trials.extend(frozen::trials());
+    trials.extend(hidden::trials());
     trials.extend(holders::trials());
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
     trials.extend(quota::trials());
     trials.extend(swapped::trials());
     trials.extend(template::trials());
+    trials.extend(user_namespace::trials());
     trials.extend(views::trials());
     trials.extend(warm::trials());
     if rustix::process::geteuid().is_root() {
@@ -80,9 +86,11 @@ fn all() -> Vec<Trial> {
     trials
 }
 
-/// The same tests as somebody without rights.
+/// The same tests as somebody without rights, who may have as many files open as is usual.
 fn as_ordinary_user() -> Result<(), Failed> {
-    with_ordinary_rights(Command::new("setpriv"))
+    let mut command = Command::new("prlimit");
+    command.args(["--nofile=1024:8192", "setpriv"]);
+    with_ordinary_rights(command)
 }
 
 /// Tests of views as somebody without rights, where everybody may open `/dev/fuse`, as is usual.

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
-use workspace_host::limits::{Capabilities, Missing};
+use workspace_host::limits::{self, Capabilities, Missing};
 use workspace_host::{Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
@@ -23,6 +23,9 @@ use crate::template::{Known, Templates};
 
 const NAME: &str = "embedded";
 const FREEZE: &str = "freeze a sandbox";
+/// What sandboxes have in common with the user who runs the server, where they have no ids of their own.
+const SHARED: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (inotify, pages in pipes, \
+    descriptors on their way) they share with this user";
 
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
@@ -132,21 +135,16 @@ impl Runtime for Embedded {
     }
 
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(self.unmet().await?.into_iter().chain(no_egress()).collect())
+        let shared = self.owner().is_none().then(|| SHARED.to_owned());
+        Ok(self.unmet().await?.into_iter().chain(no_egress()).chain(shared).collect())
     }
 
     async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         let found = blocking(move || workspace_host::probe(&holder)).await?;
         let found = found.map_err(|error| failed("look at the machine", &error))?;
-        let parts = [
-            ("namespaces", found.namespaces),
-            ("limit of cpu", found.cpu),
-            ("limit of memory", found.memory),
-            ("limit of processes", found.processes),
-        ];
-        let lacks = parts.into_iter().filter_map(|(part, had)| Some(format!("no {part}: {}", had.err()?)));
-        Ok(lacks.collect())
+        let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
+        Ok(namespaces.into_iter().chain(limits::told(&found.missing())).collect())
     }
 
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
@@ -278,9 +276,9 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
     removed.map_err(|error| failed("remove a sandbox's limits", &error))
 }
 
-/// Limits that are not kept, for people.
+/// Limits that are not kept, for people, in one line.
 fn told(missing: &[Missing]) -> Vec<String> {
-    missing.iter().map(|one| format!("no limit of {}: {}", one.limit, one.reason)).collect()
+    limits::told(missing).into_iter().collect()
 }
 
 fn noted(place: &Place) -> Result<Option<Process>, RuntimeError> {

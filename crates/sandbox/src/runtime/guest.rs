@@ -61,14 +61,18 @@ pub(super) struct Memory {
     pub(super) mode: u32,
     /// Whether it is the user's own.
     pub(super) owned: bool,
+    /// The part of the memory limit that it may hold, as a divisor.
+    part: u64,
 }
 
-/// Where something can be written beside the workspace.
+/// Where something can be written beside the workspace. A container's runtime gives each a filesystem of its own, so
+/// their parts and that of `/dev/shm` add up to half of the memory limit; in the embedded runtime they share that half.
 pub(super) const IN_MEMORY: [Memory; 4] = [
-    Memory { path: "/tmp", mode: 0o1777, owned: false },
-    Memory { path: "/var/tmp", mode: 0o1777, owned: false },
-    Memory { path: "/run", mode: 0o755, owned: false },
-    Memory { path: "/home/sandbox", mode: 0o755, owned: true },
+    Memory { path: "/tmp", mode: 0o1777, owned: false, part: 4 },
+    Memory { path: "/var/tmp", mode: 0o1777, owned: false, part: 16 },
+    // Nobody inside may write there.
+    Memory { path: "/run", mode: 0o755, owned: false, part: 1024 },
+    Memory { path: "/home/sandbox", mode: 0o755, owned: true, part: 8 },
 ];
 
 impl Memory {
@@ -76,7 +80,10 @@ impl Memory {
     pub(super) fn options(&self, user: User, order: &Start<'_>) -> Vec<String> {
         let mut options: Vec<String> = ["rw", "exec", "nosuid", "nodev"].map(str::to_owned).into();
         options.push(format!("mode={:o}", self.mode));
-        options.extend(room(order).map(|room| format!("size={room}")));
+        if let Some(room) = room(order, self.part) {
+            options.push(format!("size={room}"));
+            options.push(format!("nr_inodes={}", (room / PAGE).max(FILES_LEAST)));
+        }
         if self.owned {
             options.extend([format!("uid={}", user.uid), format!("gid={}", user.gid)]);
         }
@@ -84,10 +91,31 @@ impl Memory {
     }
 }
 
-/// How much a directory in memory may hold. Full, it must leave room for processes: they would be killed
-/// otherwise, and what fills it would stay.
-pub(super) fn room(order: &Start<'_>) -> Option<u64> {
-    order.limits.memory_bytes.map(|memory| memory / 2)
+const PAGE: u64 = 4096;
+/// So many files there may be in a directory in memory at least.
+const FILES_LEAST: u64 = 256;
+/// The part of the memory limit that `/dev/shm` may hold, as a divisor.
+const SHARED: u64 = 16;
+
+/// How much a directory in memory may hold. All of them full must leave room for processes: they would be killed
+/// otherwise, and what fills them would stay. No size would be no bound.
+fn room(order: &Start<'_>, part: u64) -> Option<u64> {
+    order.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
+}
+
+/// How much `/dev/shm` may hold.
+pub(super) fn shared_memory(order: &Start<'_>) -> Option<u64> {
+    room(order, SHARED)
+}
+
+/// Bounds of System V shared memory and messages, which stay when their processes are killed, as files in memory do. Not
+/// for Docker: a daemon without root refuses to start a container with them on kernels before 5.19.
+pub(super) fn bounds(order: &Start<'_>) -> Vec<(String, String)> {
+    let Some(memory) = order.limits.memory_bytes else { return Vec::new() };
+    let (pages, queues) = (memory / 8 / PAGE, memory / 64 / (16 << 10));
+    [("kernel.shmall", pages), ("kernel.msgmni", queues)]
+        .map(|(name, value)| (name.to_owned(), value.max(1).to_string()))
+        .into()
 }
 
 /// Ids and names become parts of paths and of other programs' arguments.

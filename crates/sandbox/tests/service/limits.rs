@@ -7,7 +7,12 @@ use crate::home::{Home, base, create, sh, soon, wanted};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials![what_it_uses_is_counted, processes_and_memory_are_limited, there_is_always_a_base_template,]
+    trials![
+        what_it_uses_is_counted,
+        processes_and_memory_are_limited,
+        full_directories_in_memory_leave_room_for_processes,
+        there_is_always_a_base_template,
+    ]
 }
 
 /// Whether the runtime can limit everything here. An ordinary user may have no groups to do so with.
@@ -59,6 +64,21 @@ async fn processes_and_memory_are_limited(home: &Home) {
     soon("there is room again", async || sh(&service, &view, room).await.stdout == "room\n").await;
     let ran = sh(&service, &view, "tail /dev/zero; echo $?").await;
     assert_eq!(ran.stdout, "137\n", "{ran:?}");
+    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
+}
+
+async fn full_directories_in_memory_leave_room_for_processes(home: &Home) {
+    let service = home.start().await;
+    let resources = ResourceRequest { memory: Some(96 << 20), ..ResourceRequest::default() };
+    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let places = "/tmp /var/tmp /home/sandbox /dev/shm";
+    let fill = format!("for p in {places}; do head -c 96m /dev/zero > $p/x || echo full; done");
+    let ran = sh(&service, &view, &fill).await;
+    assert_eq!(ran.stdout, "full\nfull\nfull\nfull\n", "{ran:?}");
+    // All of them together hold half of the memory.
+    let held = format!("du -ck {places} | tail -n 1 | cut -f 1");
+    let held = sh(&service, &view, &held).await.stdout.trim().parse::<u64>().unwrap();
+    assert!(held <= 49 << 10, "{held} KiB");
     assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
 }
 

@@ -12,7 +12,7 @@ use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::seccomp_profile;
 
 use super::{SANDBOX, SERVER};
-use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, room};
+use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
 use crate::runtime::{Cidr, Start, Usage, Way};
 
 /// Enough to say why an agent did not start.
@@ -75,7 +75,7 @@ impl Parts<'_> {
             pids_limit: limits.processes.map(i64::from),
             // How many files may be open is the daemon's to say: it may not be allowed to grant more.
             ulimits: Some(vec![ulimit("core", 0)]),
-            shm_size: room(order).map(signed),
+            shm_size: shared_memory(order).map(signed),
             tmpfs: Some(self.in_memory(order)),
             mounts: Some(self.mounts(order)),
             log_config: Some(HostConfigLogConfig {

@@ -3,6 +3,7 @@
 //! The root is put together from read-only mounts over empty directories and files of the bundle's own, so that a
 //! template that several sandboxes use stays as it is.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -15,7 +16,7 @@ use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
 use crate::place::Place;
 use crate::runtime::Start;
-use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, room};
+use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, bounds, shared_memory};
 
 const ROOT: &str = "rootfs";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -151,6 +152,7 @@ impl Bundle<'_> {
                 "cgroupsPath": format!("/workspace/{}", order.id),
                 "namespaces": namespaces,
                 "resources": resources(order),
+                "sysctl": bounds(order).into_iter().collect::<BTreeMap<_, _>>(),
                 "seccomp": seccomp_profile(),
                 "maskedPaths": hidden,
                 "readonlyPaths": fixed,
@@ -198,7 +200,7 @@ fn open_files() -> u64 {
 /// What every root has of the kernel.
 fn kernel(order: &Start<'_>) -> Vec<Value> {
     let mount = |kind: &str, to: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
-    let shm = room(order).map_or("size=64m".to_owned(), |room| format!("size={room}"));
+    let shm = shared_memory(order).map_or("size=64m".to_owned(), |room| format!("size={room}"));
     vec![
         mount("proc", "/proc", &["nosuid", "nodev", "noexec"]),
         mount("tmpfs", "/dev", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),

@@ -1,0 +1,38 @@
+//! What a sandbox is not told of the machine.
+
+use std::fs;
+
+use libtest_mimic::Trial;
+use workspace_host::launch::Template;
+use workspace_host::overlay::{self, Overlay};
+
+use crate::guest::Home;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![mounts_of_an_overlay_do_not_tell_where_it_is_on_the_machine]
+}
+
+const MOUNTS: &str = "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats /proc/1/mountinfo";
+
+fn mounts_of_an_overlay_do_not_tell_where_it_is_on_the_machine() {
+    for has_template in [false, true] {
+        let home = Home::new();
+        let path = |name: &str| home.path(name);
+        for name in ["lower", "upper", "work"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        let (lower, upper, work, at) = ([path("lower")], path("upper"), path("work"), path("workspace"));
+        overlay::mount(&home.holder, &Overlay { lower: &lower, upper: &upper, work: &work, at: &at })
+            .unwrap();
+        let template =
+            if has_template { Template::Directory(crate::template::template(&home)) } else { Template::Base };
+        let sandbox = home.launch(|launch| launch.template = template);
+        let mounts = sandbox.sh(MOUNTS);
+        assert!(mounts.contains(" /workspace "), "{mounts}");
+        let directory = home.path("").file_name().unwrap().to_str().unwrap().to_owned();
+        let told: Vec<&str> = mounts.lines().filter(|line| line.contains(&directory)).collect();
+        assert!(told.is_empty(), "{told:#?}");
+        drop(sandbox);
+        overlay::unmount(&home.holder, &at).unwrap();
+    }
+}
