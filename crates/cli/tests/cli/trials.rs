@@ -348,3 +348,51 @@ fn what_cannot_be_tried_is_said() {
     let ran = place.run(&["try", "--dir", "project", "--allow", "example.com", "--", "true"]);
     assert!(ran.status == 2 && ran.stderr.contains("--network egress"), "{}", ran.stderr);
 }
+
+#[test]
+fn what_is_kept_in_a_checkout_counts_as_local_changes() {
+    for user in users() {
+        user.place.ok(&["snapshot", "project", "--ref", "first"]);
+        user.place.write("project/other", "second\n");
+        user.place.ok(&["snapshot", "project", "--ref", "second"]);
+        user.own();
+        let ok = |words: &[&str]| {
+            let ran = user.run(words);
+            assert_eq!(ran.status, 0, "{words:?}: {}", ran.stderr);
+        };
+        ok(&["checkout", "first", "project"]);
+        let ran = user.attempt(&["--keep"], "echo kept > README.md; echo new > new");
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        // Another file changes: what was kept stays.
+        ok(&["checkout", "second", "project"]);
+        let read = |name: &str| fs::read_to_string(user.place.path("project").join(name)).unwrap();
+        assert_eq!(
+            (read("README.md"), read("other"), read("new")),
+            ("kept\n".into(), "second\n".into(), "new\n".into())
+        );
+        // The same file changes: it is a local change like any other.
+        user.place.write("third/README.md", "third\n");
+        user.own();
+        ok(&["snapshot", "third", "--ref", "third"]);
+        let refused = user.run(&["checkout", "third", "project"]);
+        assert!(refused.status == 1 && refused.stderr.contains("local changes"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("README.md"), "{}", refused.stderr);
+        ok(&["rm", "--ref", "first", "--ref", "second", "--ref", "third"]);
+    }
+}
+
+#[test]
+fn names_of_one_file_stay_names_of_one_file() {
+    use std::os::unix::fs::MetadataExt as _;
+    for user in users() {
+        user.place.write("project/one", "one\n");
+        fs::hard_link(user.place.path("project/one"), user.place.path("project/two")).unwrap();
+        user.own();
+        let inode = |name: &str| fs::metadata(user.place.path("project").join(name)).unwrap().ino();
+        // Opened for writing and given a further name, which copies the file up, but not changed.
+        let ran = user.attempt(&["--keep"], "ln two a-name; : >> one; echo x > new; ln new newer");
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert_eq!((inode("one"), inode("one")), (inode("two"), inode("a-name")));
+        assert_eq!(inode("new"), inode("newer"));
+    }
+}
