@@ -18,11 +18,12 @@ mod trees;
 mod trial;
 mod workspace;
 
-pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
+pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot, EpisodeUpdate};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
+pub(crate) use reference::{Branch, Naming, RefCommand, RefSet, Tag};
 pub(crate) use sandbox::{Making, Network, SandboxCommand, SandboxCreate, SandboxOne};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
@@ -127,6 +128,11 @@ pub(crate) enum Command {
     /// List the references and the snapshots they point to
     #[command(after_help = "Examples:\n  workspace refs\n  workspace --json refs")]
     Refs,
+    /// Make, move and remove references
+    #[command(subcommand, after_help = reference::EXAMPLES)]
+    Ref(RefCommand),
+    Branch(Branch),
+    Tag(Tag),
     Gc(Gc),
     Verify(Verify),
     Export(Export),

@@ -22,6 +22,7 @@ mod merge_tree;
 pub(crate) mod mount;
 mod ps;
 mod record;
+mod reference;
 mod refs;
 mod report;
 mod rm;
@@ -64,6 +65,9 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Umount(args) => mount::umount(&args),
         Command::Rm(args) => rm::run(context, &args),
         Command::Refs => refs::run(context),
+        Command::Ref(args) => reference::run(context, args),
+        Command::Branch(args) => reference::branch(context, &args.naming),
+        Command::Tag(args) => reference::tag(context, &args.naming),
         Command::Gc(args) => gc::run(context, &args),
         Command::Verify(args) => verify::run(context, &args),
         Command::Export(args) => export::run(context, &args),

@@ -9,6 +9,7 @@ use workspace_merge::TreeMergeError;
 use workspace_mount::MountError;
 use workspace_state::{ArchiveError, DirectoryError, StoreError, TreeError, quote_path};
 
+use crate::remote::quote;
 use crate::text;
 
 /// Status 0: done.
@@ -346,7 +347,13 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
 
 /// Prints what the argument parser has to say: help, the version, or what is wrong.
 pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
-    match error.print() {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let printed = error.print();
+    if let Some(line) = separated(error, &words) {
+        text::print_stderr(&format!("hint: put `--` before the program: `workspace {line}`"));
+    }
+    match printed {
         // Help is data, and its reader may leave early too.
         Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         _ if !error.use_stderr() => ExitCode::from(DONE),
@@ -356,6 +363,27 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
         }
         _ => ExitCode::from(USAGE),
     }
+}
+
+/// Commands that run a program, which stands behind `--`.
+const RUNNING: [&str; 3] = ["run", "exec", "try"];
+
+/// The line that was meant when a program was given without `--`.
+fn separated(error: &clap::Error, words: &[String]) -> Option<String> {
+    if error.kind() != clap::error::ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(clap::error::ContextValue::String(program)) = error.get(clap::error::ContextKind::InvalidArg)
+    else {
+        return None;
+    };
+    let command = words.iter().position(|word| RUNNING.contains(&word.as_str()))?;
+    if program.starts_with('-') || words.iter().any(|word| word == "--") {
+        return None;
+    }
+    let at = words.iter().skip(command + 1).position(|word| word == program)? + command + 1;
+    let line = words[..at].iter().map(String::as_str).chain(["--"]);
+    Some(quote(line.chain(words[at..].iter().map(String::as_str))))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Progress bars, for work that takes more than a second and a person who watches.
 
+use std::fmt;
 use std::io::IsTerminal;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use workspace_state::Progress;
 
 /// Work that is done sooner shows nothing.
@@ -23,6 +24,13 @@ impl Bars {
     pub(crate) fn new() -> Self {
         Self { watched: std::io::stderr().is_terminal(), bar: Mutex::default() }
     }
+
+    fn show(&self, what: &'static str, unit: Unit, total: Option<u64>) {
+        if self.watched {
+            let bar = Bar::start(what, unit, total);
+            drop(self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace(bar));
+        }
+    }
 }
 
 struct Bar {
@@ -33,9 +41,9 @@ struct Bar {
 }
 
 impl Bar {
-    fn start(what: &'static str, total: Option<u64>) -> Self {
+    fn start(what: &'static str, unit: Unit, total: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
-        bar.set_style(style(total.is_some()));
+        bar.set_style(style(unit, total.is_some()));
         bar.set_message(what);
         let (done, waiting) = mpsc::channel::<()>();
         let shown = bar.clone();
@@ -60,22 +68,46 @@ impl Drop for Bar {
     }
 }
 
-fn style(with_total: bool) -> ProgressStyle {
-    let template = if with_total {
-        "{spinner} {msg} [{bar:30}] {human_pos}/{human_len}, {eta} left"
-    } else {
-        "{spinner} {msg} {human_pos}"
-    };
-    let plain = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+/// What a bar counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Things, which the message names.
+    Count,
+    Bytes,
+}
+
+/// Every bar shows how much is done and how fast; where the total is known, also that and the time left.
+fn template(unit: Unit, with_total: bool) -> &'static str {
+    match (unit, with_total) {
+        (Unit::Count, true) => "{spinner} {msg} [{bar:30}] {human_pos}/{human_len}, {per_sec}, {eta} left",
+        (Unit::Count, false) => "{spinner} {msg}: {human_pos}, {per_sec}",
+        (Unit::Bytes, true) => {
+            "{spinner} {msg} [{bar:30}] {binary_bytes}/{binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
+        }
+        (Unit::Bytes, false) => "{spinner} {msg}: {binary_bytes}, {binary_bytes_per_sec}",
+    }
+}
+
+fn style(unit: Unit, with_total: bool) -> ProgressStyle {
+    let plain = ProgressStyle::with_template(template(unit, with_total));
+    let plain = plain.unwrap_or_else(|_| ProgressStyle::default_bar());
+    // The library's own rate has four decimals.
+    let plain = plain.with_key("per_sec", |state: &ProgressState, out: &mut dyn fmt::Write| {
+        let rate = state.per_sec();
+        let digits = usize::from(rate < 10.0);
+        // Writing into a line in memory does not fail.
+        let _ = write!(out, "{rate:.digits$}/s");
+    });
     plain.progress_chars("=> ").tick_chars("-\\|/ ")
 }
 
 impl Progress for Bars {
     fn begin(&self, what: &'static str, total: Option<u64>) {
-        if self.watched {
-            let bar = Bar::start(what, total);
-            drop(self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace(bar));
-        }
+        self.show(what, Unit::Count, total);
+    }
+
+    fn begin_bytes(&self, what: &'static str, total: Option<u64>) {
+        self.show(what, Unit::Bytes, total);
     }
 
     fn advance(&self, by: u64) {
@@ -89,5 +121,25 @@ impl Progress for Bars {
 
     fn end(&self) {
         drop(self.bar.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bar_shows_amount_and_rate_and_where_known_total_and_time_left() {
+        for unit in [Unit::Count, Unit::Bytes] {
+            for with_total in [false, true] {
+                let template = template(unit, with_total);
+                assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
+                assert!(template.contains("per_sec}"), "{template}");
+                assert_eq!(template.contains("binary_bytes}"), unit == Unit::Bytes, "{template}");
+                for part in ["{bar:", "{eta}"] {
+                    assert_eq!(template.contains(part), with_total, "{template}");
+                }
+            }
+        }
     }
 }

@@ -6,12 +6,14 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   root=$(workspace episode add main --action start --reward 0)
   workspace episode add 0199b --parent \"$root\" --action \"rename the module\" --reward 0.7
+  workspace episode update 0199d --reward 0.9
   workspace episode best
   workspace episode export > episodes.jsonl";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EpisodeCommand {
     Add(EpisodeAdd),
+    Update(EpisodeUpdate),
     /// Show the leaf with the highest reward
     #[command(after_help = "\
 Examples:
@@ -56,6 +58,34 @@ pub(crate) struct EpisodeAdd {
     /// Keep the insight diff against the parent's snapshot
     #[arg(long, requires = "parent")]
     pub(crate) insight: bool,
+}
+
+/// Change what is known of an episode
+///
+/// Only what you give is changed. When two processes update one episode at the same time, the last one wins.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace episode update 0199c --reward 0.9
+  workspace episode update 0199c --visits 12 --data '{\"tokens\": 950}'
+  workspace --json episode update 0199c --reward 0.9 | jq .reward")]
+#[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)))]
+pub(crate) struct EpisodeUpdate {
+    /// The episode
+    #[arg(value_name = "EPISODE")]
+    pub(crate) episode: String,
+    /// What was done
+    #[arg(long, value_name = "TEXT", group = "changes")]
+    pub(crate) action: Option<String>,
+    /// What it was worth
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = reward, group = "changes")]
+    pub(crate) reward: Option<f64>,
+    /// How often the search came by
+    #[arg(long, value_name = "N", group = "changes")]
+    pub(crate) visits: Option<u64>,
+    /// Whatever else to keep, as JSON, in place of what was kept; `null` removes it
+    #[arg(long, value_name = "JSON", value_parser = json, group = "changes")]
+    pub(crate) data: Option<serde_json::Value>,
 }
 
 fn reward(text: &str) -> Result<f64, String> {

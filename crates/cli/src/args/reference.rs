@@ -1,5 +1,6 @@
-//! The names of references that a command makes or moves.
+//! References: names that point to snapshots.
 
+use clap::{Args, Subcommand};
 use workspace_state::check_reference_name;
 
 /// A name that a reference may have. Names that are only looked up are not checked: no reference has a bad one.
@@ -8,4 +9,104 @@ pub(super) fn name(text: &str) -> Result<String, String> {
         Ok(()) => Ok(text.to_owned()),
         Err(error) => Err(format!("{error}; for instance `main`, `release-1.2` or `runs/42`")),
     }
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  workspace ref set main 0199a
+  workspace ref set main main~1
+  workspace ref ls
+  workspace ref rm experiment";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RefCommand {
+    /// List the references and the snapshots they point to, as `workspace refs` does
+    #[command(after_help = "Examples:\n  workspace ref ls\n  workspace --json ref ls")]
+    Ls,
+    Set(RefSet),
+    Rm(RefRm),
+}
+
+/// Make a reference, or move it to another snapshot
+///
+/// The move is refused when another process moves the reference at the same time. With --new or --expect it is also
+/// refused when the reference is not where you expect it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace ref set main 0199a
+  workspace ref set main main~1
+  workspace ref set runs/42 main --new
+  workspace ref set main 0199b --expect 0199a")]
+pub(crate) struct RefSet {
+    /// Name of the reference
+    #[arg(value_name = "NAME", value_parser = name)]
+    pub(crate) name: String,
+    /// Snapshot that it is to point to
+    #[arg(value_name = "SNAPSHOT")]
+    pub(crate) snapshot: String,
+    /// Only make it: fail if it exists
+    #[arg(long, conflicts_with = "expect")]
+    pub(crate) new: bool,
+    /// Only move it from this snapshot: fail if it points elsewhere
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) expect: Option<String>,
+}
+
+/// Remove references; their snapshots stay
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  workspace ref rm experiment\n  workspace ref rm runs/41 runs/42")]
+pub(crate) struct RefRm {
+    /// Names of the references
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+/// List, make or remove branches
+///
+/// A branch is a reference that moves: `workspace snapshot --ref NAME` makes a snapshot after the one that it points to, and
+/// moves it there. Without arguments, all references but the tags are listed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace branch
+  workspace branch experiment main
+  workspace branch experiment main~2 --force
+  workspace branch --delete experiment")]
+pub(crate) struct Branch {
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+}
+
+/// List, make or remove tags
+///
+/// A tag is a reference that is not meant to move. The tag NAME is the reference `tags/NAME`, by which other commands find
+/// it. Without arguments, all tags are listed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace tag
+  workspace tag v1.0 main
+  workspace checkout tags/v1.0 copy
+  workspace tag --delete v1.0")]
+pub(crate) struct Tag {
+    #[command(flatten)]
+    pub(crate) naming: Naming,
+}
+
+/// A name for a snapshot, or names to remove.
+#[derive(Debug, Args)]
+pub(crate) struct Naming {
+    /// Name to make
+    #[arg(value_name = "NAME", value_parser = name, requires = "snapshot")]
+    pub(crate) name: Option<String>,
+    /// Snapshot that it is to point to
+    #[arg(value_name = "SNAPSHOT")]
+    pub(crate) snapshot: Option<String>,
+    /// Move it if it exists
+    #[arg(short, long, requires = "name")]
+    pub(crate) force: bool,
+    /// Remove this name; may be repeated
+    #[arg(short, long, value_name = "NAME", conflicts_with = "name")]
+    pub(crate) delete: Vec<String>,
 }

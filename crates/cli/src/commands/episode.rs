@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use workspace_state::{Durability, Episode, EpisodeId, Store, Tree, insight};
 
-use crate::args::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot};
+use crate::args::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot, EpisodeUpdate};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::fields::EpisodeFields;
@@ -16,6 +16,7 @@ pub(crate) fn run(context: &mut Context, command: EpisodeCommand) -> Result<Outc
     let output = &mut context.output;
     match command {
         EpisodeCommand::Add(args) => add(&store, output, args),
+        EpisodeCommand::Update(args) => update(&store, output, args),
         EpisodeCommand::Best(args) => best(&store, output, &args),
         EpisodeCommand::Path(args) => path(&store, output, &args),
         EpisodeCommand::Tree(args) => tree(&store, output, &args),
@@ -39,6 +40,19 @@ fn add(store: &Store, output: &mut Output, args: EpisodeAdd) -> Result<()> {
     }
     store.put_episode(&episode, Durability::Synced)?;
     if output.json() { output.record(&EpisodeFields::new(&episode)) } else { output.line(episode.id) }
+}
+
+fn update(store: &Store, output: &mut Output, args: EpisodeUpdate) -> Result<()> {
+    let old = names::episode(store, &args.episode)?;
+    let episode = Episode {
+        action: args.action.unwrap_or(old.action),
+        reward: args.reward.unwrap_or(old.reward),
+        visits: args.visits.unwrap_or(old.visits),
+        data: args.data.unwrap_or(old.data),
+        ..old
+    };
+    store.put_episode(&episode, Durability::Synced)?;
+    print(output, &episode, 0)
 }
 
 fn best(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> {

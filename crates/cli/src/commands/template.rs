@@ -1,17 +1,21 @@
 //! `workspace template`
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use hyper::Method;
 use serde_json::Value;
+use workspace_state::Progress as _;
 
 use super::table;
 use crate::args::TemplateCommand;
 use crate::context::Context;
-use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Place, block_on};
+use crate::error::{CommandError, Outcome, Result, io_hint};
+use crate::progress::Bars;
+use crate::remote::{Client, Failure, Place, block_on};
 
 pub(crate) fn run(context: &mut Context, command: &TemplateCommand) -> Result<Outcome> {
     match command {
@@ -45,10 +49,20 @@ fn row(template: &Value) -> Vec<String> {
 }
 
 fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> Result<Outcome> {
-    let unreadable =
-        |error: io::Error| CommandError::failed(format!("cannot read {}: {error}", source.display()));
-    let archive = open(source).map_err(unreadable)?;
-    let template = block_on(client.upload(&Method::PUT, &path(name), archive))?;
+    let Archive { reader, size, packing } = open(source).map_err(|error| unreadable(source, &error))?;
+    let failed_read = Arc::new(Mutex::new(None));
+    let progress = Arc::new(Bars::new());
+    progress.begin_bytes("sending", size);
+    let reader = Sending { reader, progress: Arc::clone(&progress), failed: Arc::clone(&failed_read) };
+    let sent = block_on(async { Ok(client.try_upload(&Method::PUT, &path(name), Box::new(reader)).await) })?;
+    progress.end();
+    // What could not be read here is why the server got no whole archive.
+    let packed = packing.map_or(Ok(()), |packing| packing.join().unwrap_or(Ok(())));
+    let failed_read = failed_read.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(error) = failed_read.or(packed.err()).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
+        return Err(unreadable(source, &error));
+    }
+    let template = sent.map_err(|failure| explain(failure, client, name))?;
     if context.output.json() {
         context.output.record(&template)?;
     } else {
@@ -58,24 +72,79 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     Ok(Outcome::Done)
 }
 
+fn unreadable(source: &Path, error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot read {}: {error}", source.display())).hint(io_hint(error))
+}
+
+/// What to do about an import that the server refused.
+fn explain(failure: Failure, client: &Client, name: &str) -> CommandError {
+    let hint = if failure.is("INVALID_REQUEST") {
+        "what is taken: a tar of a root filesystem, what `docker save` writes, or an OCI layout; plain, gzip or zstd"
+            .to_owned()
+    } else if failure.is("TEMPLATE_EXISTS") {
+        format!("give another name, or remove that one first: `workspace template rm {name}`")
+    } else if failure.is("FORBIDDEN") {
+        "only admins import templates: use a key of that role".to_owned()
+    } else if failure.is("NOT_IMPLEMENTED") {
+        "load the image where the server's containers come from, and name it with `--template`".to_owned()
+    } else {
+        return failure.explain(&client.place);
+    };
+    CommandError { hints: vec![hint], ..failure.explain(&client.place) }
+}
+
+/// An archive that is sent.
+struct Archive {
+    reader: Box<dyn Read + Send>,
+    /// Bytes in it; unknown for what is made as it is sent.
+    size: Option<u64>,
+    /// Thread that makes it of a directory.
+    packing: Option<JoinHandle<io::Result<()>>>,
+}
+
 /// The archive, wherever it is.
-fn open(source: &Path) -> io::Result<Box<dyn Read + Send>> {
+fn open(source: &Path) -> io::Result<Archive> {
     if source == Path::new("-") {
-        return Ok(Box::new(io::stdin()));
+        return Ok(Archive { reader: Box::new(io::stdin()), size: None, packing: None });
     }
     let file = File::open(source)?;
-    if !file.metadata()?.is_dir() {
-        return Ok(Box::new(file));
+    let metadata = file.metadata()?;
+    if !metadata.is_dir() {
+        let size = metadata.is_file().then_some(metadata.len());
+        return Ok(Archive { reader: Box::new(file), size, packing: None });
     }
     let (reader, writer) = io::pipe()?;
     let directory = source.to_owned();
-    std::thread::spawn(move || {
+    let packing = thread::spawn(move || {
         let mut archive = tar::Builder::new(writer);
         archive.follow_symlinks(false);
-        // Whoever reads sees an archive that is cut short, and says so.
-        drop(archive.append_dir_all("", directory).and_then(|()| archive.finish()));
+        archive.append_dir_all("", directory).and_then(|()| archive.finish())
     });
-    Ok(Box::new(reader))
+    Ok(Archive { reader: Box::new(reader), size: None, packing: Some(packing) })
+}
+
+/// Reads what is sent, shows how far that is, and keeps the error that ends it.
+struct Sending {
+    reader: Box<dyn Read + Send>,
+    progress: Arc<Bars>,
+    failed: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Read for Sending {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.reader.read(buffer) {
+            Ok(read) => {
+                self.progress.advance(read as u64);
+                Ok(read)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let copy = io::Error::new(error.kind(), error.to_string());
+                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                Err(copy)
+            }
+        }
+    }
 }
 
 fn remove(client: &Client, names: &[String]) -> Result<Outcome> {

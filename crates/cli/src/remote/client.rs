@@ -125,10 +125,11 @@ impl Client {
         path: &str,
         source: Box<dyn Read + Send>,
     ) -> Result<Value> {
-        self.upload_on_its_own(method, path, source).await.map_err(|failure| failure.explain(&self.place))
+        self.try_upload(method, path, source).await.map_err(|failure| failure.explain(&self.place))
     }
 
-    async fn upload_on_its_own(
+    /// The same, for a caller that explains some failures better.
+    pub(crate) async fn try_upload(
         &self,
         method: &Method,
         path: &str,

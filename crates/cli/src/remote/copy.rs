@@ -134,7 +134,7 @@ struct Copying<'a> {
 
 impl<'a> Copying<'a> {
     fn new(client: &'a Client, sandbox: &'a str, command: &'a str, progress: &'a Bars) -> Result<Self> {
-        progress.begin("bytes copied:", None);
+        progress.begin_bytes("copying", None);
         Ok(Self {
             client,
             names: (sandbox, command),

@@ -92,6 +92,11 @@ impl Problem {
             "SNAPSHOT_NOT_FOUND" => "ids of a server's snapshots are given whole",
             "WORKSPACE_IN_USE" => "without `--no-force` they are ended",
             "TEMPLATE_NOT_FOUND" | "TEMPLATE_UNAVAILABLE" => "`workspace template ls` lists the templates",
+            "TEMPLATE_IN_USE" => {
+                "remove the sandboxes that were made of it first; `workspace ps` lists yours"
+            }
+            "STORAGE_FULL" => "make room on the server's machine, and try again",
+            "WORKSPACE_UNREADABLE" => "`chmod u+r` them in the sandbox, or remove them",
             "SANDBOX_LIMIT_EXCEEDED" => "`workspace ps` lists sandboxes, `workspace sandbox rm` ends them",
             "RUNTIME_UNAVAILABLE" | "ISOLATION_UNAVAILABLE" | "SANDBOX_CREATION_FAILED" => {
                 "`workspace status` says what the server found on its machine; its log says more"

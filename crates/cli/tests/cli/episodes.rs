@@ -82,3 +82,26 @@ fn what_is_wrong_with_an_episode_is_said() {
         &[add, &["--reward", "1", "--insight"]].concat(),
     ]));
 }
+
+#[test]
+fn an_episode_is_updated_where_something_is_given() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    let data = "{\"tokens\": 1}";
+    let id = place.id(&["episode", "add", "main", "--action", "a", "--reward", "0.5", "--data", data]);
+    let before = place.record(&["episode", "path", &id]);
+    let updated = place.record(&["episode", "update", &id, "--reward", "-0.25", "--visits", "7"]);
+    let mut wanted = before.clone();
+    wanted["reward"] = serde_json::json!(-0.25);
+    wanted["visits"] = serde_json::json!(7);
+    assert_eq!(updated, wanted);
+    assert_eq!(place.record(&["episode", "path", &id]), wanted);
+    let updated = place.record(&["episode", "update", &id, "--action", "b", "--data", "null"]);
+    assert_eq!((&updated["action"], &updated["data"]), (&"b".into(), &serde_json::Value::Null));
+    insta::assert_snapshot!(place.transcript(&[
+        &["episode", "update", &id, "--reward", "1"],
+        &["episode", "update", &id],
+        &["episode", "update", &id, "--reward", "nan"],
+        &["episode", "update", "deadbeef", "--reward", "1"],
+    ]));
+}

@@ -156,3 +156,22 @@ fn help_and_version_are_data() {
     }
     assert_eq!(place.run(&[]).status, 2);
 }
+
+#[test]
+fn a_program_without_the_separator_is_told_where_it_goes() {
+    let place = Place::new();
+    let hint = |words: &[&str]| {
+        let ran = place.run(words);
+        assert_eq!(ran.status, 2, "{}", ran.stderr);
+        ran.stderr.lines().last().unwrap_or_default().to_owned()
+    };
+    let told = |line: &str| format!("hint: put `--` before the program: `workspace {line}`");
+    assert_eq!(hint(&["run", "echo", "hello"]), told("run -- echo hello"));
+    assert_eq!(hint(&["run", "--name", "a b", "sh", "-c", "x; y"]), told("run --name 'a b' -- sh -c 'x; y'"));
+    assert_eq!(hint(&["exec", "work", "make"]), told("exec work -- make"));
+    assert_eq!(hint(&["try", "make", "clean"]), told("try -- make clean"));
+    // No program was given.
+    for words in [&["run", "--nonsense"][..], &["ls", "a", "b", "c"], &["exec"]] {
+        assert!(!hint(words).contains("put `--`"), "{words:?}");
+    }
+}

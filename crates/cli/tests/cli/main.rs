@@ -18,6 +18,7 @@ mod merged_trees;
 mod merges;
 mod pipes;
 mod redact;
+mod references;
 mod sandboxes;
 mod server;
 mod shells;

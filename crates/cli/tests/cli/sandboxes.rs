@@ -157,8 +157,13 @@ fn a_template_is_imported_used_and_removed() {
     assert!(ran.status == 125 && ran.stderr.contains("`workspace template ls`"), "{}", ran.stderr);
     let twice = server.run(&["template", "import", "team/busybox:1", directory]);
     assert!(twice.status == 1 && twice.stderr.contains("already"), "{}", twice.stderr);
+    assert!(twice.stderr.contains("hint: give another name"), "{}", twice.stderr);
+    assert!(twice.stderr.contains("`workspace template rm team/busybox:1`"), "{}", twice.stderr);
     let broken = server.run(&["template", "import", "broken", "/etc/hostname"]);
     assert!(broken.status == 1 && broken.stderr.contains("not usable"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("hint: what is taken: a tar"), "{}", broken.stderr);
+    let missing = server.run(&["template", "import", "missing", "/no/such/file"]);
+    assert!(missing.stderr.contains("hint: check how it is spelled"), "{}", missing.stderr);
     server.ok(&["template", "rm", "team/busybox:1"]);
     assert_eq!(server.run(&["template", "rm", "team/busybox:1"]).status, 1);
 }

@@ -1,0 +1,135 @@
+//! `workspace ref`, `workspace branch`, `workspace tag`
+
+use serde::Serialize;
+use workspace_state::{Durability, Expect, SnapshotId, Store, StoreError, check_reference_name};
+
+use super::refs::{self, Reference};
+use crate::args::{Naming, RefCommand, RefSet};
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result};
+use crate::names;
+
+/// References of tags begin with this.
+const TAGS: &str = "tags/";
+
+/// A reference that was made or moved.
+#[derive(Serialize)]
+struct Moved<'a> {
+    name: &'a str,
+    snapshot: SnapshotId,
+    /// Snapshot that it pointed to before.
+    previous: Option<SnapshotId>,
+}
+
+pub(crate) fn run(context: &mut Context, command: RefCommand) -> Result<Outcome> {
+    match command {
+        RefCommand::Ls => refs::run(context),
+        RefCommand::Set(args) => set(context, &args),
+        RefCommand::Rm(args) => remove(context, &args.names),
+    }
+}
+
+fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
+    let store = context.store()?;
+    let to = names::snapshot(&store, &args.snapshot)?.id;
+    let previous = store.reference(&args.name)?;
+    if args.new
+        && let Some(previous) = previous
+    {
+        let moves = format!("`workspace ref set {} SNAPSHOT` moves it", args.name);
+        return Err(exists(&args.name, previous).hint(moves));
+    }
+    if let Some(text) = &args.expect {
+        let expected = names::snapshot(&store, text)?.id;
+        if previous != Some(expected) {
+            let found = previous.map_or("does not exist".to_owned(), |at| format!("points to {at}"));
+            return Err(CommandError::failed(format!("reference `{}` {found}", args.name)).hint(format!(
+                "it was expected to point to {expected}; `workspace refs` lists the references"
+            )));
+        }
+    }
+    move_to(context, &store, &args.name, previous, to)
+}
+
+/// `workspace branch`
+pub(crate) fn branch(context: &mut Context, naming: &Naming) -> Result<Outcome> {
+    naming_command(context, naming, "", |name| !name.starts_with(TAGS))
+}
+
+/// `workspace tag`
+pub(crate) fn tag(context: &mut Context, naming: &Naming) -> Result<Outcome> {
+    naming_command(context, naming, TAGS, |name| name.starts_with(TAGS))
+}
+
+fn naming_command(
+    context: &mut Context,
+    naming: &Naming,
+    prefix: &str,
+    lists: impl Fn(&str) -> bool,
+) -> Result<Outcome> {
+    if !naming.delete.is_empty() {
+        let names: Vec<String> = naming.delete.iter().map(|name| format!("{prefix}{name}")).collect();
+        return remove(context, &names);
+    }
+    let (Some(name), Some(text)) = (&naming.name, &naming.snapshot) else {
+        return refs::list(context, lists);
+    };
+    let name = format!("{prefix}{name}");
+    check_reference_name(&name)?;
+    let store = context.store()?;
+    let to = names::snapshot(&store, text)?.id;
+    let previous = store.reference(&name)?;
+    if let (Some(previous), false) = (previous, naming.force) {
+        return Err(exists(&name, previous).hint("`--force` moves it"));
+    }
+    move_to(context, &store, &name, previous, to)
+}
+
+fn exists(name: &str, at: SnapshotId) -> CommandError {
+    CommandError::failed(format!("reference `{name}` exists and points to {at}"))
+}
+
+/// Moves a reference that is at `previous`, and at nothing else by now.
+fn move_to(
+    context: &mut Context,
+    store: &Store,
+    name: &str,
+    previous: Option<SnapshotId>,
+    snapshot: SnapshotId,
+) -> Result<Outcome> {
+    let expect = previous.map_or(Expect::Absent, Expect::At);
+    store.set_reference(name, expect, snapshot, Durability::Synced)?;
+    if context.output.json() {
+        context.output.record(&Moved { name, snapshot, previous })?;
+    } else {
+        context.output.line(Reference { name, snapshot })?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Removes references: all of them, or none if one does not exist.
+fn remove(context: &mut Context, names: &[String]) -> Result<Outcome> {
+    let store = context.store()?;
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        if found.iter().any(|(other, _)| other == name) {
+            continue;
+        }
+        let at = store.reference(name)?.ok_or_else(|| {
+            CommandError::failed(format!("there is no reference `{name}`"))
+                .hint("`workspace refs` lists the references")
+        })?;
+        found.push((name.clone(), at));
+    }
+    for (name, at) in found {
+        match store.remove_reference(&name, Expect::At(at)) {
+            // Removed by another process meanwhile.
+            Err(StoreError::ReferenceMoved { .. }) if store.reference(&name)?.is_none() => {}
+            removed => removed?,
+        }
+        if context.output.json() {
+            context.output.record(&Reference { name: &name, snapshot: at })?;
+        }
+    }
+    Ok(Outcome::Done)
+}
