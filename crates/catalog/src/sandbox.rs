@@ -184,6 +184,16 @@ impl Sandboxes<'_> {
         select.optional(&mut *self.catalog.connection().await?).await?.map(read).transpose()
     }
 
+    /// Id of a sandbox of that name that `owner` has, on any server; the newest of several.
+    pub async fn find_named(&self, owner: &str, name: &str) -> Result<Option<String>> {
+        let select = Statement::new(
+            "SELECT id FROM sandboxes WHERE owner = $1 AND name = $2 ORDER BY created_at DESC, id LIMIT 1",
+        );
+        let select = select.text("owner", owner).text("name", name);
+        let row = select.optional(&mut *self.catalog.connection().await?).await?;
+        row.map(|row| Row(row).text("id")).transpose()
+    }
+
     /// A page of those that fit the filter, newest first, and how many fit in all.
     pub async fn list(&self, filter: &Filter) -> Result<(Vec<Sandbox>, u64)> {
         let mut connection = self.catalog.connection().await?;

@@ -29,6 +29,8 @@ pub struct NewSandbox {
     pub template: String,
     /// What people call it.
     pub name: Option<String>,
+    /// Whether to refuse it when its owner has a sandbox of that name.
+    pub unique_name: bool,
     /// What every command in it finds in its environment.
     pub envs: BTreeMap<String, String>,
     /// How long it lives.

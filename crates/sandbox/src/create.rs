@@ -70,7 +70,7 @@ impl Service {
         let _waiting = Waiting::begin(self)?;
         let claim = wanted.claim();
         let place = loop {
-            match self.reserve(&wanted, claim.as_ref(), &new.template).await? {
+            match self.reserve(&wanted, claim.as_ref(), &new).await? {
                 Room::Here(place) => break place,
                 Room::Needless(made) => return self.made_before(&made).await,
                 Room::Awaited => sleep(LOOK).await,
@@ -198,18 +198,32 @@ impl Service {
     }
 
     /// Keeps a place for one more, if there is room.
-    async fn reserve(&self, wanted: &Wanted, claim: Option<&NewClaim>, template: &str) -> Result<Room<'_>> {
+    async fn reserve(&self, wanted: &Wanted, claim: Option<&NewClaim>, new: &NewSandbox) -> Result<Room<'_>> {
         let key = wanted.key.as_ref().map(|(key, _)| key.clone());
-        let place = Place { owner: wanted.owner.clone(), template: template.to_owned(), key };
+        let (owner, template) = (wanted.owner.clone(), new.template.clone());
+        let place = Place { owner, template, name: new.name.clone(), key };
         let _counting = self.0.counting.lock().await;
         if let Some(claim) = claim
             && let Some(made) = self.0.catalog.idempotency().find(claim).await?
         {
             return Ok(Room::Needless(made));
         }
+        // Before the place is kept, which has the name itself. A request that comes again is no other sandbox.
+        let taken = self.check_name(wanted, new).await;
         let Some(reserved) = self.0.reserved.reserve(place) else { return Ok(Room::Awaited) };
+        taken?;
         self.check_quota(wanted, 0).await?;
         Ok(Room::Here(reserved))
+    }
+
+    /// Refuses a name that is to be the only one, and is not.
+    async fn check_name(&self, wanted: &Wanted, new: &NewSandbox) -> Result<()> {
+        let Some(name) = new.name.as_deref().filter(|_| new.unique_name) else { return Ok(()) };
+        let sandbox = self.0.catalog.sandboxes().find_named(&wanted.owner, name).await?;
+        if sandbox.is_some() || self.0.reserved.is_named(&wanted.owner, name) {
+            return Err(SandboxError::NameTaken { name: name.to_owned(), sandbox });
+        }
+        Ok(())
     }
 
     /// Refuses so many sandboxes more than there are, and are being made, if that is too much.

@@ -67,6 +67,14 @@ pub enum SandboxError {
         /// How many wait.
         waiting: u32,
     },
+    /// The owner has a sandbox of that name, and the request wants the only one.
+    #[error("there is a sandbox of the name `{name}` already{}", with_id(.sandbox))]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Id of the sandbox that has it; none while that is being made.
+        sandbox: Option<String>,
+    },
     /// The same key came with another request.
     #[error("idempotency key `{key}` was used for another request")]
     OtherRequest {
@@ -245,6 +253,10 @@ impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
     fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| SandboxError::Io { action: action(), source: source.into() })
     }
+}
+
+fn with_id(sandbox: &Option<String>) -> String {
+    sandbox.as_ref().map(|id| format!(": {id}")).unwrap_or_default()
 }
 
 fn count(users: &[WorkspaceUser]) -> String {

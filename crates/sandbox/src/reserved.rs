@@ -9,6 +9,8 @@ pub(crate) struct Place {
     pub(crate) owner: String,
     /// What it is made from.
     pub(crate) template: String,
+    /// What it will be called.
+    pub(crate) name: Option<String>,
     /// What the client sends again with the same request.
     pub(crate) key: Option<String>,
 }
@@ -31,6 +33,11 @@ impl Places {
     pub(crate) fn counts(&self, owner: &str) -> (usize, usize) {
         let places = self.lock();
         (places.len(), places.iter().filter(|place| place.owner == owner).count())
+    }
+
+    /// Whether this owner has one of that name coming.
+    pub(crate) fn is_named(&self, owner: &str, name: &str) -> bool {
+        self.lock().iter().any(|place| place.owner == owner && place.name.as_deref() == Some(name))
     }
 
     /// Keeps one more. None while the same request has one.
@@ -65,7 +72,8 @@ mod tests {
     use super::*;
 
     fn place(owner: &str, template: &str, key: Option<&str>) -> Place {
-        Place { owner: owner.to_owned(), template: template.to_owned(), key: key.map(str::to_owned) }
+        let (owner, template, key) = (owner.to_owned(), template.to_owned(), key.map(str::to_owned));
+        Place { owner, template, name: Some("work".to_owned()), key }
     }
 
     #[test]
@@ -75,9 +83,10 @@ mod tests {
         let second = places.reserve(place("bob", "node", None)).unwrap();
         assert_eq!(places.counts("ann"), (2, 1));
         assert!(places.uses("node"));
+        assert!(places.is_named("bob", "work") && !places.is_named("bob", "other"));
         drop(second);
         assert_eq!(places.counts("ann"), (1, 1));
-        assert!(!places.uses("node"));
+        assert!(!places.uses("node") && !places.is_named("bob", "work"));
         drop(first);
         assert_eq!(places.counts("ann"), (0, 0));
     }

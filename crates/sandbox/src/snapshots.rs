@@ -370,6 +370,7 @@ fn like(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
     Ok(NewSandbox {
         template: sandbox.template.clone(),
         name: None,
+        unique_name: false,
         envs: config.envs,
         timeout: fork.timeout,
         resources: ResourceRequest {

@@ -38,6 +38,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::QueueFull { waiting } => {
                 Self::new(code::QUEUE_FULL, message).detail("waiting", waiting)
             }
+            SandboxError::NameTaken { name, sandbox } => {
+                Self::new(code::SANDBOX_NAME_TAKEN, message).detail("name", name).detail("sandboxId", sandbox)
+            }
             SandboxError::OtherRequest { .. } => Self::new(code::IDEMPOTENCY_CONFLICT, message),
             SandboxError::Invalid { field, .. } => {
                 let code = match field {

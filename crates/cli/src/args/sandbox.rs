@@ -118,6 +118,9 @@ pub(crate) struct Making {
     /// What to call it; the name works wherever its id does
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Take the name also if another sandbox of yours has it; then only ids tell the two apart
+    #[arg(long, requires = "name")]
+    pub(crate) allow_duplicate_name: bool,
     /// A variable for all that runs in it; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,

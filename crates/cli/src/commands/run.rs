@@ -106,6 +106,9 @@ pub(super) async fn create_with(
     });
     if let Some(name) = &making.name {
         body["name"] = json!(name);
+        if !making.allow_duplicate_name {
+            body["uniqueName"] = json!(true);
+        }
     }
     if !making.allowed.is_empty() {
         body["egressAllow"] = json!(making.allowed);

@@ -95,6 +95,7 @@ impl Problem {
             "TEMPLATE_IN_USE" => {
                 "remove the sandboxes that were made of it first; `workspace ps` lists yours"
             }
+            "SANDBOX_NAME_TAKEN" => "give another name, or `--allow-duplicate-name`",
             "STORAGE_FULL" => "make room on the server's machine, and try again",
             "WORKSPACE_UNREADABLE" => "`chmod u+r` them in the sandbox, or remove them",
             "SANDBOX_LIMIT_EXCEEDED" => "`workspace ps` lists sandboxes, `workspace sandbox rm` ends them",

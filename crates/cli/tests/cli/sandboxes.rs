@@ -167,3 +167,25 @@ fn a_template_is_imported_used_and_removed() {
     server.ok(&["template", "rm", "team/busybox:1"]);
     assert_eq!(server.run(&["template", "rm", "team/busybox:1"]).status, 1);
 }
+
+#[test]
+fn a_name_that_another_sandbox_has_is_refused_unless_allowed() {
+    let Some(server) = Server::start() else { return };
+    let create = ["sandbox", "create", "--name", "work"];
+    let first = server.ok(&create).trim_end().to_owned();
+    let refused = server.run(&create);
+    assert_eq!(refused.status, 1);
+    assert!(refused.stderr.contains(&format!("of the name `work` already: {first}")), "{}", refused.stderr);
+    assert!(refused.stderr.contains("`--allow-duplicate-name`"), "{}", refused.stderr);
+    assert_eq!(server.run(&["run", "--name", "work", "--", "true"]).status, 125);
+    server.ok(&[&create[..], &["--allow-duplicate-name"]].concat());
+    server.ok(&["sandbox", "create"]);
+    // Of several at once, one gets the name.
+    let made = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| server.run(&["sandbox", "create", "--name", "race"]).status))
+            .collect();
+        all.into_iter().map(|one| one.join().unwrap()).filter(|status| *status == 0).count()
+    });
+    assert_eq!(made, 1);
+}

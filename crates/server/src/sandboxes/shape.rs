@@ -28,6 +28,9 @@ pub(crate) struct CreateSandbox {
     /// What every command in it finds in its environment.
     #[serde(default)]
     envs: BTreeMap<String, String>,
+    /// Refuse the request with `SANDBOX_NAME_TAKEN` if the owner has a sandbox of that name.
+    #[serde(default, alias = "uniqueName", skip_serializing_if = "std::ops::Not::not")]
+    unique_name: bool,
     /// Seconds until it ends by itself.
     #[serde(default, alias = "timeoutSeconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -116,6 +119,7 @@ impl TryFrom<CreateSandbox> for NewSandbox {
         Ok(Self {
             template: order.template,
             name: order.name,
+            unique_name: order.unique_name,
             envs: order.envs,
             timeout: order.timeout_seconds.map(Duration::from_secs),
             resources: order.resources.parse()?,
