@@ -20,6 +20,9 @@ pub enum HostError {
     /// A process that was started to do something said why it could not.
     #[error("{0}")]
     Helper(String),
+    /// Somebody let a sandbox go on while it was being frozen, to end it.
+    #[error("the sandbox was thawed while it was being frozen")]
+    Thawed,
     /// How much a directory holds cannot be limited.
     #[error("{} has no quota: {reason}", directory.display())]
     NoQuota {

@@ -24,13 +24,14 @@ use crate::error::{HostError, Result};
 pub use crate::frozen::{Frozen, Way};
 use crate::process::Process;
 pub(crate) use group::Freezer;
-use note::{Note, Noted};
+use note::{Held, Note, Noted};
 
 /// How long it may take until everything has stopped.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Stops everything in the sandbox of that id, whose first process this is. What was stopped already stays so when
-/// [`thaw`] lets the rest go on. When this fails, everything goes on.
+/// [`thaw`] lets the rest go on. When this fails, everything goes on. Fails with [`HostError::Thawed`] when somebody
+/// thaws before everything has stopped.
 ///
 /// There must be nothing at `note`: a sandbox is frozen once at a time.
 pub fn freeze(id: &str, process: &Process, note: &Path) -> Result<Frozen> {
@@ -45,13 +46,17 @@ pub fn freeze(id: &str, process: &Process, note: &Path) -> Result<Frozen> {
 /// The same by its group or not at all; none if it has no group that can be frozen.
 pub fn freeze_group(id: &str, process: &Process, note: &Path) -> Result<Option<Frozen>> {
     let Some(freezer) = cgroup::freezer(id, process)? else { return Ok(None) };
-    Note::make(note, &Noted::Group(freezer.clone()))?;
-    let frozen = group::freeze(&freezer).map_err(|error| give_up(error, note))?;
+    let mut noted = Note::make(note, &Noted::Group(freezer.clone()))?;
+    let frozen = group::freeze(&freezer, &mut noted).map_err(|error| give_up(error, note))?;
     Ok(Some(Frozen { way: Way::Cgroup, processes: Some(frozen) }))
 }
 
-/// Lets everything go on that could not be stopped in whole.
+/// Lets everything go on that could not be stopped in whole. Somebody who thawed meanwhile has done that, and a note
+/// that is there now is another's.
 fn give_up(error: HostError, note: &Path) -> HostError {
+    if matches!(error, HostError::Thawed) {
+        return error;
+    }
     match thaw(note) {
         Ok(()) => error,
         Err(more) => HostError::Helper(format!("{error}; then {more}")),
@@ -59,12 +64,13 @@ fn give_up(error: HostError, note: &Path) -> HostError {
 }
 
 /// Lets everything go on that is noted there as stopped, in whole or in part, and removes the note. Without a note
-/// nothing is stopped.
+/// nothing is stopped. A freeze that is under way stops nothing more and fails with [`HostError::Thawed`].
 pub fn thaw(note: &Path) -> Result<()> {
-    match note::read(note)? {
-        None => return Ok(()),
+    let Some(mut held) = Held::take(note)? else { return Ok(()) };
+    match held.read()? {
+        None => {}
         Some((Noted::Group(freezer), _)) => group::thaw(&freezer)?,
         Some((Noted::Signals(process), stopped)) => signals::go_on(&process, &stopped)?,
     }
-    note::remove(note)
+    held.remove()
 }

@@ -9,6 +9,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,6 +23,11 @@ use crate::holder::Holder;
 use crate::launch::{WORKSPACE, give};
 use crate::mounts::{self, Access};
 use crate::process::Process;
+
+/// Time in which files of processes that have just ended are closed: the kernel does that after it has forgotten which
+/// files they had.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+const CLOSE_POLL: Duration = Duration::from_millis(1);
 
 /// What the helper is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,8 +78,15 @@ pub(crate) fn run(order: &Order) -> Result<()> {
 fn close() -> Result<OwnedFd> {
     let old = rustix::fs::open(WORKSPACE, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let old = old.doing(format!("open {WORKSPACE}"))?;
-    match mounts::set_read_only(old.as_fd(), true) {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(HostError::Helper(
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
+    let mut closed = mounts::set_read_only(old.as_fd(), true);
+    while closed.as_ref().is_err_and(is_busy) && Instant::now() < deadline {
+        std::thread::sleep(CLOSE_POLL);
+        closed = mounts::set_read_only(old.as_fd(), true);
+    }
+    match closed {
+        Err(error) if is_busy(&error) => Err(HostError::Helper(
             "a file of the workspace is open for writing where nobody can see it: sent through a socket, for \
              instance, and not received"
                 .to_owned(),

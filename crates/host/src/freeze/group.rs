@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::LIMIT;
+use super::note::Note;
 use crate::error::{Doing as _, HostError, Result};
 use crate::hierarchy::{Version, words};
 
@@ -59,11 +60,11 @@ impl Freezer {
 }
 
 /// Stops everything in the group; how many processes there are beside the first.
-pub(super) fn freeze(freezer: &Freezer) -> Result<usize> {
+pub(super) fn freeze(freezer: &Freezer, note: &mut Note) -> Result<usize> {
     let deadline = Instant::now() + LIMIT;
     loop {
         // Said again: in the first version a process that came while others were being stopped may have been missed.
-        freezer.write(true).doing(format!("freeze {}", freezer.group.display()))?;
+        note.step(|_| freezer.write(true).doing(format!("freeze {}", freezer.group.display())))?;
         if freezer.is_frozen() {
             break;
         }
@@ -95,6 +96,34 @@ fn is_gone(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::freeze::note::{Held, Noted};
+
+    fn note(freezer: &Freezer, path: &Path) -> Note {
+        Note::make(path, &Noted::Group(freezer.clone())).unwrap()
+    }
+
+    #[test]
+    fn a_freeze_ends_when_somebody_thaws_and_freezes_nothing_after() {
+        let group = tempfile::tempdir().unwrap();
+        let path = |name: &str| group.path().join(name);
+        // A file is what was written to it last, so this group never says that it is frozen.
+        fs::write(path("cgroup.freeze"), "0").unwrap();
+        fs::write(path("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        let freezer = Freezer::of(group.path().to_owned(), Version::Two).unwrap();
+        let mut noted = note(&freezer, &path("note"));
+        let ends = {
+            let freezer = freezer.clone();
+            std::thread::spawn(move || freeze(&freezer, &mut noted))
+        };
+        while fs::read_to_string(path("cgroup.freeze")).unwrap() != "1" {
+            std::thread::sleep(LOOK);
+        }
+        let held = Held::take(&path("note")).unwrap().unwrap();
+        thaw(&freezer).unwrap();
+        held.remove().unwrap();
+        assert!(matches!(ends.join().unwrap(), Err(HostError::Thawed)));
+        assert_eq!(fs::read_to_string(path("cgroup.freeze")).unwrap(), "0");
+    }
 
     #[test]
     fn in_the_second_version_a_group_is_frozen_when_its_events_say_so() {
@@ -111,7 +140,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             fs::write(events, "populated 1\nfrozen 1\n").unwrap();
         });
-        assert_eq!(freeze(&freezer).unwrap(), 2);
+        assert_eq!(freeze(&freezer, &mut note(&freezer, &path("note"))).unwrap(), 2);
         later.join().unwrap();
         assert_eq!(fs::read_to_string(path("cgroup.freeze")).unwrap(), "1");
         thaw(&freezer).unwrap();
@@ -137,7 +166,8 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         fs::write(group.join("cgroup.procs"), child.id().to_string()).unwrap();
         let freezer = Freezer::of(group.clone(), Version::Two).unwrap();
-        assert_eq!(freeze(&freezer).unwrap(), 0);
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(freeze(&freezer, &mut note(&freezer, &directory.path().join("note"))).unwrap(), 0);
         assert!(freezer.is_frozen());
         thaw(&freezer).unwrap();
         assert!(!freezer.is_frozen());

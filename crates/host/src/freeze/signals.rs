@@ -90,10 +90,14 @@ impl Stopper<'_> {
 
     /// Stops one, and waits a moment until it has stopped.
     fn stop(&mut self, one: One) -> Result<State> {
-        if self.ours.insert(one) {
-            self.note.add(one)?;
-        }
-        if !send(one, Signal::STOP)? {
+        let first = self.ours.insert(one);
+        let is_there = self.note.step(|note| {
+            if first {
+                note.add(one)?;
+            }
+            send(one, Signal::STOP)
+        })?;
+        if !is_there {
             return Ok(State::Ended);
         }
         let deadline = Instant::now() + MOMENT;
