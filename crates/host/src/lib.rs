@@ -59,6 +59,8 @@ mod process;
 #[cfg(target_os = "linux")]
 pub mod quota;
 #[cfg(target_os = "linux")]
+mod remove_tree;
+#[cfg(target_os = "linux")]
 pub mod rights;
 #[cfg(target_os = "linux")]
 mod root;
@@ -83,6 +85,8 @@ pub use entry::entry;
 pub use probe::probe;
 #[cfg(target_os = "linux")]
 pub use process::Process;
+#[cfg(target_os = "linux")]
+pub(crate) use remove_tree::remove_tree;
 #[cfg(target_os = "linux")]
 pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
 #[cfg(target_os = "linux")]

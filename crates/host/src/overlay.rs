@@ -142,7 +142,7 @@ pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
 /// stops with an error before what is mounted. What is not there is gone.
 pub fn remove_tree(holder: &Holder, path: &Path) -> Result<()> {
     match holder {
-        Holder::Machine => names::remove_tree(path),
+        Holder::Machine => crate::remove_tree(path),
         Holder::Process(_) => remote::ask(&Order::remove(holder, path)).map(drop),
     }
 }

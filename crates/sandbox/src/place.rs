@@ -7,6 +7,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use workspace_host::holder::Holder;
+use workspace_host::{HostError, overlay};
+
 use crate::error::{Doing as _, Result};
 
 /// The socket that the guest agent dials.
@@ -67,11 +70,11 @@ impl Place {
             // Whatever the mask of this process says.
             fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))
         };
-        all().doing(|| format!("make {}", self.root.display()))
+        all().doing(|| "make the directory of a sandbox".to_owned())
     }
 
     pub(crate) fn remove(&self) -> Result<()> {
-        remove_tree(&self.root).doing(|| format!("remove {}", self.root.display()))
+        remove_tree(&self.root).doing(|| "remove the directory of a sandbox".to_owned())
     }
 
     /// A listener on the guest agent's socket.
@@ -130,26 +133,10 @@ impl Short {
 
 /// Removes a directory and all in it, also what its owner made inaccessible to himself. What is not there is gone.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path)?;
-            fs::remove_dir_all(path)
-        }
-        done => done,
-    }
-}
-
-/// Makes the directories below writable to their owner. Links are not followed.
-fn open_up(path: &Path) -> io::Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
+    overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
+        HostError::System { source, .. } => source,
+        other => io::Error::other(other),
+    })
 }
 
 #[cfg(test)]

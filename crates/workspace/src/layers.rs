@@ -26,6 +26,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use workspace_host::holder::Holder;
 use workspace_host::usage::measure;
+use workspace_host::{HostError, overlay};
 use workspace_state::{
     CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, Tree, TreeId, materialize, platform,
 };
@@ -480,26 +481,10 @@ fn note_layer(directory: &Path, layer: &Layer) -> Result<()> {
 
 /// Removes a directory that only this process writes to, also what is in directories of odd modes.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path)?;
-            fs::remove_dir_all(path)
-        }
-        done => done,
-    }
-}
-
-fn open_up(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
+    overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
+        HostError::System { source, .. } => source,
+        other => io::Error::other(other),
+    })
 }
 
 /// Several may do so at once: the last wins.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Overlay, Xattrs, names, place, trial};
+use super::{Overlay, Xattrs, place, trial};
 use crate::entry;
 use crate::error::{HostError, Result};
 use crate::holder::Holder;
@@ -123,7 +123,7 @@ pub(crate) fn run(order: &Order) -> Result<Answer> {
         Task::Unmount(at) => place::unmount(at),
         Task::Answers(path) => place::answers(path),
         Task::Probe(directory) => trial::run(Xattrs::User, directory).map(|()| true),
-        Task::Remove(path) => names::remove_tree(path).map(|()| true),
+        Task::Remove(path) => crate::remove_tree(path).map(|()| true),
     };
     Ok(done.map_err(Failure::of))
 }

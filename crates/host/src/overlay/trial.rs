@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, XattrFlags, flock, getxattr, mknodat, setxattr};
 use rustix::io::Errno;
 
-use super::{Overlay, Xattrs, explain, names, place};
+use super::{Overlay, Xattrs, explain, place};
 use crate::error::{Doing as _, HostError, Result};
 
 /// The directory that is made for it.
@@ -51,7 +51,7 @@ impl Trial {
             if fs::metadata(&self.path).is_ok_and(|found| found.ino() == locked) {
                 place::unmount(&self.at("at"))?;
                 for name in ["a", "b", "upper", "work", "at"] {
-                    names::remove_tree(&self.at(name))?;
+                    crate::remove_tree(&self.at(name))?;
                 }
                 return Ok(directory);
             }
@@ -64,7 +64,7 @@ impl Trial {
 
     fn clean_up(&self) -> Result<()> {
         place::unmount(&self.at("at"))?;
-        names::remove_tree(&self.path)
+        crate::remove_tree(&self.path)
     }
 
     fn all(&self) -> Result<()> {
