@@ -4,7 +4,8 @@
 //! reads them, also when the guest is dead. A command's output is a sequence of bytes, stdout and stderr as they
 //! came, and every byte has an offset in it. It is kept in segments: files called `<command>.<offset of the first
 //! byte in hex>`, each a sequence of frames. When more is kept than was asked for, the oldest segment goes, and
-//! who asks for what was in it is told of the gap.
+//! who asks for what was in it is told of the gap. The server, too, may remove all segments of a command but the last,
+//! which is being written; of one that ended, all.
 //!
 //! A frame is a header (stream u8, length u32, time in ms i64, offset u64, little endian) and its bytes. One
 //! writer appends; a reader takes frames that are there in full and waits for the rest.
@@ -14,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 
 /// What is kept of a command's output when nobody says otherwise.
 pub const KEEP_DEFAULT: u64 = 16 << 20;
@@ -22,9 +23,11 @@ pub const KEEP_DEFAULT: u64 = 16 << 20;
 const HEADER: usize = 21;
 /// Frames are at most this long, so that a reader needs little memory.
 const FRAME_MAX: usize = 64 << 10;
-/// Output is kept in this many segments, so that a quarter of it goes at once.
+/// Output is kept in at least this many segments, so that a quarter of it goes at once at most.
 const SEGMENTS: u64 = 4;
 const SEGMENT_MIN: u64 = 4 << 10;
+/// The last segment of a command that runs cannot be removed, so it must not be large.
+const SEGMENT_MAX: u64 = 512 << 10;
 
 /// Where a piece of output came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,7 +218,7 @@ impl Writer {
 
     /// Begins a new segment when the present one is full, and gives up those that need not be kept.
     fn make_room(&mut self) -> io::Result<()> {
-        let full = (self.keep / SEGMENTS).max(SEGMENT_MIN);
+        let full = (self.keep / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
         let start = self.segments.last().copied().unwrap_or_default();
         if self.offset - start < full {
             return Ok(());
@@ -224,8 +227,8 @@ impl Writer {
         self.end = 0;
         self.segments.push(self.offset);
         while self.segments.len() > 1 && self.offset - self.segments[1] >= self.keep {
-            let name = segment_name(&self.command, self.segments.remove(0));
-            unlinkat(&self.directory, name, AtFlags::empty())?;
+            // The server may have removed it before.
+            unlink(&self.directory, &self.command, self.segments.remove(0))?;
         }
         Ok(())
     }
@@ -237,6 +240,58 @@ fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result
     Ok(File::from(file))
 }
 
+fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
+    match unlinkat(directory, segment_name(command, offset), AtFlags::empty()) {
+        Err(rustix::io::Errno::NOENT) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// A segment of a command's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// The command.
+    pub command: String,
+    /// Offset of its first byte in the command's output.
+    pub offset: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+/// All segments in a directory, by command and offset.
+pub fn all_segments(directory: impl AsFd) -> io::Result<Vec<Segment>> {
+    let directory = directory.as_fd().try_clone_to_owned()?;
+    let mut found = Vec::new();
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        let Some((command, offset)) = name.split_once('.') else { continue };
+        let Some(offset) = u64::from_str_radix(offset, 16).ok().filter(|_| is_plain(command)) else {
+            continue;
+        };
+        match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                // A file that was just written may have no blocks yet.
+                let bytes = (stat.st_blocks as u64 * 512).max(stat.st_size as u64);
+                found.push(Segment { command: command.to_owned(), offset, bytes });
+            }
+            // Given up meanwhile.
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    found.sort_by(|one, other| (&one.command, one.offset).cmp(&(&other.command, other.offset)));
+    Ok(found)
+}
+
+/// Removes a segment, if it is there.
+pub fn remove_segment(directory: impl AsFd, segment: &Segment) -> io::Result<()> {
+    if !is_plain(&segment.command) {
+        return Err(not_plain());
+    }
+    unlink(&directory.as_fd().try_clone_to_owned()?, &segment.command, segment.offset)
+}
+
 /// Removes all that is kept of a command's output.
 pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     if !is_plain(command) {
@@ -244,7 +299,7 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     }
     let directory = directory.as_fd().try_clone_to_owned()?;
     for offset in segments(&directory, command)? {
-        unlinkat(&directory, segment_name(command, offset), AtFlags::empty())?;
+        unlink(&directory, command, offset)?;
     }
     Ok(())
 }

@@ -74,6 +74,12 @@ impl Events<'_> {
         Ok(sequence)
     }
 
+    /// Forgets events that were written before a time; how many those were.
+    pub async fn forget_before(&self, time: i64) -> Result<u64> {
+        let delete = Statement::new("DELETE FROM events WHERE created_at < $1").number(time);
+        delete.run(&mut *self.catalog.connection().await?).await
+    }
+
     /// The first events after the one numbered `sequence`, at most `limit`, in order.
     pub async fn after(&self, sequence: i64, limit: u32) -> Result<Vec<Event>> {
         let select = Statement::new(

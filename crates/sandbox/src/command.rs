@@ -93,10 +93,18 @@ impl CommandHandle {
         self.progress.borrow().end.as_ref().is_some_and(|end| end.failed.is_none())
     }
 
-    /// Waits for its end.
-    pub async fn wait(&mut self) -> End {
-        let ended = self.progress.wait_for(|progress| progress.end.is_some()).await;
-        ended.ok().and_then(|progress| progress.end.clone()).unwrap_or_default()
+    /// Waits for its end. Fails when its guest agent is given up, or does not tell the end in time.
+    pub async fn wait(&mut self) -> Result<End> {
+        loop {
+            if let Some(end) = self.progress.borrow_and_update().end.clone() {
+                return Ok(end);
+            }
+            // Nobody waits for one that has ended: its end is there.
+            let Some((live, running)) = &self.running else { return Ok(End::default()) };
+            if !live.news(running, &mut self.progress).await? {
+                return Ok(End::default());
+            }
+        }
     }
 }
 
@@ -168,6 +176,12 @@ impl Service {
             self.0.catalog.commands().insert(&row).await?;
         }
         let running = self.begin(&live, &id, Asked::RunCommand(order), Some(room)).await?;
+        if !timeout.is_zero() {
+            running.set_due(timeout.saturating_add(self.0.settings.command_grace));
+        }
+        if request.block {
+            running.set_waits();
+        }
         if !request.stdin {
             running.input.close();
         }

@@ -95,7 +95,7 @@ impl Service {
     /// somebody.
     async fn make(&self, making: &Making, ready: Ready, place: Reserved<'_>) -> Result<Made> {
         let live = ready.live.clone();
-        let _work = live.work.lock().await;
+        let _operation = self.0.operations.lock(&live.id).await;
         let row = making.row(self, &live, State::Starting, &making.config);
         let events = [told_of(&row, EventKind::SandboxStarting)];
         let sandbox = match self.write_down(making, &row, &events, place).await? {
@@ -148,7 +148,7 @@ impl Service {
         place: Reserved<'_>,
     ) -> Result<Made> {
         self.must_be_strict(&missing)?;
-        let _work = live.work.lock().await;
+        let _operation = self.0.operations.lock(&live.id).await;
         let config = Config { missing, provider: Some(provider), ..making.config.clone() };
         let row = making.row(self, live, State::Running, &config);
         let events = [
@@ -382,6 +382,8 @@ impl Service {
             sandbox.state.may_become(State::Running).then(|| Change {
                 state: Some(State::Running),
                 config: Some(config.clone()),
+                // Its time begins now, however long an image took to come.
+                expires_at: Some(now() + (sandbox.expires_at - sandbox.created_at)),
                 ..Change::default()
             })
         };
@@ -391,6 +393,7 @@ impl Service {
             return Err(not_running(&sandbox));
         }
         if let Some(live) = self.live(id) {
+            live.expires_at(sandbox.expires_at);
             self.is_made(&live);
         }
         Ok(sandbox)
@@ -406,7 +409,7 @@ impl Service {
     async fn undo(&self, sandbox: &Sandbox) {
         self.remove_live(&sandbox.id);
         let place = self.place(&sandbox.id);
-        if let Err(error) = self.0.runtime.end(&sandbox.id, &place).await {
+        if let Err(error) = self.end(&sandbox.id, &place).await {
             tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed could not be ended");
         }
         for removed in [place.remove(), self.remove_workspace(&sandbox.id).await] {

@@ -31,6 +31,22 @@ pub enum SandboxError {
         /// Why it is in that state.
         reason: Option<String>,
     },
+    /// Another operation on it takes long.
+    #[error("another operation on sandbox `{id}` has been under way for {seconds} s; try again")]
+    Busy {
+        /// Its id.
+        id: String,
+        /// Time that was waited.
+        seconds: u64,
+    },
+    /// The runtime could not do something to a sandbox that is there.
+    #[error("sandbox `{id}`: {source}")]
+    Operation {
+        /// Its id.
+        id: String,
+        /// The runtime's error.
+        source: RuntimeError,
+    },
     /// Its time is up; it is removed soon.
     #[error("the time of sandbox `{id}` is over")]
     Expired {
@@ -42,6 +58,14 @@ pub enum SandboxError {
     AgentAway {
         /// The sandbox.
         id: String,
+    },
+    /// Its guest agent was given up, or did not answer in time.
+    #[error("the guest agent of sandbox `{id}` does not answer: {reason}")]
+    AgentLost {
+        /// The sandbox.
+        id: String,
+        /// What is known of it.
+        reason: String,
     },
     /// Another server looks after it.
     #[error("the server `{node}` looks after {id}; ask there")]
@@ -221,7 +245,8 @@ impl SandboxError {
             Self::Catalog(error) => error.is_full(),
             Self::Template(error) => matches!(error, TemplateError::Full),
             // Runtimes and guest agents are other processes: what they say is text.
-            Self::Runtime(RuntimeError::Failed { reason, .. }) => says_full(reason),
+            Self::Runtime(RuntimeError::Failed { reason, .. })
+            | Self::Operation { source: RuntimeError::Failed { reason, .. }, .. } => says_full(reason),
             Self::Refused { message } => says_full(message),
             Self::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -242,6 +267,17 @@ impl From<CatalogError> for SandboxError {
             other => Self::Catalog(other),
         }
     }
+}
+
+/// A text for clients: paths of the server's machine are left out. What is inside a sandbox is not.
+pub fn without_host_paths(text: &str) -> String {
+    let hide = |word: &str| {
+        let quotes = ['`', '\'', '"', '(', '[', ')', ']', ',', ';', ':', '.'];
+        let path = word.trim_matches(quotes);
+        let inside = path == "/" || path == "/workspace" || path.starts_with("/workspace/");
+        if !path.starts_with('/') || inside { word.to_owned() } else { word.replace(path, "…") }
+    };
+    text.split(' ').map(hide).collect::<Vec<_>>().join(" ")
 }
 
 /// Says what was tried when the system refused.
@@ -268,4 +304,27 @@ fn told(users: &[WorkspaceUser]) -> String {
     let shown = users.iter().take(5).map(|user| format!("{} {}: {}", user.pid, user.command, user.why));
     let more = if users.len() > 5 { ", …" } else { "" };
     shown.collect::<Vec<_>>().join(", ") + more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_host_are_left_out_and_those_inside_stay() {
+        for (text, told) in [
+            (
+                "cannot remove `d` of /var/lib/x/sbx-1/1/tree: Directory not empty",
+                "cannot remove `d` of …: Directory not empty",
+            ),
+            ("cannot read (/srv/a b), then `/srv/c`;", "cannot read (… b), then `…`;"),
+            (
+                "/workspace/a is in /workspace, a/b and / stay",
+                "/workspace/a is in /workspace, a/b and / stay",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(without_host_paths(text), told);
+        }
+    }
 }

@@ -3,11 +3,11 @@
 //! A [`Service`] makes them, runs commands and terminals in them, and ends them. What must outlive the server is
 //! in the catalog, in files, or with the [`Runtime`]; the service finds everything again when it starts.
 //!
-//! - `create`, `remove`, `recover`, `watch`: the life of a sandbox.
+//! - `create`, `remove`, `leftovers`, `recover`, `watch`: the life of a sandbox; `operation_lock`: which of them may happen at once.
 //! - `door`, `port`: where guest agents come in, by socket and over a network; `identity`: by what they know the server
 //!   there; `handover`: what they are given when they start; `live`: what is known of a sandbox whose guest is there.
 //! - `snapshots`: what becomes of a sandbox's workspace; `disk`: how workspaces are made and how much is in them.
-//! - `command`, `terminal`, `output`: what runs inside, and what it prints.
+//! - `command`, `terminal`, `output`: what runs inside, and what it prints; `output_limit`: how much of that is kept.
 //! - [`runtime`]: what runs sandboxes.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -24,9 +24,13 @@ mod handover;
 mod id;
 mod identity;
 mod input;
+mod leftovers;
 mod live;
 mod logs;
+mod operation;
+mod operation_lock;
 mod output;
+mod output_limit;
 mod place;
 mod pool;
 mod port;
@@ -47,7 +51,7 @@ mod watch;
 pub use command::{CommandHandle, Run, RunRequest};
 pub use config::{Config, NewSandbox, ResourceRequest};
 pub use create::Wanted;
-pub use error::{Result, SandboxError};
+pub use error::{Result, SandboxError, without_host_paths};
 pub use identity::{Identity, IdentityError};
 pub use live::{End, Progress};
 pub use logs::Logs;

@@ -18,12 +18,18 @@ use workspace_catalog::{Sandbox, State};
 use crate::config::Config;
 use crate::error::{Result, SandboxError};
 use crate::input::{Arrival, Input, NoInput, PIECE};
+use crate::output_limit::KeptOutput;
 use crate::place::Place;
 
 /// How long an order may take to get into the line.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a guest may take to count, or to list processes.
 const COUNTING: Duration = Duration::from_secs(1);
+
+/// Time that a guest which was frozen may take to say something.
+const AFTER_SILENCE: Duration = Duration::from_secs(15);
+/// Between two looks at a sandbox that is frozen when a command's time is over.
+const SILENCE_POLL: Duration = Duration::from_millis(500);
 
 /// A sandbox whose guest agent may dial.
 #[derive(Debug)]
@@ -39,17 +45,19 @@ pub(crate) struct Live {
     disk_used: AtomicU64,
     /// Of files without a name, at the last look.
     deleted: AtomicU64,
+    /// What is kept of the output of its commands.
+    pub(crate) output: KeptOutput,
     pub(crate) place: Place,
     pub(crate) token_hash: String,
     /// Whoever makes it announces that its guest is there for the first time.
     pub(crate) is_being_made: AtomicBool,
-    /// Held by who makes or removes it.
-    pub(crate) work: tokio::sync::Mutex<()>,
-    /// Held by who lets everything in it stand still.
-    pub(crate) still: tokio::sync::Mutex<()>,
     /// Held by who counts its terminals and makes one more.
     pub(crate) terminals: tokio::sync::Mutex<()>,
     line: watch::Sender<Option<Line>>,
+    /// The reason why its guest agent was given up; none while it is there or may come back.
+    lost: watch::Sender<Option<String>>,
+    /// Operations during which its guest agent may be frozen, and the end of the last one.
+    silences: Mutex<(usize, Option<Instant>)>,
     /// What its guest counted last.
     usage: watch::Sender<Option<ResourceUsage>>,
     /// The processes that its guest listed last.
@@ -87,6 +95,8 @@ pub(crate) struct Running {
     pub(crate) id: String,
     /// On which line it was ordered; zero for one that the guest told of, or that is about to be ordered.
     line: AtomicU64,
+    /// When its end is told at the latest, if it has a time limit.
+    due: OnceLock<tokio::time::Instant>,
     progress: watch::Sender<Progress>,
     pub(crate) input: Input,
     /// How much of its output is out before somebody takes it; zero for one that does not wait.
@@ -95,6 +105,8 @@ pub(crate) struct Running {
     taken: AtomicU64,
     /// Writes its output, where the guest sends that.
     pub(crate) stored: tokio::sync::Mutex<Option<Writer>>,
+    /// Whether it waits for its readers.
+    waits: AtomicBool,
 }
 
 /// How far a command has come.
@@ -122,11 +134,13 @@ impl Running {
         Self {
             id: id.to_owned(),
             line: AtomicU64::new(line),
+            due: OnceLock::new(),
             progress: watch::Sender::default(),
             input: Input::default(),
             window: AtomicU64::default(),
             taken: AtomicU64::default(),
             stored: tokio::sync::Mutex::default(),
+            waits: AtomicBool::default(),
         }
     }
 
@@ -134,9 +148,25 @@ impl Running {
         self.progress.subscribe()
     }
 
+    /// Sets the time until its guest has told how it ended.
+    pub(crate) fn set_due(&self, after: Duration) {
+        if let Some(due) = tokio::time::Instant::now().checked_add(after) {
+            // The first stays.
+            let _ = self.due.set(due);
+        }
+    }
+
     /// It waits for its output to be taken.
     pub(crate) fn waits_for_readers(&self, window: u64) {
         self.window.store(window, Ordering::Relaxed);
+        if window > 0 {
+            self.set_waits();
+        }
+    }
+
+    /// Notes that it waits for its readers, before its guest tells how far it goes.
+    pub(crate) fn set_waits(&self) {
+        self.waits.store(true, Ordering::Relaxed);
     }
 
     /// Whether its guest is to be told that somebody has its output up to here: it waits for that, and a part of
@@ -149,6 +179,11 @@ impl Running {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.progress.borrow().end.is_some()
+    }
+
+    /// Bytes of output so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.progress.borrow().written
     }
 
     /// Takes note of how far it came. The first end stays; true for that one.
@@ -180,13 +215,14 @@ impl Live {
             disk_due: Mutex::new(Instant::now()),
             disk_used: AtomicU64::new(u64::MAX),
             deleted: AtomicU64::new(0),
+            output: KeptOutput::default(),
             place,
             token_hash: token_hash.to_owned(),
             is_being_made: AtomicBool::new(true),
-            work: tokio::sync::Mutex::default(),
-            still: tokio::sync::Mutex::default(),
             terminals: tokio::sync::Mutex::default(),
             line: watch::Sender::default(),
+            lost: watch::Sender::default(),
+            silences: Mutex::default(),
             usage: watch::Sender::default(),
             processes: watch::Sender::default(),
             commands: Mutex::default(),
@@ -201,6 +237,8 @@ impl Live {
         let live = Self::new(&sandbox.id, place, &sandbox.token_hash);
         live.give(&sandbox.owner, sandbox.expires_at, config);
         live.is_being_made.store(sandbox.state == State::Starting, Ordering::SeqCst);
+        // Nobody has looked yet what its commands printed before.
+        live.output.end(Some(u64::MAX));
         live
     }
 
@@ -257,6 +295,20 @@ impl Live {
         self.disk_used.swap(used, Ordering::Relaxed)
     }
 
+    /// Bytes that its workspace had at the last look; none before the first.
+    pub(crate) fn disk_used(&self) -> u64 {
+        Some(self.disk_used.load(Ordering::Relaxed)).filter(|used| *used < u64::MAX).unwrap_or(0)
+    }
+
+    /// Commands that run, each with the offset up to which its output need not be kept.
+    pub(crate) fn kept_of_running(&self) -> HashMap<String, u64> {
+        let read = |one: &Arc<Running>| match one.waits.load(Ordering::Relaxed) {
+            true => one.taken.load(Ordering::Relaxed),
+            false => u64::MAX,
+        };
+        self.running("").iter().map(|one| (one.id.clone(), read(one))).collect()
+    }
+
     /// How many bytes of its workspace were in files without a name at the last look.
     pub(crate) fn deleted(&self) -> u64 {
         self.deleted.load(Ordering::Relaxed)
@@ -291,6 +343,7 @@ impl Live {
         confirms_input: bool,
     ) -> u64 {
         let number = next_line();
+        self.lost.send_replace(None);
         self.line.send_replace(Some(Line { number, counts_input, confirms_input, sender }));
         number
     }
@@ -312,6 +365,61 @@ impl Live {
             task.abort();
         }
         self.line.send_replace(None);
+    }
+
+    /// Waits for news of a command: false when there will be none because the service was closed. An error when its
+    /// guest agent was given up, or should have told how it ended long ago.
+    pub(crate) async fn news(
+        &self,
+        running: &Running,
+        progress: &mut watch::Receiver<Progress>,
+    ) -> Result<bool> {
+        let mut lost = self.lost.subscribe();
+        tokio::select! {
+            biased;
+            changed = progress.changed() => Ok(changed.is_ok()),
+            reason = async { lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone()) } => {
+                // None when this is dropped, which whoever waits prevents.
+                Err(self.unanswered(&reason.unwrap_or_default()))
+            }
+            () = self.overdue(running) => {
+                let reason = format!("it did not tell how command `{}` ended, whose time is over", running.id);
+                Err(self.unanswered(&reason))
+            }
+        }
+    }
+
+    fn unanswered(&self, reason: &str) -> SandboxError {
+        SandboxError::AgentLost { id: self.id.clone(), reason: reason.to_owned() }
+    }
+
+    /// Waits until a command's guest should have told its end. Time in which the guest may be frozen does not count.
+    async fn overdue(&self, running: &Running) {
+        let Some(due) = running.due.get() else { return std::future::pending().await };
+        tokio::time::sleep_until(*due).await;
+        while self.is_silent() {
+            tokio::time::sleep(SILENCE_POLL).await;
+        }
+    }
+
+    /// Its guest agent is not expected to say anything until what is returned is dropped.
+    pub(crate) fn expect_silence(&self) -> Silence<'_> {
+        self.silences().0 += 1;
+        Silence(self)
+    }
+
+    fn silences(&self) -> MutexGuard<'_, (usize, Option<Instant>)> {
+        self.silences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_silent(&self) -> bool {
+        let (count, last) = *self.silences();
+        count > 0 || last.is_some_and(|last| last.elapsed() < AFTER_SILENCE)
+    }
+
+    /// Tells whoever waits for its guest agent that it was given up.
+    pub(crate) fn set_lost(&self, reason: &str) {
+        self.lost.send_replace(Some(reason.to_owned()));
     }
 
     /// Sends an order to the guest; on which line.
@@ -518,6 +626,17 @@ impl Live {
     }
 }
 
+/// A time in which a guest agent may be frozen.
+#[derive(Debug)]
+pub(crate) struct Silence<'a>(&'a Live);
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        let mut silences = self.0.silences();
+        *silences = (silences.0 - 1, Some(Instant::now()));
+    }
+}
+
 /// Room for a command that is about to run.
 #[derive(Debug)]
 pub(crate) struct Coming<'a>(&'a AtomicUsize);
@@ -549,3 +668,6 @@ fn next_line() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
+
+#[cfg(test)]
+mod tests;

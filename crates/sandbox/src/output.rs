@@ -134,7 +134,11 @@ impl Output {
                 self.given = pieces.iter().filter_map(Piece::behind).next_back().unwrap_or(self.given);
                 return Ok(Some(pieces));
             }
-            if self.progress.changed().await.is_err() {
+            let told = match &self.of {
+                Some((live, running)) => live.news(running, &mut self.progress).await?,
+                None => self.progress.changed().await.is_ok(),
+            };
+            if !told {
                 // Who removes a sandbox tells first how its commands ended. So the service was closed, and the
                 // command goes on.
                 return Ok(None);
@@ -213,6 +217,6 @@ fn of_frame(frame: Frame) -> Piece {
     }
 }
 
-fn broken(source: std::io::Error) -> SandboxError {
+pub(crate) fn broken(source: std::io::Error) -> SandboxError {
     SandboxError::Io { action: "read what a command printed".to_owned(), source }
 }

@@ -2,18 +2,21 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{GcOptions, Quiet};
 use workspace_workspace::Workspaces;
 
 use crate::config::Config;
 use crate::door;
-use crate::error::{Doing as _, Result};
+use crate::error::{Doing as _, Result, SandboxError, without_host_paths};
 use crate::live::Live;
-use crate::remove::KEPT;
-use crate::service::{Service, config_of};
+use crate::remove::{KEPT, Removal};
+use crate::service::{Inner, Service, config_of};
 
 /// What a collection cleared away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,50 +31,120 @@ pub struct Collected {
     pub freed: u64,
 }
 
+/// Sandboxes that are recovered at the same time.
+const RECOVERIES_AT_ONCE: usize = 16;
+/// Time in which one sandbox is recovered, or gives its turn to the next.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time that a start waits for all sandboxes.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The reason of a sandbox in `error` begins with this until it is recovered.
+const NOT_RECOVERED: &str = "it could not be recovered yet";
+/// Pause between two attempts to recover a sandbox, at first and at last.
+const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Most collections of the store in a row.
+const COLLECTIONS: usize = 3;
+/// Longest time that a collection waits for the files of deleted sandboxes.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
+
 impl Service {
-    /// Takes up what the last server left.
+    /// Takes up what the last server left. A sandbox that takes too long, or fails, is in `error` with the reason, and
+    /// tried again in the background: no sandbox keeps the server from starting.
     pub(crate) async fn recover(&self) -> Result<()> {
-        for sandbox in self.0.catalog.sandboxes().all(&self.0.settings.node).await? {
-            let id = sandbox.id.clone();
-            // One that cannot be taken up must not keep the others waiting.
-            if let Err(error) = self.recover_one(sandbox).await {
-                tracing::error!(sandbox = id, %error, "a sandbox could not be recovered");
-                self.mark(&id, State::Error, &format!("it could not be recovered: {error}")).await?;
+        let deadline = Instant::now() + START_TIMEOUT;
+        let turns = Arc::new(Semaphore::new(RECOVERIES_AT_ONCE));
+        let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let recoveries = sandboxes.into_iter().map(|sandbox| {
+            let (service, turns, id) = (self.clone(), Arc::clone(&turns), sandbox.id.clone());
+            let recovery = tokio::spawn(async move {
+                let _turn = turns.acquire().await;
+                service.recover_in_time(sandbox).await;
+            });
+            (id, recovery)
+        });
+        for (id, recovery) in recoveries.collect::<Vec<_>>() {
+            if timeout_at(deadline, recovery).await.is_err() {
+                self.not_recovered(&id, "its turn did not come in time").await;
             }
         }
-        self.clear_orphans().await?;
+        let service = self.clone();
+        let clearing = tokio::spawn(async move { service.clear_orphans().await });
+        match timeout_at(deadline.max(Instant::now() + RECOVERY_TIMEOUT), clearing).await {
+            Ok(cleared) => drop(cleared.map_err(std::io::Error::other).doing(|| "clear up".to_owned())??),
+            Err(_) => tracing::warn!("clearing up after the last server takes long and goes on"),
+        }
         Ok(())
     }
 
-    async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
-        match sandbox.state {
-            State::Stopped => Ok(()),
-            State::Stopping => {
-                let keep = sandbox.state_reason.as_deref() == Some(KEPT);
-                self.remove_now(sandbox, keep).await.map(|_| ())
+    /// Recovers one within a time limit. What takes longer, or fails, goes on in the background.
+    async fn recover_in_time(&self, sandbox: Sandbox) {
+        let (service, id) = (self.clone(), sandbox.id.clone());
+        let mut recovery = tokio::spawn(async move { service.recover_one(sandbox).await });
+        let reason = match timeout(RECOVERY_TIMEOUT, &mut recovery).await {
+            Ok(Ok(Ok(()))) => return,
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it takes longer than {} s", RECOVERY_TIMEOUT.as_secs()),
+        };
+        self.not_recovered(&id, &reason).await;
+        let service = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            let recovered = if recovery.is_finished() { None } else { recovery.await.ok() };
+            if !matches!(recovered, Some(Ok(()))) {
+                recover_again(&service, &id).await;
             }
-            State::Starting | State::Running | State::Error => {
-                let place = self.place(&sandbox.id);
-                if self.0.runtime.is_running(&sandbox.id, &place).await? {
-                    self.finish_interrupted(&sandbox.id, &place).await?;
-                    return self.take_up(&sandbox);
-                }
-                self.0.runtime.end(&sandbox.id, &place).await?;
-                let (state, reason) = match sandbox.state {
-                    State::Starting => (State::Error, "the server was stopped while it was being made"),
-                    // Nothing failed: somebody ended it, or what ran in it came to its end.
-                    State::Running => (State::Stopped, "its processes ended while the server was away"),
-                    _ => return Ok(()),
-                };
-                if sandbox.state == State::Starting {
-                    // Nobody was answered, so the same request may make another.
-                    self.0.catalog.idempotency().release(&sandbox.id).await?;
-                }
-                self.mark(&sandbox.id, state, reason).await?;
-                self.lose_commands(&sandbox.id, None, reason).await;
-                Ok(())
-            }
+        });
+    }
+
+    /// Notes that a sandbox could not be recovered yet. One that is being removed stays in that state.
+    async fn not_recovered(&self, id: &str, reason: &str) {
+        tracing::error!(sandbox = id, reason, "failed to recover a sandbox, trying again in the background");
+        let reason = without_host_paths(&format!("{NOT_RECOVERED}: {reason}"));
+        let in_error = |sandbox: &Sandbox| {
+            let is_live = matches!(sandbox.state, State::Starting | State::Running);
+            is_live.then(|| Change {
+                state: Some(State::Error),
+                state_reason: Some(reason.clone()),
+                ..Change::default()
+            })
+        };
+        if let Err(error) = self.change(id, in_error, &[EventKind::SandboxError]).await {
+            tracing::error!(sandbox = id, %error, "failed to mark a sandbox that was not recovered");
         }
+    }
+
+    async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
+        if sandbox.state == State::Stopping {
+            let keeps = sandbox.state_reason.as_deref() == Some(KEPT);
+            let removal = if keeps { Removal::KeepWorkspace } else { Removal::All };
+            return self.remove_now(&sandbox.id, removal).await.map(|_| ());
+        }
+        let id = sandbox.id.as_str();
+        let _operation = self.0.operations.lock(id).await;
+        let sandbox = self.current(id).await?;
+        if self.live(id).is_some() || matches!(sandbox.state, State::Stopping | State::Stopped) {
+            return Ok(());
+        }
+        let place = self.place(id);
+        if self.0.runtime.is_running(id, &place).await? {
+            self.finish_interrupted(id, &place).await?;
+            return self.take_up(&sandbox);
+        }
+        self.end(id, &place).await?;
+        let was_not_recovered = sandbox.state_reason.is_some_and(|told| told.starts_with(NOT_RECOVERED));
+        let (state, reason) = match sandbox.state {
+            State::Starting => (State::Error, "the server was stopped while it was being made"),
+            // Nothing failed: somebody ended it, or what ran in it came to its end.
+            State::Running => (State::Stopped, "its processes ended while the server was away"),
+            _ if was_not_recovered => (State::Error, "its processes ended while the server was away"),
+            _ => return Ok(()),
+        };
+        if sandbox.state == State::Starting {
+            // Nobody was answered, so the same request may make another.
+            self.0.catalog.idempotency().release(id).await?;
+        }
+        self.mark(id, state, reason).await?;
+        self.lose_commands(id, None, reason).await;
+        Ok(())
     }
 
     /// Lets the guest of a sandbox come back.
@@ -108,7 +181,7 @@ impl Service {
         self.wait_for_guest(live).await?;
         let missing = self.0.runtime.missing(&live.id, &live.place).await?;
         if let Err(error) = self.must_be_strict(&missing) {
-            self.0.runtime.end(&live.id, &live.place).await?;
+            self.end(&live.id, &live.place).await?;
             return Err(error);
         }
         self.set_running(&live.id, &Config { missing, ..config }).await.map(|_| ())
@@ -116,8 +189,9 @@ impl Service {
 
     async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {
         let change = |sandbox: &Sandbox| {
-            sandbox.state.may_become(state).then(|| Change {
-                state: Some(state),
+            let new = sandbox.state.may_become(state).then_some(state);
+            (new.is_some() || sandbox.state == state).then(|| Change {
+                state: new,
                 state_reason: Some(reason.to_owned()),
                 ..Change::default()
             })
@@ -128,8 +202,9 @@ impl Service {
     /// Removes what expired, what belongs to nobody, and what nothing reaches in the store.
     pub async fn collect(&self) -> Result<Collected> {
         let expired = self.expire().await?;
+        self.files_removed(REMOVAL_TIMEOUT).await;
         let orphans = self.clear_orphans().await?;
-        let unneeded = self.collect_content(false).await?;
+        let unneeded = self.collect_content(true).await?;
         Ok(Collected {
             sandboxes: orphans.sandboxes + expired,
             workspaces: orphans.workspaces,
@@ -143,9 +218,16 @@ impl Service {
     pub(crate) async fn collect_content(&self, recent: bool) -> Result<Collected> {
         self.on_workspaces(move |workspaces| {
             let layers = workspaces.collect(recent)?;
-            let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
-            tracing::info!(layers = layers.layers, freed = report.freed_bytes, "collected garbage");
-            let freed = layers.bytes + report.freed_bytes;
+            let mut freed = layers.bytes;
+            for _ in 0..COLLECTIONS {
+                let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
+                freed += report.freed_bytes;
+                // What could not be deleted yet may be free by now.
+                if report.condemned_bytes == 0 {
+                    break;
+                }
+            }
+            tracing::info!(layers = layers.layers, freed, "collected garbage");
             Ok(Collected { layers: layers.layers, freed, ..Collected::default() })
         })
         .await
@@ -154,7 +236,9 @@ impl Service {
     /// What nobody knows of: a process, a directory, a workspace without a row.
     async fn clear_orphans(&self) -> Result<Collected> {
         let mut collected = Collected::default();
-        // Names first, rows after: whoever makes one now writes the row before the directory, or has it in the pool.
+        // Names first, rows after: whoever makes one now writes the row before the directory, or has it in the pool, and
+        // whoever deletes one removes its files by himself.
+        let going = self.0.leftovers.ids();
         let places = names(&self.0.settings.sandboxes).doing(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
@@ -162,22 +246,64 @@ impl Service {
         // One that is taken from the pool is in the catalog before it leaves the pool's list.
         let pooled = self.0.pool.ids();
         let known = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
-        let known = known.iter().map(|sandbox| sandbox.id.as_str());
-        let known: HashSet<&str> = known.chain(pooled.iter().map(String::as_str)).collect();
+        let deleted = self.0.leftovers.ids();
+        let known: HashSet<&str> = known
+            .iter()
+            .map(|sandbox| sandbox.id.as_str())
+            .chain(pooled.iter().chain(&going).chain(&deleted).map(String::as_str))
+            .collect();
         let orphans = places.iter().chain(&noted).filter(|id| !known.contains(id.as_str()));
         for id in orphans.collect::<HashSet<_>>() {
-            tracing::info!(sandbox = id, "nobody knows of a sandbox; it is removed");
-            let place = self.place(id);
-            self.0.runtime.end(id, &place).await?;
-            place.remove()?;
-            collected.sandboxes += 1;
+            match self.clear_orphan(id).await {
+                Ok(()) => collected.sandboxes += 1,
+                // One that stays does not keep the others; the next look tries again.
+                Err(error) => {
+                    tracing::error!(sandbox = id, %error, "failed to remove a sandbox nobody knows of")
+                }
+            }
         }
         for id in workspaces.iter().filter(|id| !known.contains(id.as_str())) {
-            collected.freed += self.disk_usage(id).await;
-            self.remove_workspace(id).await?;
-            collected.workspaces += 1;
+            let freed = self.disk_usage(id).await;
+            match self.remove_workspace(id).await {
+                Ok(()) => {
+                    collected.workspaces += 1;
+                    collected.freed += freed;
+                }
+                Err(error) => {
+                    tracing::error!(workspace = id, %error, "failed to remove a workspace nobody has")
+                }
+            }
         }
         Ok(collected)
+    }
+
+    async fn clear_orphan(&self, id: &str) -> Result<()> {
+        tracing::info!(sandbox = id, "removing a sandbox that nobody knows of");
+        let _operation = self.0.operations.lock(id).await;
+        self.end(id, &self.place(id)).await?;
+        self.remove_place(id).await
+    }
+}
+
+/// Tries to recover a sandbox until it is, or is gone.
+async fn recover_again(service: &Weak<Inner>, id: &str) {
+    let mut pause = RETRY_BACKOFF.0;
+    loop {
+        sleep(pause).await;
+        pause = (pause * 2).min(RETRY_BACKOFF.1);
+        let Some(service) = service.upgrade().map(Service) else { return };
+        let sandbox = match service.current(id).await {
+            Ok(sandbox) => sandbox,
+            Err(SandboxError::NotFound { .. }) => return,
+            Err(error) => {
+                tracing::error!(sandbox = id, %error, "failed to look for a sandbox to recover");
+                continue;
+            }
+        };
+        match service.recover_one(sandbox).await {
+            Ok(()) => return tracing::info!(sandbox = id, "recovered a sandbox"),
+            Err(error) => tracing::error!(sandbox = id, %error, "failed to recover a sandbox, trying again"),
+        }
     }
 }
 

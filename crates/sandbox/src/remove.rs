@@ -1,14 +1,20 @@
 //! Removing a sandbox.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{NewSnapshot, SnapshotId};
 use workspace_workspace::WorkspaceError;
 
 use crate::disk::release;
-use crate::error::{Doing as _, Result, SandboxError};
-use crate::service::{Scope, Service, event};
+use crate::error::{Result, SandboxError, without_host_paths};
+use crate::live::{End, Live};
+use crate::service::{Scope, Service, event, not_running, now};
 
 /// Why a sandbox is stopping whose workspace outlives it.
 pub(crate) const KEPT: &str = "kept";
@@ -24,66 +30,161 @@ pub enum Kept {
     Snapshot(SnapshotId),
 }
 
+/// Longest time until a delete is answered. It goes on after that.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Sandboxes of one request that are ended at the same time.
+const AT_ONCE: usize = 8;
+
+/// The kind of a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// With its workspace.
+    All,
+    /// The workspace stays.
+    KeepWorkspace,
+    /// With its workspace, unless it was extended meanwhile.
+    Expired,
+}
+
+impl Removal {
+    fn keeps_workspace(self) -> bool {
+        self == Self::KeepWorkspace
+    }
+
+    /// Whether a sandbox as it is now is to be removed.
+    fn covers(self, sandbox: &Sandbox) -> bool {
+        self != Self::Expired || sandbox.expires_at <= now()
+    }
+}
+
 impl Service {
     /// Ends everything in a sandbox and forgets it. Its workspace goes too, unless it is to be kept: then this
-    /// tells where. Goes on when nobody waits for it any more.
+    /// tells where. Answers when nothing runs any more and nobody finds it; its files are removed behind that. Goes on
+    /// when nobody waits for it any more.
     pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
         let sandbox = self.find_here(scope, id).await?;
-        let service = self.clone();
-        let removed = tokio::spawn(async move { service.remove_now(sandbox, keep_workspace).await });
-        removed.await.map_err(|error| SandboxError::Io {
-            action: "remove a sandbox".to_owned(),
-            source: std::io::Error::other(error),
-        })?
+        let removal = if keep_workspace { Removal::KeepWorkspace } else { Removal::All };
+        self.remove_in_time(&sandbox.id, removal).await
+    }
+
+    /// Removes several sandboxes, some at a time; what became of each, in the same order.
+    pub async fn remove_many(
+        &self,
+        scope: &Scope,
+        ids: Vec<String>,
+        keep_workspace: bool,
+    ) -> Vec<(String, Result<Kept>)> {
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let mut begun = HashSet::new();
+        let removals = ids.into_iter().map(|id| {
+            // One that is named twice is removed once.
+            let removal = begun.insert(id.clone()).then(|| {
+                let (service, scope) = (self.clone(), scope.clone());
+                let (turns, name) = (Arc::clone(&turns), id.clone());
+                tokio::spawn(async move {
+                    let _turn = turns.acquire().await;
+                    service.remove(&scope, &name, keep_workspace).await
+                })
+            });
+            (id, removal)
+        });
+        let mut done = Vec::new();
+        for (id, removal) in removals.collect::<Vec<_>>() {
+            let removed = match removal {
+                Some(removal) => removal.await.unwrap_or_else(|error| Err(lost(error))),
+                None => self.remove(scope, &id, keep_workspace).await,
+            };
+            done.push((id, removed));
+        }
+        done
+    }
+
+    pub(crate) async fn remove_in_time(&self, id: &str, removal: Removal) -> Result<Kept> {
+        let (service, name) = (self.clone(), id.to_owned());
+        let removing = tokio::spawn(async move { service.remove_now(&name, removal).await });
+        let removed = timeout(ANSWER_TIMEOUT, removing).await;
+        let late = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
+        removed.map_err(late)?.unwrap_or_else(|error| Err(lost(error)))
     }
 
     /// Every step may be done twice: whoever is killed in between, the next start does it again.
-    pub(crate) async fn remove_now(&self, sandbox: Sandbox, keep_workspace: bool) -> Result<Kept> {
-        let id = sandbox.id.as_str();
+    pub(crate) async fn remove_now(&self, id: &str, removal: Removal) -> Result<Kept> {
+        // Before the lock: whoever waits for it is refused by this state.
+        self.set_stopping(id, removal).await?;
+        let _operation = self.0.operations.lock(id).await;
+        let sandbox = self.current(id).await?;
+        if !removal.covers(&sandbox) {
+            return Err(not_running(&sandbox));
+        }
+        let live = self.live(id);
+        // From here on its guest is not missed.
+        self.remove_live(id);
+        let place = self.place(id);
+        self.end(id, &place).await?;
+        let reason = "the sandbox was removed";
+        end_waiting(live.as_ref(), reason);
+        if !removal.keeps_workspace() {
+            self.forget_row(&sandbox).await?;
+            self.remove_files_behind(id).await;
+            return Ok(Kept::Nothing);
+        }
+        let kept = match self.keep_workspace(id, &sandbox.owner).await {
+            // Nothing of it is lost: it can be removed again, or committed when what is in the way is gone.
+            Err(error) => {
+                self.lose_commands(id, live.as_ref(), reason).await;
+                self.stay(id, &error).await;
+                return Err(error);
+            }
+            Ok(kept) => kept,
+        };
+        self.remove_place(id).await?;
+        self.forget_row(&sandbox).await?;
+        Ok(kept)
+    }
+
+    /// Notes that a sandbox is being removed. One that has stopped stays so.
+    async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
-            sandbox.state.may_become(State::Stopping).then(|| Change {
+            let goes = removal.covers(sandbox) && sandbox.state.may_become(State::Stopping);
+            goes.then(|| Change {
                 state: Some(State::Stopping),
-                state_reason: keep_workspace.then(|| KEPT.to_owned()),
+                state_reason: removal.keeps_workspace().then(|| KEPT.to_owned()),
                 ..Change::default()
             })
         };
         let sandbox = match self.change(id, stopping, &[]).await {
             // What it leaves is what fills the disk, perhaps; whoever removes it wants none of it.
-            Err(SandboxError::Catalog(error)) if error.is_full() && !keep_workspace => {
-                self.0.runtime.end(id, &self.place(id)).await?;
+            Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
+                let _operation = self.0.operations.lock(id).await;
+                self.end(id, &self.place(id)).await?;
                 self.remove_workspace(id).await?;
                 self.change(id, stopping, &[]).await?
             }
             changed => changed?,
         };
-        let live = self.live(id);
-        let _work = match &live {
-            Some(live) => Some(live.work.lock().await),
-            None => None,
-        };
-        // From here on its guest is not missed.
-        self.remove_live(id);
-        let place = self.place(id);
-        self.0.runtime.end(id, &place).await?;
-        self.lose_commands(id, live.as_ref(), "the sandbox was removed").await;
-        let kept = match self.clear_workspace(id, &sandbox.owner, keep_workspace).await {
-            // Nothing of it is lost: it can be removed again, or committed when what is in the way is gone.
-            Err(error) if keep_workspace => {
-                self.stay(id, &error).await;
-                return Err(error);
+        if removal.covers(&sandbox) { Ok(()) } else { Err(not_running(&sandbox)) }
+    }
+
+    /// Removes a sandbox of which nothing runs from the catalog. From here on nobody finds it.
+    async fn forget_row(&self, sandbox: &Sandbox) -> Result<()> {
+        let id = sandbox.id.as_str();
+        let deleted = || [event(EventKind::SandboxDeleted, sandbox, &Change::default())];
+        match self.0.catalog.sandboxes().delete(id, &deleted()).await {
+            // Its files may be what fills the disk.
+            Err(error) if error.is_full() => {
+                self.remove_files(id).await?;
+                self.0.catalog.sandboxes().delete(id, &deleted()).await?;
             }
-            cleared => cleared?,
-        };
-        let remove = move || place.remove();
-        tokio::task::spawn_blocking(remove).await.map_err(std::io::Error::other).doing(removing)??;
-        let deleted = event(EventKind::SandboxDeleted, &sandbox, &Change::default());
-        self.0.catalog.sandboxes().delete(id, &[deleted]).await?;
-        Ok(kept)
+            done => drop(done?),
+        }
+        Ok(())
     }
 
     /// Leaves a sandbox of which nothing runs any more, because what it holds could not be kept.
     async fn stay(&self, id: &str, error: &SandboxError) {
-        let reason = format!("what it holds could not be kept: {error}");
+        tracing::error!(sandbox = id, %error, "failed to keep the workspace of a deleted sandbox");
+        let reason = without_host_paths(&format!("what it holds could not be kept: {error}"));
         let stopped = |sandbox: &Sandbox| {
             sandbox.state.may_become(State::Stopped).then(|| Change {
                 state: Some(State::Stopped),
@@ -96,12 +197,8 @@ impl Service {
         }
     }
 
-    /// What is kept of a workspace is a directory, or a snapshot if it is spread over layers.
-    async fn clear_workspace(&self, id: &str, owner: &str, keep: bool) -> Result<Kept> {
-        if !keep {
-            self.remove_workspace(id).await?;
-            return Ok(Kept::Nothing);
-        }
+    /// Keeps what a workspace holds: as a directory, or as a snapshot if it is spread over layers.
+    async fn keep_workspace(&self, id: &str, owner: &str) -> Result<Kept> {
         let kept = id.to_owned();
         let path = self
             .on_workspaces(move |workspaces| {
@@ -125,6 +222,14 @@ impl Service {
     }
 }
 
-fn removing() -> String {
-    "clear away what a sandbox leaves".to_owned()
+fn lost(error: tokio::task::JoinError) -> SandboxError {
+    SandboxError::Io { action: "remove a sandbox".to_owned(), source: std::io::Error::other(error) }
+}
+
+/// Tells whoever waits for a command of a sandbox that it ended.
+fn end_waiting(live: Option<&Arc<Live>>, reason: &str) {
+    let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+    for running in live.map(|live| live.running("")).unwrap_or_default() {
+        running.advance(0, Some(&end));
+    }
 }

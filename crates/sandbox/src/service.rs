@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
@@ -14,7 +14,9 @@ use workspace_workspace::Workspaces;
 use crate::config::{Config, check_labels};
 use crate::disk::{self, Fullness};
 use crate::error::{Doing as _, Result, SandboxError};
+use crate::leftovers::Leftovers;
 use crate::live::Live;
+use crate::operation_lock::OperationLocks;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::port::{GuestPort, Reach};
@@ -22,6 +24,9 @@ use crate::reserved::Places;
 use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
 use crate::template::{ImportOptions, Known, TemplateError, Templates};
+
+/// Longest time that closing waits for the files of deleted sandboxes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes sandboxes, runs what is wanted in them, and ends them. Clones are the same service.
 #[derive(Debug, Clone)]
@@ -34,11 +39,15 @@ pub(crate) struct Inner {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
     lives: RwLock<HashMap<String, Arc<Live>>>,
+    /// One operation on a sandbox at a time.
+    pub(crate) operations: OperationLocks,
     /// So many are made at once.
     pub(crate) makers: Semaphore,
     pub(crate) waiting: AtomicU32,
     /// Held by who counts the sandboxes and writes down one more.
     pub(crate) counting: Mutex<()>,
+    /// Deleted sandboxes whose files are being removed.
+    pub(crate) leftovers: Leftovers,
     /// Places for sandboxes that are being made.
     pub(crate) reserved: Places,
     /// Sandboxes that were started for nobody yet.
@@ -49,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) fullness: Fullness,
     /// When garbage was collected because the disk was nearly full.
     pub(crate) made_room: std::sync::Mutex<Option<Instant>>,
+    /// When events that are too old were forgotten last.
+    pub(crate) retained: std::sync::Mutex<Option<Instant>>,
     /// How guests reach the port, if there is one.
     reach: Option<Reach>,
     /// What lets guests in there.
@@ -108,14 +119,17 @@ impl Service {
             runtime,
             workspaces,
             lives: RwLock::default(),
+            operations: OperationLocks::default(),
             makers,
             waiting: AtomicU32::default(),
             counting: Mutex::default(),
+            leftovers: Leftovers::default(),
             reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
             fullness: Fullness::default(),
             made_room: std::sync::Mutex::default(),
+            retained: std::sync::Mutex::default(),
             reach: port.as_ref().map(GuestPort::reach),
             port: Mutex::default(),
         }));
@@ -132,6 +146,8 @@ impl Service {
     pub async fn close(&self) {
         self.0.makers.close();
         self.empty_pool().await;
+        // What is left after that the next start removes.
+        self.files_removed(CLOSE_TIMEOUT).await;
         let lives = std::mem::take(&mut *self.0.lives.write().unwrap_or_else(PoisonError::into_inner));
         for live in lives.values() {
             live.shut();
@@ -267,7 +283,7 @@ impl Service {
         if !matches!(sandbox.state, State::Starting | State::Running) {
             return Err(not_running(&sandbox));
         }
-        if sandbox.expires_at <= now() {
+        if sandbox.state == State::Running && sandbox.expires_at <= now() {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }
         let limit = settings.lifetime.as_secs();
@@ -277,11 +293,16 @@ impl Service {
             let left = u64::try_from((latest - sandbox.expires_at) / 1_000).unwrap_or(0);
             return Err(SandboxError::Lifetime { limit, left });
         }
+        // Of an extension and an expiry at the same moment one wins.
+        let lives = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
         let change = |sandbox: &Sandbox| {
-            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest)?;
+            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest && lives(sandbox))?;
             Some(Change { expires_at: Some(expires_at), ..Change::default() })
         };
         let sandbox = self.change(id, change, &[]).await?;
+        if !lives(&sandbox) {
+            return Err(not_running(&sandbox));
+        }
         if let Some(live) = self.live(id) {
             live.expires_at(sandbox.expires_at);
         }

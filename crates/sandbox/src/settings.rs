@@ -45,8 +45,12 @@ pub struct Settings {
     pub max_resources: Resources,
     /// How long a command may run when nobody says.
     pub command_timeout: Duration,
+    /// Time that a guest agent may take, after the time limit of a command, to tell how it ended.
+    pub command_grace: Duration,
     /// Bytes of output that are kept of each command.
     pub output_kept: u64,
+    /// Bytes of output that are kept of all commands of a sandbox, the disk limit permitting.
+    pub sandbox_output_kept: u64,
     /// How many commands that ended are remembered in each sandbox.
     pub commands_kept: u32,
     /// How many commands may run at once in each sandbox, terminals aside.
@@ -67,6 +71,8 @@ pub struct Settings {
     pub layers_interval: Duration,
     /// What nothing reaches in the store is removed so often.
     pub gc_interval: Duration,
+    /// Events that are older are forgotten.
+    pub events_kept: Duration,
     /// How many sandboxes are started at most before anybody wants them.
     pub pool: u32,
     /// Whether a sandbox that cannot be limited or isolated as asked is an error.
@@ -117,7 +123,9 @@ impl Settings {
             default_resources: resources,
             max_resources: resources,
             command_timeout: Duration::from_secs(60),
+            command_grace: Duration::from_secs(15),
             output_kept: 16 << 20,
+            sandbox_output_kept: 64 << 20,
             commands_kept: 1_000,
             commands: 100,
             terminals: 5,
@@ -128,6 +136,7 @@ impl Settings {
             disk_reserve: 256 << 20,
             layers_interval: Duration::from_secs(60),
             gc_interval: Duration::from_secs(86_400),
+            events_kept: Duration::from_secs(30 * 86_400),
             pool: 8,
             strict: false,
             egress_deny: vec![METADATA],

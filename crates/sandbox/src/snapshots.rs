@@ -8,20 +8,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
 use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Durability, NewSnapshot, SnapshotId};
-use workspace_workspace::{Changes, Committed, Materialize};
+use workspace_workspace::{Changes, Committed, Materialize, WorkspaceError};
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::create::Wanted;
 use crate::error::{Result, SandboxError};
 use crate::live::Live;
+use crate::operation::limited;
 use crate::place::Place;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser};
 use crate::service::{Scope, Service, View, config_of, not_running};
 
 /// How many sandboxes one fork may make.
 pub const FORKS_MAX: u32 = 1_000;
+/// Attempts to replace a workspace whose users were ended, and the pause between them.
+const RESTORE_ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(100));
 /// Longest message of a snapshot.
 const MESSAGE_MAX: usize = 64 << 10;
 
@@ -105,11 +109,12 @@ impl Service {
         let sandbox = self.find_here(scope, id).await?;
         let service = self.clone();
         // Goes on when nobody waits for it any more: nothing stays frozen.
-        spawned(async move { service.commit_now(&sandbox, new).await }).await
+        spawned(async move { service.commit_now(&sandbox.id, new).await }).await
     }
 
-    async fn commit_now(&self, sandbox: &Sandbox, new: NewCommit) -> Result<Taken> {
-        let id = sandbox.id.as_str();
+    async fn commit_now(&self, id: &str, new: NewCommit) -> Result<Taken> {
+        let operation = self.operation(id).await?;
+        let sandbox = &self.current(id).await?;
         let buffered = new.buffered;
         let snapshot = NewSnapshot {
             author: sandbox.owner.clone(),
@@ -118,7 +123,15 @@ impl Service {
             durability: Durability::Buffered,
             ..NewSnapshot::default()
         };
-        let (committed, pause) = self.while_frozen(sandbox, self.commit_still(id, snapshot)).await?;
+        let (committed, pause) = match self.while_frozen(sandbox, self.commit_still(id, snapshot)).await? {
+            (committed, Ok(pause)) => (committed, pause),
+            (committed, Err(error)) => {
+                // Whoever asked is told that it failed, so nobody knows of the snapshot.
+                self.forget_snapshot(committed.snapshot.id).await;
+                return Err(error);
+            }
+        };
+        drop(operation);
         if !buffered {
             // Nobody has to stand still for this.
             self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await?;
@@ -166,9 +179,12 @@ impl Service {
         let sandbox = self.find_here(scope, id).await?;
         let service = self.clone();
         spawned(async move {
+            let _operation = service.operation(&sandbox.id).await?;
+            let sandbox = service.current(&sandbox.id).await?;
             let id = sandbox.id.clone();
             let changes = service.on_workspaces(move |workspaces| workspaces.changes(&id, true));
-            service.while_frozen(&sandbox, changes).await
+            let (changes, thawed) = service.while_frozen(&sandbox, changes).await?;
+            Ok((changes, thawed?))
         })
         .await
     }
@@ -182,39 +198,39 @@ impl Service {
         snapshot: SnapshotId,
         force: bool,
     ) -> Result<Restored> {
-        let live = self.running(scope, id).await?;
-        let sandbox = self.find_here(scope, id).await?;
-        let service = self.clone();
-        spawned(async move { service.restore_now(&sandbox, &live, snapshot, force).await }).await
+        self.running(scope, id).await?;
+        let (service, id) = (self.clone(), id.to_owned());
+        spawned(async move { service.restore_now(&id, snapshot, force).await }).await
     }
 
-    async fn restore_now(
-        &self,
-        sandbox: &Sandbox,
-        live: &Live,
-        snapshot: SnapshotId,
-        force: bool,
-    ) -> Result<Restored> {
-        let (id, runtime) = (sandbox.id.as_str(), &self.0.runtime);
-        let _work = live.work.lock().await;
-        // What stands still does not end.
-        let _still = live.still.lock().await;
+    async fn restore_now(&self, id: &str, snapshot: SnapshotId, force: bool) -> Result<Restored> {
+        let _operation = self.operation(id).await?;
+        let sandbox = &self.current(id).await?;
+        let live = self.live(id).filter(|_| sandbox.state == State::Running);
+        let live = live.ok_or_else(|| not_running(sandbox))?;
         // Before anybody is ended for it.
         let known =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
         if known.is_none() {
-            return Err(workspace_workspace::WorkspaceError::UnknownSnapshot(snapshot).into());
+            return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         if !force {
-            let users = runtime.workspace_users(id, &live.place, None).await;
-            let users = users.map_err(|error| unmoved(id, &error))?;
+            let users = self.workspace_users(&live, None).await?;
             if !users.is_empty() {
                 return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
             }
         }
-        let ended = runtime.workspace_users(id, &live.place, Some(Duration::ZERO)).await;
-        let ended = ended.map_err(|error| unmoved(id, &error))?;
-        let ((), pause) = self.freeze_for(sandbox, self.replace(id, &live.place, snapshot)).await?;
+        let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
+        let pause = loop {
+            left -= 1;
+            ended.extend(self.workspace_users(&live, Some(Duration::ZERO)).await?);
+            match self.while_frozen(sandbox, self.replace(id, &live.place, snapshot)).await {
+                // Files of processes that were just ended may be open still: what is frozen does not close them.
+                Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
+                done => break done?.1?,
+            }
+            sleep(RESTORE_ATTEMPTS.1).await;
+        };
         self.forget_former(id);
         let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
         let config = serde_json::to_value(config).unwrap_or_default();
@@ -235,13 +251,38 @@ impl Service {
         if !switched.moved {
             return Ok(());
         }
-        let swapped = self.0.runtime.swap(id, place, &switched.made.path).await;
+        let swapped = limited(self.0.runtime.swap(id, place, &switched.made.path)).await;
         let (name, is_swapped) = (id.to_owned(), swapped.is_ok());
         self.on_workspaces(move |workspaces| {
             if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
         })
         .await?;
-        swapped.map_err(|error| unmoved(id, &error))
+        match swapped {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.unmoved(id, place, error).await),
+        }
+    }
+
+    /// The processes that use the workspace of a sandbox, ended if they are to.
+    async fn workspace_users(&self, live: &Live, end: Option<Duration>) -> Result<Vec<WorkspaceUser>> {
+        match limited(self.0.runtime.workspace_users(&live.id, &live.place, end)).await {
+            Ok(users) => Ok(users),
+            Err(error) => Err(self.unmoved(&live.id, &live.place, error).await),
+        }
+    }
+
+    /// The reason why a sandbox does not get another workspace: its state, or the runtime. Those who hold its mounts may
+    /// have died, for instance.
+    async fn unmoved(&self, id: &str, place: &Place, error: RuntimeError) -> SandboxError {
+        match self.reason(id, place, error).await {
+            SandboxError::Operation { source, .. } | SandboxError::Runtime(source) => {
+                let reason = format!(
+                    "it cannot be replaced where it is ({source}); fork the sandbox, or commit it, and go on there"
+                );
+                WorkspaceError::Unusable { id: id.to_owned(), reason }.into()
+            }
+            state => state,
+        }
     }
 
     /// Removes what was in a workspace before it was restored. Nobody waits for it.
@@ -299,40 +340,30 @@ impl Service {
         Err(error)
     }
 
-    /// Does something while nothing in a sandbox runs.
+    /// Does something while nothing in a sandbox runs, for whoever holds its lock. The result stands even if the sandbox
+    /// could not be thawed after it.
     async fn while_frozen<T>(
         &self,
         sandbox: &Sandbox,
         work: impl Future<Output = Result<T>>,
-    ) -> Result<(T, Pause)> {
-        let live = self.live(&sandbox.id);
-        // One after the other: what stands still is not stopped again.
-        let _still = match &live {
-            Some(live) => Some(live.still.lock().await),
-            None => None,
-        };
-        self.freeze_for(sandbox, work).await
-    }
-
-    /// The same for whoever holds that lock.
-    async fn freeze_for<T>(
-        &self,
-        sandbox: &Sandbox,
-        work: impl Future<Output = Result<T>>,
-    ) -> Result<(T, Pause)> {
+    ) -> Result<(T, Result<Pause>)> {
         let began = Instant::now();
-        let place = self.place(&sandbox.id);
-        let frozen = match sandbox.state {
-            State::Running => Some(self.0.runtime.freeze(&sandbox.id, &place).await?),
+        let (id, place) = (sandbox.id.as_str(), self.place(&sandbox.id));
+        let runs = match sandbox.state {
+            State::Running => true,
             // What runs in one that is not made yet, or goes, is about to change anyway.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
-            State::Stopped | State::Error => None,
+            // One whose guest is lost has processes all the same.
+            State::Error => limited(self.0.runtime.is_running(id, &place)).await?,
+            State::Stopped => false,
         };
+        let frozen = if runs { Some(self.freeze(id, &place).await?) } else { None };
+        let live = self.live(id);
+        let silence = live.as_ref().map(|live| live.expect_silence());
         let done = work.await;
-        if frozen.is_some() {
-            self.0.runtime.thaw(&sandbox.id, &place).await?;
-        }
-        Ok((done?, Pause { frozen, lasted: began.elapsed() }))
+        let thawed = if runs { self.thaw(id, &place).await } else { Ok(()) };
+        drop(silence);
+        Ok((done?, thawed.map(|()| Pause { frozen, lasted: began.elapsed() })))
     }
 
     /// Lets a sandbox go on that a server which is gone has stopped, and finishes what it was doing.
@@ -341,11 +372,11 @@ impl Service {
         let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
         if let Some(path) = path {
             tracing::info!(sandbox = id, "a sandbox was being restored; it is now");
-            self.0.runtime.swap(id, place, &path).await?;
+            limited(self.0.runtime.swap(id, place, &path)).await?;
             let name = id.to_owned();
             self.on_workspaces(move |workspaces| workspaces.switched(&name)).await?;
         }
-        Ok(self.0.runtime.thaw(id, place).await?)
+        self.thaw(id, place).await
     }
 }
 
@@ -385,12 +416,4 @@ fn like(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         provider: config.provider.filter(|_| config.snapshot.is_some()),
         materialize: Materialize::Auto,
     })
-}
-
-/// Why a sandbox does not get another workspace. Those who hold its mounts may have died, for instance.
-fn unmoved(id: &str, error: &RuntimeError) -> SandboxError {
-    let reason = format!(
-        "it cannot be replaced where it is ({error}); fork the sandbox, or commit it, and go on there"
-    );
-    workspace_workspace::WorkspaceError::Unusable { id: id.to_owned(), reason }.into()
 }

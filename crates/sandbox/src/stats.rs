@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
+use crate::disk::blocking;
 use crate::error::Result;
 use crate::live::Live;
+use crate::output_limit::kept;
 use crate::runtime::{Limits, Usage};
 use crate::service::{Scope, Service, config_of, now};
 
@@ -21,8 +23,10 @@ pub struct Stats {
     pub usage: Usage,
     /// What it may use.
     pub limits: Limits,
-    /// Bytes in its workspace.
+    /// Bytes in its workspace, and of the output that is kept of its commands.
     pub disk: u64,
+    /// Bytes of output among those.
+    pub output: u64,
     /// Bytes that may be there.
     pub disk_limit: Option<u64>,
     /// When this was found, in milliseconds since 1970.
@@ -38,8 +42,12 @@ impl Service {
             Some(live) => self.sample(&live).await?,
             None => (Usage::default(), 0.0),
         };
-        let disk = self.disk_usage(&sandbox.id).await;
-        Ok(Stats { cpu_percent, usage, limits: config.limits, disk, disk_limit: config.disk, time: now() })
+        let place = self.place(id);
+        // None is kept of a sandbox that is just being made or removed.
+        let output = blocking(move || kept(&place).unwrap_or(0)).await?;
+        let disk = self.disk_usage(&sandbox.id).await + output;
+        let (limits, disk_limit) = (config.limits, config.disk);
+        Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, time: now() })
     }
 
     async fn sample(&self, live: &Live) -> Result<(Usage, f64)> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
@@ -14,9 +15,10 @@ use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 
 use crate::disk::{blocking, free};
 use crate::door::Listener;
-use crate::error::Result;
+use crate::error::{Result, SandboxError};
 use crate::live::{End, Live};
-use crate::service::{Inner, Scope, Service, event, milliseconds, now};
+use crate::remove::Removal;
+use crate::service::{Inner, Service, event, milliseconds, now};
 
 /// How long before its end a sandbox's owner is told.
 const EXPIRING: Duration = Duration::from_secs(300);
@@ -26,10 +28,16 @@ const CLAIMS_KEPT: Duration = Duration::from_secs(86_400);
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 /// Room is not made more often than this.
 const ROOM_AGAIN: Duration = Duration::from_secs(600);
+/// Between two looks for events that are too old.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Who has written so much since the last look goes on writing.
 const GROWING: u64 = 1 << 20;
 /// Looking at a workspace takes at most one part in so many of the time.
 const DISK_SHARE: u32 = 20;
+/// Time that the end of a sandbox which writes too much waits for another operation on it.
+const STOP_WAIT: Duration = Duration::from_millis(500);
+/// Expired sandboxes that are removed at the same time.
+const REMOVALS_AT_ONCE: usize = 8;
 
 #[tonic::async_trait]
 impl Listener for Service {
@@ -126,6 +134,8 @@ impl Service {
 
     async fn advanced(&self, live: &Arc<Live>, id: &str, written: u64, end: Option<End>) {
         let running = live.told_of(id);
+        live.output.add(written.saturating_sub(running.written()));
+        self.bound_output(live);
         if running.advance(written, end.as_ref())
             && let Some(end) = end
         {
@@ -165,6 +175,7 @@ impl Service {
             if !live.is_connected() {
                 let reason = format!("its guest agent has been away for {} s", grace.as_secs());
                 Service(inner).give_up(&live, &reason).await;
+                live.set_lost(&reason);
             }
         });
     }
@@ -197,13 +208,13 @@ impl Service {
 
     /// Nothing runs in the sandbox any more, though nobody ended it.
     pub(crate) async fn died(&self, live: &Arc<Live>) {
-        let _work = live.work.lock().await;
+        let _operation = self.0.operations.lock(&live.id).await;
         if self.live(&live.id).is_none() {
             return;
         }
         self.give_up(live, "its processes ended: they were killed, or ran out of memory").await;
         self.remove_live(&live.id);
-        log(live, self.0.runtime.end(&live.id, &live.place).await.map_err(Into::into));
+        log(live, self.end(&live.id, &live.place).await);
         self.lose_commands(&live.id, Some(live), "the sandbox ended").await;
     }
 
@@ -241,13 +252,25 @@ impl Service {
         let (catalog, node) = (&self.0.catalog, &self.0.settings.node);
         let time = now();
         let mut removed = 0;
+        let mut removals = JoinSet::new();
         for sandbox in catalog.sandboxes().expired(node, time).await? {
-            let told = event(EventKind::SandboxExpired, &sandbox, &Change::default());
-            catalog.events().insert(Some(&sandbox.id), &told).await?;
-            match self.remove(&Scope::All, &sandbox.id, false).await {
-                Ok(_) => removed += 1,
-                Err(error) => tracing::error!(sandbox = sandbox.id, %error, "it expired and stays"),
+            // One that is being made lives from when it is there.
+            if sandbox.state == State::Starting {
+                continue;
             }
+            if sandbox.state != State::Stopping {
+                let told = event(EventKind::SandboxExpired, &sandbox, &Change::default());
+                catalog.events().insert(Some(&sandbox.id), &told).await?;
+            }
+            // One that takes long does not keep the others.
+            while removals.len() >= REMOVALS_AT_ONCE {
+                removed += u64::from(removals.join_next().await.is_some_and(|done| done.unwrap_or(false)));
+            }
+            let service = self.clone();
+            removals.spawn(async move { service.remove_expired(&sandbox).await });
+        }
+        while let Some(done) = removals.join_next().await {
+            removed += u64::from(done.unwrap_or(false));
         }
         let soon = time + milliseconds(EXPIRING.as_secs());
         for sandbox in catalog.sandboxes().expired(node, soon).await? {
@@ -261,7 +284,26 @@ impl Service {
         let kept_since = time - milliseconds(CLAIMS_KEPT.as_secs());
         catalog.idempotency().forget_before(kept_since).await?;
         catalog.command_claims().forget_before(kept_since).await?;
+        if self.is_retention_due() {
+            catalog
+                .events()
+                .forget_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
+                .await?;
+        }
         Ok(removed)
+    }
+
+    /// Whether an expired sandbox is gone.
+    async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
+        match self.remove_in_time(&sandbox.id, Removal::Expired).await {
+            Ok(_) => true,
+            // Deleted or extended meanwhile.
+            Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => false,
+            Err(error) => {
+                tracing::error!(sandbox = sandbox.id, %error, "failed to remove an expired sandbox");
+                false
+            }
+        }
     }
 
     /// Ends sandboxes that keep more in their workspaces than they may.
@@ -271,6 +313,7 @@ impl Service {
         let is_fuller = free.is_some_and(|free| self.0.fullness.is_worth_a_look(free));
         let mut ended = 0;
         for live in self.lives() {
+            self.bound_output(&live);
             if is_fuller || live.deleted() > 0 {
                 self.look_for_deleted(&live).await;
             }
@@ -282,8 +325,7 @@ impl Service {
             if used > limit {
                 let reason = format!("its workspace has {used} bytes; {limit} are allowed");
                 tracing::warn!(sandbox = live.id, used, limit, "a sandbox is ended: its workspace is full");
-                self.stop(&live, &reason).await?;
-                ended += 1;
+                ended += u64::from(self.stop(&live, &reason).await?);
             }
         }
         self.count().await?;
@@ -323,8 +365,17 @@ impl Service {
             grown,
             "a sandbox is ended: the disk is nearly full"
         );
-        self.stop(&live, &reason).await?;
-        Ok(1)
+        Ok(u64::from(self.stop(&live, &reason).await?))
+    }
+
+    /// Whether it is time to look for events that are too old.
+    fn is_retention_due(&self) -> bool {
+        let mut last = self.0.retained.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|time| time.elapsed() >= RETENTION_INTERVAL);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
     }
 
     /// Begins to remove whatever nobody needs now, unless that was tried a short while ago.
@@ -349,9 +400,14 @@ impl Service {
         Ok(collected.layers)
     }
 
-    /// Ends what runs in a sandbox; the sandbox and its workspace stay.
-    async fn stop(&self, live: &Arc<Live>, reason: &str) -> Result<()> {
-        let _work = live.work.lock().await;
+    /// Ends what runs in a sandbox; the sandbox and its workspace stay. False when it is left to the next look, because
+    /// another operation is under way, or it is gone.
+    async fn stop(&self, live: &Arc<Live>, reason: &str) -> Result<bool> {
+        // A commit may take long. Its sandbox is frozen meanwhile, and the others are looked at.
+        let operation = self.0.operations.lock_within(&live.id, STOP_WAIT).await;
+        if operation.is_none() || self.live(&live.id).is_none() {
+            return Ok(false);
+        }
         let stopped = |sandbox: &Sandbox| {
             sandbox.state.may_become(State::Stopped).then(|| Change {
                 state: Some(State::Stopped),
@@ -360,10 +416,10 @@ impl Service {
             })
         };
         self.remove_live(&live.id);
-        self.0.runtime.end(&live.id, &live.place).await?;
+        self.end(&live.id, &live.place).await?;
         self.change(&live.id, stopped, &[EventKind::SandboxError]).await?;
         self.lose_commands(&live.id, Some(live), reason).await;
-        Ok(())
+        Ok(true)
     }
 }
 

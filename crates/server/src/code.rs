@@ -59,6 +59,7 @@ codes! {
     TEMPLATE_IN_USE = 2018, CONFLICT, "A sandbox was made of the template.";
     SANDBOX_ELSEWHERE = 2019, MISDIRECTED_REQUEST, "Another server of the same catalog looks after the sandbox.";
     SANDBOX_NAME_TAKEN = 2020, CONFLICT, "The owner has a sandbox of that name, and the request asked for a name of its own.";
+    SANDBOX_OPERATION_FAILED = 2021, INTERNAL_SERVER_ERROR, "The runtime could not do that to the sandbox, which is there.";
 
     SNAPSHOT_NOT_FOUND = 3001, NOT_FOUND, "There is no such snapshot, or it is another owner's.";
     SNAPSHOT_IN_USE = 3002, CONFLICT, "A reference names the snapshot, or something holds on to it.";

@@ -3,7 +3,7 @@
 use serde_json::json;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
-use workspace_sandbox::{Kind, SandboxError, WorkspaceError};
+use workspace_sandbox::{Kind, SandboxError, WorkspaceError, without_host_paths};
 use workspace_state::DirectoryError;
 
 use crate::code;
@@ -26,6 +26,16 @@ impl From<SandboxError> for ApiError {
                 .detail("sandboxId", id)
                 .detail("state", state.as_str()),
             SandboxError::Expired { id } => Self::new(code::SANDBOX_EXPIRED, message).detail("sandboxId", id),
+            SandboxError::Busy { id, .. } => {
+                Self::new(code::SANDBOX_CONFLICT, message).detail("sandboxId", id)
+            }
+            SandboxError::Operation { id, source } => {
+                let message = format!("the runtime failed with sandbox `{id}`; the server's log says how");
+                Self::new(code::SANDBOX_OPERATION_FAILED, message).because(source).detail("sandboxId", id)
+            }
+            SandboxError::AgentLost { id, .. } => {
+                Self::new(code::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
+            }
             SandboxError::AgentAway { id } => {
                 Self::new(code::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
             }
@@ -134,6 +144,7 @@ fn of_runtime(error: RuntimeError, message: String) -> ApiError {
 }
 
 fn of_workspace(error: WorkspaceError, message: String) -> ApiError {
+    let message = without_host_paths(&message);
     match error {
         WorkspaceError::UnknownSnapshot(id) => {
             ApiError::new(code::SNAPSHOT_NOT_FOUND, message).detail("snapshot", id.to_string())

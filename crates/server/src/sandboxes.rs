@@ -16,7 +16,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Kept, NewSandbox, Scope, Service, Wanted};
+use workspace_sandbox::{FORKS_MAX, Kept, NewSandbox, Scope, Service, Wanted};
 
 pub(crate) use shape::{
     BatchDelete, BatchDeleted, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery, Logs,
@@ -32,7 +32,7 @@ use crate::extract::{Json, Path, Query};
 use crate::metrics::{Histogram, head};
 use crate::request::RequestId;
 
-const BATCH_MAX: usize = 50;
+const BATCH_MAX: usize = FORKS_MAX as usize;
 const KEY_MAX: usize = 255;
 /// The template that every runtime has without anybody bringing one.
 const OWN_TEMPLATE: &str = "base";
@@ -247,7 +247,7 @@ fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.deleted", caller, request, json!({})) });
 }
 
-/// End several sandboxes, at most 50.
+/// End several sandboxes, at most 1,000: as many as one fork makes.
 #[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", operation_id = "delete_sandboxes", request_body = BatchDelete, responses(
     (status = 200, description = "What became of them", body = BatchDeleted),
     (status = "default", description = "An error", body = ErrorBody),
@@ -263,8 +263,8 @@ async fn remove_many(
         return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
-    for id in order.ids {
-        match app.sandboxes.remove(&scope(&caller), &id, order.keep_workspace).await {
+    for (id, removed) in app.sandboxes.remove_many(&scope(&caller), order.ids, order.keep_workspace).await {
+        match removed {
             Ok(_) => {
                 deleted(&app, &caller, &request, &id);
                 succeeded.push(id);

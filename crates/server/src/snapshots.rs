@@ -39,6 +39,9 @@ use crate::store::blocking;
 #[openapi(paths(list, upload, fetch, remove, diff::compare, tree::root, tree::list, files::content))]
 struct Document;
 
+/// Longest time that the removal of a snapshot waits for the files of deleted sandboxes.
+const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// The routes of this file and those below it.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
@@ -131,6 +134,8 @@ async fn remove(
     request: RequestId,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
+    // The workspace of a sandbox that was just deleted may still be there, and hold on to the snapshot.
+    app.sandboxes.files_removed(DELETED_TIMEOUT).await;
     let id = app.snapshots().remove(&scope(&caller), &id).await?;
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));

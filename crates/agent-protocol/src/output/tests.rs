@@ -161,3 +161,38 @@ fn a_writer_goes_on_where_another_was_stopped() {
     assert_eq!(shown(&items), (b"x".to_vec(), vec![(40_000, 40_005)]));
     assert_eq!(Writer::resume(fd, "new", keep).unwrap().written(), 0);
 }
+
+#[test]
+fn segments_that_the_server_removed_are_a_gap_and_do_not_stop_the_writer() {
+    let (home, fd) = directory();
+    let keep = 64 << 10;
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", keep).unwrap();
+    let data: Vec<u8> = (0..60_000u32).map(|number| (number / 7) as u8).collect();
+    writer.write(Stream::Stdout, 0, &data).unwrap();
+    writer.write(Stream::Stdout, 0, b"x").unwrap();
+    std::fs::write(home.path().join("no segment"), "").unwrap();
+    let found = all_segments(&fd).unwrap();
+    assert!(found.len() > 1 && found.iter().all(|one| one.command == "cmd-1" && one.bytes > 0), "{found:?}");
+    for segment in &found[..found.len() - 1] {
+        remove_segment(&fd, segment).unwrap();
+        remove_segment(&fd, segment).unwrap();
+    }
+    // Goes on far enough to give up what is gone.
+    for _ in 0..10 {
+        writer.write(Stream::Stdout, 0, &data).unwrap();
+    }
+    let (bytes, gaps) = shown(&all(&mut Reader::open(&fd, "cmd-1", 0).unwrap()));
+    let [(0, to)] = gaps[..] else { panic!("one gap: {gaps:?}") };
+    assert_eq!(bytes.len() as u64, writer.written() - to);
+}
+
+#[test]
+fn the_last_segment_stays_small_however_much_is_kept() {
+    let (_home, fd) = directory();
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 1 << 30).unwrap();
+    for _ in 0..64 {
+        writer.write(Stream::Stdout, 0, &[7; 64 << 10]).unwrap();
+    }
+    let largest = all_segments(&fd).unwrap().into_iter().map(|one| one.bytes).max().unwrap();
+    assert!(largest < 2 * SEGMENT_MAX, "{largest}");
+}

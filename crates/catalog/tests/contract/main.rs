@@ -59,7 +59,8 @@ contract! {
         a_change_is_undone_when_its_event_cannot_be_written;
     events:
         events_are_read_in_order_from_anywhere
-        a_reader_that_follows_many_writers_misses_nothing;
+        a_reader_that_follows_many_writers_misses_nothing
+        old_events_are_forgotten_and_numbers_go_on;
     keys:
         a_key_is_found_by_its_hash_until_it_is_revoked
         keys_are_listed_by_owner

@@ -39,6 +39,8 @@ use crate::place::Place;
 const NAME: &str = "docker";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
+/// Attempts to pause a container.
+const PAUSE_ATTEMPTS: u32 = 3;
 /// Tells which sandbox a container is.
 const SANDBOX: &str = "workspace.sandbox";
 /// Tells which server made it.
@@ -322,9 +324,14 @@ impl Runtime for Docker {
             return Err(failed(FREEZE, &"the sandbox is gone"));
         }
         paused::note(place).map_err(|error| failed(FREEZE, &error))?;
-        if let Err(error) = self.client.pause_container(id).await {
-            self.thaw(id, place).await?;
-            return Err(failed(FREEZE, &error));
+        let mut left = PAUSE_ATTEMPTS;
+        while let Err(error) = self.client.pause_container(id).await {
+            left -= 1;
+            // What runs the container gives up soon where processes are slow to stop.
+            if left == 0 || !self.is_running(id, place).await? {
+                self.thaw(id, place).await?;
+                return Err(failed(FREEZE, &error));
+            }
         }
         Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
     }

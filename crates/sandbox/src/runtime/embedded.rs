@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
@@ -26,6 +27,10 @@ const FREEZE: &str = "freeze a sandbox";
 /// What sandboxes have in common with the user who runs the server, where they have no ids of their own.
 const SHARED: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (inotify, pages in pipes, \
     descriptors on their way) they share with this user";
+/// Longest time that processes may take to end when they are killed.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// Processes that have not ended by then are killed and thawed again.
+const END_POLL: Duration = Duration::from_millis(500);
 
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
@@ -234,14 +239,23 @@ impl Runtime for Embedded {
     }
 
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        if let Some(process) = noted(place)? {
-            process.kill();
-        }
-        // What is frozen may not end before it goes on. Without its groups it is not frozen either.
-        if self.thaw(id, place).await.is_err() {
-            remove_groups(id).await?;
-        }
-        self.ended(id, place).await?;
+        let process = noted(place)?;
+        let ending = async {
+            loop {
+                if let Some(process) = &process {
+                    process.kill();
+                }
+                // What is frozen may not end before it goes on. Without its groups it is not frozen either.
+                if self.thaw(id, place).await.is_err() {
+                    remove_groups(id).await?;
+                }
+                if let Ok(ended) = timeout(END_POLL, self.ended(id, place)).await {
+                    return ended;
+                }
+            }
+        };
+        let late = format!("its processes did not end within {} s", END_TIMEOUT.as_secs());
+        timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
         remove_groups(id).await
     }
 

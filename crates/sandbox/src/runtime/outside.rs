@@ -65,9 +65,8 @@ pub(super) fn first_process(pid: i32, place: &Place) -> Result<Option<Process>, 
 /// Replaces the workspace of a container.
 pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
     let User { uid, gid } = User::of_sandboxes();
-    let named = |error: io::Error| {
-        HostError::Helper(format!("cannot give {} to the sandbox: {error}", workspace.display()))
-    };
+    let named =
+        |error: io::Error| HostError::Helper(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
     swap_given(&Holder::Machine, process, workspace)
 }

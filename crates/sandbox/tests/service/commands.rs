@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use rustix::process::Signal;
-use workspace_catalog::CommandState;
+use workspace_catalog::{CommandState, State};
 use workspace_sandbox::{RunRequest, SandboxError};
 
 use crate::home::{Home, alice, create, read, request, sh, soon};
@@ -22,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         output_is_read_again_from_any_byte,
         old_output_goes_first_and_leaves_a_gap,
         one_that_waits_for_its_readers_loses_nothing,
+        output_of_all_commands_is_bounded_and_counted,
         ended_commands_take_no_orders,
         many_commands_at_once_do_not_mix,
     ]
@@ -177,7 +178,7 @@ async fn old_output_goes_first_and_leaves_a_gap(home: &Home) {
         .run(&alice(), &view.sandbox.id, request("head -c 1000000 /dev/zero | tr '\\0' x; echo end"))
         .await
         .unwrap();
-    handle.wait().await;
+    handle.wait().await.unwrap();
     let ran = read(&handle, 0).await;
     let [(from, to)] = ran.gaps[..] else { panic!("{:?}", ran.gaps) };
     assert_eq!(from, 0);
@@ -197,7 +198,7 @@ async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
     let hurried = RunRequest { timeout: Some(Duration::from_millis(300)), ..flood("yes") };
     let mut hurried = service.run(&alice(), id, hurried).await.unwrap();
     // Nobody reads: what is printed stays within bounds, and nothing ends but by force.
-    assert!(hurried.wait().await.timed_out);
+    assert!(hurried.wait().await.unwrap().timed_out);
     tokio::time::sleep(Duration::from_millis(300)).await;
     for command in service.commands(&alice(), id, 10).await.unwrap() {
         let ended = command.id == hurried.id;
@@ -217,7 +218,48 @@ async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
     assert!(ran.stdout.ends_with("xend\n"));
     assert_eq!(ran.end.exit_code, 0);
     let mut doomed = service.command(&alice(), id, &doomed.id).await.unwrap();
-    assert_eq!(doomed.wait().await.exit_code, 137);
+    assert_eq!(doomed.wait().await.unwrap().exit_code, 137);
+}
+
+async fn output_of_all_commands_is_bounded_and_counted(home: &Home) {
+    let limit = 4 << 20;
+    let service = home
+        .start_with(|settings| {
+            (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
+            settings.disk_interval = Duration::from_millis(50);
+        })
+        .await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let print = "head -c 2000000 /dev/zero | tr '\\0' x; echo end";
+    let first = service.run(&alice(), id, request(print)).await.unwrap();
+    assert_eq!(read(&first, 0).await.stdout.len(), 2_000_004);
+    assert!(service.stats(&alice(), id).await.unwrap().output >= 2_000_000);
+    // One that prints on and on, and others beside it.
+    let endless = service.run(&alice(), id, request("yes")).await.unwrap();
+    for _ in 0..6 {
+        let mut handle = service.run(&alice(), id, request(print)).await.unwrap();
+        handle.wait().await.unwrap();
+    }
+    soon("it is bounded", async || {
+        let stats = service.stats(&alice(), id).await.unwrap();
+        stats.disk >= stats.output && stats.output <= 2 * limit
+    })
+    .await;
+    // Whoever asks for what is gone is told so.
+    soon("the first is gone", async || {
+        let Ok(old) = service.command(&alice(), id, &first.id).await else { return false };
+        match old.output(0).await {
+            Err(SandboxError::OutputGone { .. }) => true,
+            Err(error) => panic!("{error}"),
+            Ok(_) => !read(&old, 0).await.gaps.is_empty(),
+        }
+    })
+    .await;
+    service.kill(&alice(), id, &endless.id, 9).await.unwrap();
+    let ran = read(&endless, 0).await;
+    assert!(!ran.gaps.is_empty() && ran.end.exit_code == 137, "{:?} {:?}", ran.gaps, ran.end);
+    assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
 }
 
 async fn ended_commands_take_no_orders(home: &Home) {
@@ -225,7 +267,7 @@ async fn ended_commands_take_no_orders(home: &Home) {
     let view = create(&service).await;
     let id = &view.sandbox.id;
     let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
-    handle.wait().await;
+    handle.wait().await.unwrap();
     soon("its end is known", async || {
         let killed = service.kill(&alice(), id, &handle.id, 9).await;
         matches!(killed, Err(SandboxError::CommandEnded { .. }))

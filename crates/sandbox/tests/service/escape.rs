@@ -12,7 +12,7 @@ use workspace_catalog::State;
 use workspace_sandbox::{NewSandbox, ResourceRequest, Service, View};
 
 use crate::attempts::{WORD, holds};
-use crate::home::{Home, alice, base, create, sh, wanted};
+use crate::home::{Home, PATIENCE, alice, base, create, sh, wanted};
 use crate::kind::Kind;
 use crate::{docker, trials};
 
@@ -200,6 +200,7 @@ async fn links_in_the_workspace_lead_the_server_nowhere(home: &Home) {
     // Neither does a removal follow them, nor what opens up closed directories first.
     symlink(&outside, home.workspace(&view).join("of-the-server")).unwrap();
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    assert!(service.files_removed(PATIENCE).await);
     assert!(!home.workspace(&view).exists());
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o500);
     assert_eq!(std::fs::metadata(outside.join("precious")).unwrap().len(), 16 << 20);

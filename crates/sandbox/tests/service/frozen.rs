@@ -10,7 +10,7 @@ use workspace_sandbox::{
     CommandHandle, NewSandbox, Piece, ResourceRequest, Service, Size, TerminalRequest, View,
 };
 
-use crate::home::{Home, alice, base, create, read, request, sh, soon, wanted};
+use crate::home::{Home, PATIENCE, alice, base, create, read, request, sh, soon, wanted};
 use crate::kind::Kind;
 use crate::trials;
 
@@ -173,6 +173,7 @@ async fn a_frozen_sandbox_is_removed(home: &Home) {
     let removed = service.remove(&owner, &view.sandbox.id, false);
     tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
     assert!(!process.is_running());
+    assert!(service.files_removed(PATIENCE).await);
     assert!(!home.place(&view).root().exists());
 }
 

@@ -16,7 +16,7 @@ use workspace_sandbox::{
 
 use crate::kind::Kind;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Home {
     pub(crate) kind: Kind,
@@ -64,6 +64,17 @@ impl Home {
 
     pub(crate) async fn catalog(&self) -> Catalog {
         Catalog::open(&sqlite_url(&self.path().join("catalog.db"))).await.unwrap()
+    }
+
+    /// Ids of all sandboxes that events tell of.
+    pub(crate) async fn sandbox_ids(&self) -> Vec<String> {
+        let (catalog, mut ids, mut last) = (self.catalog().await, std::collections::BTreeSet::new(), 0);
+        loop {
+            let events = catalog.events().after(last, 1_000).await.unwrap();
+            let Some(newest) = events.last() else { return ids.into_iter().collect() };
+            last = newest.sequence;
+            ids.extend(events.into_iter().filter_map(|event| event.sandbox_id));
+        }
     }
 
     /// Does something to the catalog that it has no words for.

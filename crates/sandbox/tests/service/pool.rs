@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxError, Service};
 
-use crate::home::{Home, alice, base, create, sh, soon, wanted};
+use crate::home::{Home, PATIENCE, alice, base, create, sh, soon, wanted};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -54,6 +54,7 @@ async fn one_that_was_started_ahead_is_like_any_other(home: &Home) {
     soon("its guest is back", async || service.get(&alice(), &ready).await.unwrap().agent_connected).await;
     assert_eq!(sh(&service, &view, "cat file").await.stdout, "x\n");
     service.remove(&alice(), &ready, false).await.unwrap();
+    assert!(service.files_removed(PATIENCE).await);
     assert_eq!(places(home), [] as [String; 0]);
 }
 

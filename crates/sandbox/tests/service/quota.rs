@@ -8,7 +8,7 @@ use workspace_catalog::State;
 use workspace_host::quota;
 use workspace_sandbox::{Kept, NewSandbox, ResourceRequest};
 
-use crate::home::{Home, alice, base, sh, soon, wanted};
+use crate::home::{Home, PATIENCE, alice, base, sh, soon, wanted};
 use crate::kind::Kind;
 use crate::trials;
 
@@ -61,11 +61,12 @@ async fn a_quota_refuses_what_does_not_fit(home: &Home) {
         assert!(refusals.iter().any(|refusal| ran.stderr.contains(refusal)), "{ran:?}");
         assert_eq!(ran.stdout, "on\n");
         let stats = service.stats(&alice(), &view.sandbox.id).await.unwrap();
-        assert!((LIMIT - (64 << 10)..=LIMIT).contains(&stats.disk), "{stats:?}");
+        assert!((LIMIT - (64 << 10)..=LIMIT).contains(&(stats.disk - stats.output)), "{stats:?}");
         let found = service.get(&alice(), &view.sandbox.id).await.unwrap();
         assert_eq!(found.sandbox.state, State::Running);
         assert_eq!(found.config.missing, [""; 0]);
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        assert!(service.files_removed(PATIENCE).await);
         assert!(!home.workspace(&view).exists());
         service.close().await;
     }

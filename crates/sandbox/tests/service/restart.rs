@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
 use workspace_sandbox::{SandboxError, Scope, Service, Size, TerminalRequest};
 
-use crate::home::{Home, alice, create, read, request, sh, soon};
+use crate::home::{Home, PATIENCE, alice, create, read, request, sh, soon};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -158,5 +158,6 @@ async fn a_removal_goes_on_where_it_was_stopped(home: &Home) {
     catalog.sandboxes().change(&id, view.sandbox.version, change, &[]).await.unwrap();
     let service = home.start().await;
     assert!(matches!(service.get(&Scope::All, &id).await, Err(SandboxError::NotFound { .. })));
+    assert!(service.files_removed(PATIENCE).await);
     assert!(!home.path().join("sandboxes").join(&id).exists());
 }

@@ -11,7 +11,7 @@ use workspace_sandbox::{
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 
-use crate::home::{Home, alice, base as new, create, read, request, sh, soon, wanted};
+use crate::home::{Home, PATIENCE, alice, base as new, create, read, request, sh, soon, wanted};
 use crate::kind::Kind;
 use crate::trials;
 
@@ -80,6 +80,7 @@ async fn a_sandbox_begins_with_its_snapshot(home: &Home) {
     assert_eq!(sh(&service, &other, "ls").await.stdout, "link\nread me\nsrc\n");
     for id in [&view.sandbox.id, &other.sandbox.id] {
         service.remove(&alice(), id, false).await.unwrap();
+        assert!(service.files_removed(PATIENCE).await);
     }
     assert!(service.workspaces().list().unwrap().is_empty());
     assert!(service.workspaces().store().pins().unwrap().is_empty());
@@ -189,7 +190,7 @@ async fn who_uses_the_workspace_is_told_and_ended(home: &Home) {
     assert!(refused.to_string().contains("1 process of sandbox"), "{refused}");
     let restored = service.restore(&alice(), id, base.id, true).await.unwrap();
     assert_eq!(restored.ended.len(), 1);
-    inside.wait().await;
+    inside.wait().await.unwrap();
     assert_eq!(sh(&service, &view, seen).await.stdout, "1\n");
 }
 

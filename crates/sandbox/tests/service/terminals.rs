@@ -71,7 +71,7 @@ async fn a_terminal_runs_a_line(home: &Home) {
     let line = "test -t 0 && test -t 1 && echo \"a 'terminal'\"; exit 5".to_owned();
     let order = TerminalRequest { command: Some(line.clone()), ..wanted() };
     let mut terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
-    assert_eq!(terminal.wait().await.exit_code, 5);
+    assert_eq!(terminal.wait().await.unwrap().exit_code, 5);
     assert_eq!(shows(&terminal, "terminal").await, "a 'terminal'\r\n");
     let listed = service.commands(&alice(), &view.sandbox.id, 1).await.unwrap();
     assert_eq!(listed[0].command, line);
@@ -92,7 +92,7 @@ async fn a_terminal_is_typed_into_resized_and_closed(home: &Home) {
     service.type_in(&alice(), id, &terminal.id, b"stty size\n".to_vec()).await.unwrap();
     shows(&terminal, "43 132").await;
     service.close_terminal(&alice(), id, &terminal.id).await.unwrap();
-    assert_eq!(terminal.wait().await.exit_code, 137);
+    assert_eq!(terminal.wait().await.unwrap().exit_code, 137);
     service.close_terminal(&alice(), id, &terminal.id).await.unwrap();
     let refused = service.type_in(&alice(), id, &terminal.id, vec![1]).await.unwrap_err();
     assert!(matches!(refused, SandboxError::CommandEnded { .. }), "{refused}");

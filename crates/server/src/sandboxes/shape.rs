@@ -452,11 +452,13 @@ struct MemoryStats {
     percent: f64,
 }
 
-/// The workspace.
+/// The workspace, and the output that is kept of commands.
 #[derive(Debug, Serialize, ToSchema)]
 struct DiskStats {
     /// Bytes.
     usage: u64,
+    /// Bytes of output among those.
+    output: u64,
     /// Bytes that it may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
@@ -484,7 +486,7 @@ impl SandboxStats {
                 limit: cpus(stats.limits.cpu_millis.unwrap_or_default()),
             },
             memory: MemoryStats { usage: memory, limit, percent },
-            disk: DiskStats { usage: stats.disk, limit: stats.disk_limit },
+            disk: DiskStats { usage: stats.disk, output: stats.output, limit: stats.disk_limit },
             network: NetworkStats { rx_bytes: 0, tx_bytes: 0 },
             processes: stats.usage.processes.unwrap_or_default(),
             updated_at: time::time(stats.time)?,

@@ -150,6 +150,8 @@ settings! {
     default_command_timeout: Milliseconds = is("60000");
     /// How much of a command's output is kept.
     output_keep: Size = is("16m");
+    /// How much is kept of the output of all commands of a sandbox, and no more than its disk limit leaves; the oldest goes first.
+    sandbox_output_keep: Size = is("64m");
     /// Commands that ended and are remembered with their output, in each sandbox.
     commands_kept: u32 = is("1000");
     /// Commands that run at once in each sandbox, terminals aside.
@@ -164,6 +166,8 @@ settings! {
     disk_reserve: Size = is("256m");
     /// Seconds between two collections of what no snapshot holds any more; also done when the disk is nearly full.
     gc_interval: Duration = is("86400");
+    /// Seconds that events of sandboxes are kept in the catalog.
+    events_kept: Duration = is("2592000");
     /// Seconds between two looks for expired sandboxes.
     expiry_interval: Duration = is("60");
     /// Whether requests are limited per key. Admin keys have no limits but those given to them; a request that is refused as

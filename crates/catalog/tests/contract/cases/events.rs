@@ -46,3 +46,15 @@ pub(crate) async fn a_reader_that_follows_many_writers_misses_nothing(place: Pla
     }
     assert!(seen.into_iter().eq(1..=WRITERS * EACH));
 }
+
+pub(crate) async fn old_events_are_forgotten_and_numbers_go_on(place: Place) {
+    let catalog = place.open().await;
+    for _ in 0..3 {
+        catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap();
+    }
+    let written = catalog.events().after(0, 10).await.unwrap();
+    assert_eq!(catalog.events().forget_before(written[0].created_at).await.unwrap(), 0);
+    assert_eq!(catalog.events().forget_before(i64::MAX).await.unwrap(), 3);
+    assert_eq!(catalog.events().after(0, 10).await.unwrap(), []);
+    assert_eq!(catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap(), 4);
+}

@@ -1,0 +1,104 @@
+//! What every operation on a sandbox begins with, and the time limits of its steps.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use workspace_catalog::{Sandbox, State};
+
+use crate::error::{Result, SandboxError};
+use crate::operation_lock::{OPERATION_WAIT, Operation};
+use crate::place::Place;
+use crate::runtime::{Frozen, RuntimeError};
+use crate::service::{Service, not_running};
+
+/// Longest time of one call to the runtime. Runtimes have shorter limits of their own for what they wait for; this one
+/// is for a daemon or a helper process that does not answer.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(90);
+/// Attempts to thaw a sandbox, and the pause between them.
+const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
+
+impl Service {
+    /// Begins an operation on a sandbox (see [`crate::operation_lock::OperationLocks`]).
+    pub(crate) async fn operation(&self, id: &str) -> Result<Operation> {
+        let operation = self.0.operations.lock_within(id, OPERATION_WAIT).await;
+        operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })
+    }
+
+    /// The sandbox as it is now, for whoever holds its lock.
+    pub(crate) async fn current(&self, id: &str) -> Result<Sandbox> {
+        let found = self.0.catalog.sandboxes().get(id).await?;
+        found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })
+    }
+
+    /// Stops everything in a sandbox for a moment. One that ended meanwhile is refused with its state.
+    pub(crate) async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen> {
+        let error = match limited(self.0.runtime.freeze(id, place)).await {
+            Ok(frozen) => return Ok(frozen),
+            Err(error) => error,
+        };
+        // A freeze that took too long may still be under way; after this it stops nothing more.
+        if let Err(error) = self.thaw(id, place).await {
+            tracing::error!(sandbox = id, %error, "failed to thaw a sandbox after a failed freeze");
+        }
+        Err(self.reason(id, place, error).await)
+    }
+
+    /// Lets everything in a sandbox go on, at the second attempt if need be: it must not stay frozen.
+    pub(crate) async fn thaw(&self, id: &str, place: &Place) -> Result<()> {
+        let (mut left, pause) = THAW_ATTEMPTS;
+        loop {
+            left -= 1;
+            match limited(self.0.runtime.thaw(id, place)).await {
+                Ok(()) => return Ok(()),
+                Err(error) if left == 0 => return Err(self.reason(id, place, error).await),
+                Err(error) => tracing::warn!(sandbox = id, %error, "failed to thaw a sandbox, trying again"),
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// Ends everything in a sandbox, within a time limit.
+    pub(crate) async fn end(&self, id: &str, place: &Place) -> Result<()> {
+        limited(self.0.runtime.end(id, place)).await.map_err(|error| failed(id, error))
+    }
+
+    /// The reason why something could not be done to a sandbox: its state, if that is it.
+    pub(crate) async fn reason(&self, id: &str, place: &Place, error: RuntimeError) -> SandboxError {
+        let sandbox = match self.current(id).await {
+            Ok(sandbox) => sandbox,
+            Err(gone @ SandboxError::NotFound { .. }) => return gone,
+            Err(_) => return failed(id, error),
+        };
+        if !matches!(sandbox.state, State::Running) {
+            return not_running(&sandbox);
+        }
+        match limited(self.0.runtime.is_running(id, place)).await {
+            // Its end is about to be noticed.
+            Ok(false) => not_running(&Sandbox {
+                state: State::Error,
+                state_reason: Some("its processes ended".to_owned()),
+                ..sandbox
+            }),
+            _ => failed(id, error),
+        }
+    }
+}
+
+/// Waits for a runtime, within a time limit.
+pub(crate) async fn limited<T>(
+    call: impl Future<Output = std::result::Result<T, RuntimeError>>,
+) -> std::result::Result<T, RuntimeError> {
+    let seconds = RUNTIME_TIMEOUT.as_secs();
+    timeout(RUNTIME_TIMEOUT, call).await.unwrap_or_else(|_| {
+        let reason = format!("it did not answer within {seconds} s");
+        Err(RuntimeError::Failed { runtime: "sandbox", action: "do what was asked of it", reason })
+    })
+}
+
+/// A failure of the runtime with a sandbox that is there.
+pub(crate) fn failed(id: &str, error: RuntimeError) -> SandboxError {
+    match error {
+        RuntimeError::Failed { .. } => SandboxError::Operation { id: id.to_owned(), source: error },
+        other => other.into(),
+    }
+}

@@ -1,0 +1,193 @@
+//! The bound of what is kept of the output of all commands of a sandbox.
+//!
+//! Output lies outside the workspace, so no quota and no limit of the workspace holds it. A sandbox keeps
+//! [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk limit leaves beside its
+//! workspace, but [`LEAST`] at least. What is beyond goes from the front, segment by segment: first of commands that
+//! ended, the oldest first, then of those that run, of whichever has most. Readers are told of the gap. The last segment
+//! of a command that runs stays, and so does what nobody has read yet of one that waits for its readers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use workspace_agent_protocol::output::{self, Segment};
+
+use crate::disk::blocking;
+use crate::live::Live;
+use crate::place::Place;
+use crate::service::Service;
+
+/// Output that every sandbox may keep, however full its workspace is.
+pub(crate) const LEAST: u64 = 1 << 20;
+
+impl Service {
+    /// Bytes of output that a sandbox may keep, given how much its workspace had at the last look.
+    fn output_limit(&self, live: &Live) -> u64 {
+        let settings = &self.0.settings;
+        // What is kept of one command fits, whatever is said of all.
+        let most = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
+        let left = live.disk().map_or(u64::MAX, |limit| limit.saturating_sub(live.disk_used()));
+        most.min(left).max(LEAST)
+    }
+
+    /// Removes what is kept of a sandbox's output beyond its bound, if it may have grown beyond it.
+    pub(crate) fn bound_output(&self, live: &Arc<Live>) {
+        // What runs is known as long as the guest is there.
+        if !live.is_connected() || !live.output.may_exceed(self.output_limit(live)) || !live.output.begin() {
+            return;
+        }
+        let (service, live) = (self.clone(), Arc::clone(live));
+        tokio::spawn(async move {
+            let (place, limit, running) =
+                (live.place.clone(), service.output_limit(&live), live.kept_of_running());
+            let trimmed = blocking(move || trim(&place.output(), limit - limit / 8, &running)).await;
+            match trimmed.and_then(|trimmed| trimmed.map_err(|source| super::output::broken(source))) {
+                Ok(kept) => live.output.end(Some(kept)),
+                Err(error) => {
+                    live.output.end(None);
+                    tracing::warn!(sandbox = live.id, %error, "failed to bound the output that is kept");
+                }
+            }
+        });
+    }
+}
+
+/// Counts what is kept of the output of a sandbox's commands: as much as was found at the last look, and at most what
+/// was printed since.
+#[derive(Debug, Default)]
+pub(crate) struct KeptOutput {
+    found: AtomicU64,
+    printed: AtomicU64,
+    looking: AtomicBool,
+}
+
+impl KeptOutput {
+    /// Output that is worth another look.
+    const WORTH: u64 = 1 << 20;
+
+    pub(crate) fn add(&self, printed: u64) {
+        self.printed.fetch_add(printed, Ordering::Relaxed);
+    }
+
+    /// Whether there may be more than so much.
+    pub(crate) fn may_exceed(&self, limit: u64) -> bool {
+        let (found, printed) = (self.found.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
+        let is_news = found > limit || printed >= Self::WORTH.min(limit / 8);
+        is_news && found.saturating_add(printed) > limit
+    }
+
+    /// Begins a look; false if somebody looks already.
+    pub(crate) fn begin(&self) -> bool {
+        let first = !self.looking.swap(true, Ordering::Relaxed);
+        if first {
+            self.printed.store(0, Ordering::Relaxed);
+        }
+        first
+    }
+
+    /// Ends a look, at which so much was left.
+    pub(crate) fn end(&self, found: Option<u64>) {
+        if let Some(found) = found {
+            self.found.store(found, Ordering::Relaxed);
+        }
+        self.looking.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that are kept of the output of a sandbox.
+pub(crate) fn kept(place: &Place) -> io::Result<u64> {
+    let segments = output::all_segments(File::open(place.output())?)?;
+    Ok(segments.iter().map(|segment| segment.bytes).sum())
+}
+
+/// Removes segments until `goal` bytes are left, or nothing more may go; how many are left. `running` has the commands
+/// that run, each with the offset up to which it may be removed.
+fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Result<u64> {
+    let directory = File::open(directory)?;
+    let mut kept = 0;
+    let mut commands: BTreeMap<String, Vec<Segment>> = BTreeMap::new();
+    for segment in output::all_segments(&directory)? {
+        kept += segment.bytes;
+        commands.entry(segment.command.clone()).or_default().push(segment);
+    }
+    let (mut run, ended): (Vec<_>, Vec<_>) =
+        commands.into_values().partition(|segments| running.contains_key(&segments[0].command));
+    // Ids are in the order of time.
+    for segment in ended.iter().flatten() {
+        if kept <= goal {
+            return Ok(kept);
+        }
+        output::remove_segment(&directory, segment)?;
+        kept -= segment.bytes;
+    }
+    for segments in &mut run {
+        let most = running.get(&segments[0].command).copied().unwrap_or(0);
+        // A segment ends where the next one begins; the last one stays.
+        let free = segments.windows(2).take_while(|pair| pair[1].offset <= most).count();
+        segments.truncate(free);
+        segments.reverse();
+    }
+    while kept > goal {
+        let size = |segments: &Vec<Segment>| segments.iter().map(|segment| segment.bytes).sum::<u64>();
+        let Some(segment) = run.iter_mut().max_by_key(|segments| size(segments)).and_then(Vec::pop) else {
+            break;
+        };
+        output::remove_segment(&directory, &segment)?;
+        kept -= segment.bytes;
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use workspace_agent_protocol::output::{Stream, Writer};
+
+    use super::*;
+
+    fn write(home: &Path, command: &str, bytes: usize) {
+        let directory = OwnedFd::from(File::open(home).unwrap());
+        let mut writer = Writer::create(directory, command, 32 << 10).unwrap();
+        for piece in vec![7; bytes].chunks(1 << 10) {
+            writer.write(Stream::Stdout, 0, piece).unwrap();
+        }
+    }
+
+    fn left(home: &Path) -> BTreeMap<String, usize> {
+        let mut left = BTreeMap::new();
+        for segment in output::all_segments(File::open(home).unwrap()).unwrap() {
+            *left.entry(segment.command).or_default() += 1;
+        }
+        left
+    }
+
+    #[test]
+    fn the_oldest_that_ended_go_first_and_of_those_that_run_the_last_segment_stays() {
+        let home = tempfile::tempdir().unwrap();
+        for command in ["cmd-1", "cmd-2", "cmd-3", "cmd-4"] {
+            write(home.path(), command, 32 << 10);
+        }
+        let before = left(home.path());
+        let all: u64 =
+            output::all_segments(File::open(home.path()).unwrap()).unwrap().iter().map(|one| one.bytes).sum();
+        let running = HashMap::from([("cmd-1".to_owned(), u64::MAX), ("cmd-2".to_owned(), 0)]);
+        // A little less than all: the oldest that ended loses its first segment.
+        trim(home.path(), all - 1, &running).unwrap();
+        let now = left(home.path());
+        assert_eq!(
+            (now["cmd-1"], now["cmd-3"], now["cmd-4"]),
+            (before["cmd-1"], before["cmd-3"] - 1, before["cmd-4"])
+        );
+        // All that may go: one waits for its readers, of the other the last segment stays.
+        let kept = trim(home.path(), 0, &running).unwrap();
+        assert_eq!(
+            left(home.path()),
+            BTreeMap::from([("cmd-1".to_owned(), 1), ("cmd-2".to_owned(), before["cmd-2"])])
+        );
+        assert!(kept > 0);
+    }
+}

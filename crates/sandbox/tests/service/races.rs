@@ -1,0 +1,227 @@
+//! Operations on one sandbox at the same moment: every answer is one of a few, every call ends, and nothing is left.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::fs::{FlockOperation, flock};
+use tokio::time::{sleep, timeout};
+use workspace_catalog::{Change, Filter, State};
+use workspace_host::holder::Holder;
+use workspace_host::{Process, overlay};
+use workspace_sandbox::{Fork, NewCommit, NewSandbox, SandboxError, Scope, Service, View, Wanted};
+use workspace_state::{NewSnapshot, SnapshotId};
+
+use crate::home::{Home, PATIENCE, alice, base, create, request, sh, soon, wanted};
+use crate::kind::Kind;
+use crate::trials;
+
+/// Bound of every call. It is met easily: what is waited for is that nothing hangs.
+const BOUND: Duration = Duration::from_secs(60);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![operations_that_race_leave_nothing, a_start_does_not_wait_for_one_sandbox]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Commit,
+    Fork,
+    Restore,
+    Changes,
+    Delete,
+    Expire,
+}
+
+const STEPS: [Step; 6] = [Step::Commit, Step::Fork, Step::Restore, Step::Changes, Step::Delete, Step::Expire];
+
+/// The rounds on a runtime, each of which races all steps on a sandbox of its own.
+fn rounds(kind: Kind) -> usize {
+    let full = std::env::var_os("WORKSPACE_TEST_FULL").is_some();
+    let rounds = std::env::var("WORKSPACE_TEST_RACES").ok().and_then(|text| text.parse().ok());
+    rounds.unwrap_or(match (kind, full) {
+        (Kind::Embedded, false) => 48,
+        (Kind::Embedded, true) => 1_500,
+        (_, false) => 8,
+        (_, true) => 300,
+    })
+}
+
+/// The same numbers whenever the test runs.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn anybody() -> Wanted {
+    Wanted { unlimited: true, ..wanted() }
+}
+
+async fn operations_that_race_leave_nothing(home: &Home) {
+    let change = |settings: &mut workspace_sandbox::Settings| {
+        settings.expiry_interval = Duration::from_millis(10);
+        settings.sandboxes_max = 1_000;
+    };
+    let service = home.start_with(change).await;
+    let snapshot = snapshot(&service);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut answers: BTreeMap<(Step, String), usize> = BTreeMap::new();
+    let mut processes = Vec::new();
+    let rounds = rounds(home.kind);
+    for _ in 0..rounds {
+        let new = NewSandbox { snapshot: Some(snapshot), ..base() };
+        let view = timeout(BOUND, service.create(anybody(), new)).await.unwrap().unwrap();
+        if home.kind == Kind::Embedded {
+            processes.extend(Process::read(&home.place(&view).process()).unwrap());
+        }
+        let busy = "while :; do echo x >> file; (sleep 0.01 &); sleep 0.005; done";
+        service.run(&alice(), &view.sandbox.id, request(busy)).await.unwrap();
+        let mut racing = Vec::new();
+        for step in STEPS {
+            // Most come at once, the ends of the sandbox somewhat later.
+            let spread = if matches!(step, Step::Delete | Step::Expire) { 60 } else { 15 };
+            let pause = Duration::from_millis(random.below(spread));
+            // A step is left out now and then, so that others last.
+            if random.below(4) == 0 {
+                continue;
+            }
+            let (service, catalog, id) = (service.clone(), home.catalog().await, view.sandbox.id.clone());
+            racing.push(tokio::spawn(async move {
+                sleep(pause).await;
+                let done = timeout(BOUND, take(&service, &catalog, &id, step, snapshot)).await;
+                (step, done.unwrap_or_else(|_| panic!("{step:?} of {id} takes longer than {BOUND:?}")))
+            }));
+        }
+        for one in racing {
+            let (step, answer) = one.await.unwrap();
+            *answers.entry((step, answer)).or_default() += 1;
+        }
+        remove_all(&service).await;
+    }
+    eprintln!("{rounds} rounds: {answers:#?}");
+    let deleted = answers.keys().any(|(step, answer)| *step == Step::Delete && answer == "done");
+    assert!(deleted, "{answers:?}");
+    let ids = nothing_is_left(home, &service, &processes).await;
+    // The next server has nothing to wait for.
+    service.close().await;
+    drop(service);
+    let service = timeout(BOUND, home.start()).await.unwrap();
+    assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 0, "{ids:?}");
+}
+
+fn snapshot(service: &Service) -> SnapshotId {
+    let mut tree = service.workspaces().store().empty_tree().unwrap();
+    tree.write("file", "first\n").unwrap();
+    tree.commit(NewSnapshot::default()).unwrap().id
+}
+
+/// Takes a step; a word for its answer. Panics at one that must not be.
+async fn take(
+    service: &Service,
+    catalog: &workspace_catalog::Catalog,
+    id: &str,
+    step: Step,
+    snapshot: SnapshotId,
+) -> String {
+    let buffered = NewCommit { buffered: true, ..NewCommit::default() };
+    let scope = alice();
+    let done = match step {
+        Step::Commit => service.commit(&scope, id, buffered).await.map(drop),
+        Step::Changes => service.changes(&scope, id).await.map(drop),
+        Step::Restore => service.restore(&scope, id, snapshot, true).await.map(drop),
+        Step::Fork => {
+            let fork = Fork { count: 1, commit: buffered, ..Fork::default() };
+            service.fork(&scope, id, anybody(), fork).await.map(drop)
+        }
+        Step::Delete => service.remove(&scope, id, false).await.map(drop),
+        Step::Expire => {
+            let Ok(Some(found)) = catalog.sandboxes().get(id).await else { return "not found".to_owned() };
+            let change = Change { expires_at: Some(found.created_at), ..Change::default() };
+            // Somebody else may change it at the same moment.
+            drop(catalog.sandboxes().change(id, found.version, change, &[]).await);
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => "done".to_owned(),
+        Err(SandboxError::NotFound { .. }) => "not found".to_owned(),
+        Err(SandboxError::NotRunning { state: State::Stopping, .. }) => "is stopping".to_owned(),
+        Err(SandboxError::NotRunning { state: State::Error, .. }) => "is in error".to_owned(),
+        Err(SandboxError::Expired { .. }) => "has expired".to_owned(),
+        // Its guest went with it, and its row is about to.
+        Err(SandboxError::AgentAway { .. }) if step == Step::Restore => "agent is away".to_owned(),
+        Err(error) => panic!("{step:?} of {id}: {error} ({error:?})"),
+    }
+}
+
+async fn remove_all(service: &Service) {
+    loop {
+        let (views, _) = service.list(&Scope::All, Filter::default()).await.unwrap();
+        if views.is_empty() {
+            return;
+        }
+        for View { sandbox, .. } in views {
+            match timeout(BOUND, service.remove(&Scope::All, &sandbox.id, false)).await.unwrap() {
+                Ok(_) | Err(SandboxError::NotFound { .. }) => {}
+                Err(error) => panic!("{} stays: {error}", sandbox.id),
+            }
+        }
+    }
+}
+
+/// No file, process, group, mount or row; the ids that were looked for.
+async fn nothing_is_left(home: &Home, service: &Service, processes: &[Process]) -> Vec<String> {
+    assert!(service.files_removed(BOUND).await);
+    let left = |directory: &str| {
+        let entries = std::fs::read_dir(home.path().join(directory)).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(left("sandboxes"), [""; 0]);
+    let workspaces: Vec<_> = left("workspaces").into_iter().filter(|name| name.starts_with("sbx-")).collect();
+    assert_eq!(workspaces, [""; 0]);
+    assert!(processes.iter().all(|process| !process.is_running()));
+    let ids = home.sandbox_ids().await;
+    let groups = workspace_host::cgroup::ids().unwrap();
+    assert!(groups.iter().all(|group| !ids.contains(group)), "{groups:?}");
+    let mounted = overlay::mounted(&Holder::Machine, home.path()).unwrap();
+    let of_sandboxes = mounted.iter().filter(|path| ids.iter().any(|id| path.to_string_lossy().contains(id)));
+    assert_eq!(of_sandboxes.count(), 0, "{mounted:?}");
+    let known = service.runtime().known().await.unwrap();
+    assert!(known.iter().all(|id| !ids.contains(id)), "{known:?}");
+    ids
+}
+
+/// Nobody can thaw it as long as its note is locked.
+async fn a_start_does_not_wait_for_one_sandbox(home: &Home) {
+    if home.kind != Kind::Embedded {
+        return eprintln!("not tested here: others are thawed by a daemon, or have no note of this kind");
+    }
+    let service = home.start().await;
+    let (stuck, other) = (create(&service).await, create(&service).await);
+    service.runtime().freeze(&stuck.sandbox.id, &home.place(&stuck)).await.unwrap();
+    service.close().await;
+    drop(service);
+    let note = std::fs::File::open(home.place(&stuck).frozen()).unwrap();
+    flock(&note, FlockOperation::LockExclusive).unwrap();
+    let service = timeout(BOUND, home.start()).await.expect("the server starts");
+    let sandbox = service.get(&alice(), &stuck.sandbox.id).await.unwrap().sandbox;
+    assert_eq!(sandbox.state, State::Error);
+    let reason = sandbox.state_reason.unwrap();
+    assert!(reason.contains("could not be recovered yet"), "{reason}");
+    let connected =
+        async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected;
+    soon("the other is back", async || connected(&other).await).await;
+    assert_eq!(sh(&service, &other, "echo fine").await.stdout, "fine\n");
+    flock(&note, FlockOperation::Unlock).unwrap();
+    soon("it is recovered", async || connected(&stuck).await).await;
+    assert_eq!(sh(&service, &stuck, "echo fine").await.stdout, "fine\n");
+    for view in [&stuck, &other] {
+        timeout(PATIENCE, service.remove(&alice(), &view.sandbox.id, false)).await.unwrap().unwrap();
+    }
+}
