@@ -155,11 +155,9 @@ fn first_process() {
 /// Limits and scheduling of the agent: with fewer processes or files allowed it could start no command.
 fn limits_of_first() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    for (name, pid) in [("limit", 1), ("limit with the upper half set", 1 | 1 << 32)] {
+    for (name, pid) in [("limit", 1), ("limit with the upper half set", 1_i64 | 1 << 32)] {
         // SAFETY: a structure that is read.
-        let set = unsafe {
-            libc::syscall(libc::SYS_prlimit64, pid as libc::c_long, libc::RLIMIT_NPROC, &raw const none, 0)
-        };
+        let set = unsafe { libc::syscall(libc::SYS_prlimit64, pid, libc::RLIMIT_NPROC, &raw const none, 0) };
         must_fail(name, call(set));
     }
     let (cpus, idle) = ([1_u64; 1], libc::sched_param { sched_priority: 0 });

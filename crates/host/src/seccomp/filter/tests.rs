@@ -55,7 +55,7 @@ const UPPER: [u64; 4] = [0, 1 << 32, 1 << 63, 0xffff_ffff << 32];
 /// The errors of calls that a process makes under the filters.
 fn under_filters(calls: &[(i64, u64)]) -> Vec<i32> {
     let filters = Filters::new().unwrap();
-    let (mut reader, writer) = std::io::pipe().unwrap();
+    let (mut reader, writer) = io::pipe().unwrap();
     let mut errors = vec![-1_i32; calls.len()];
     // SAFETY: the child makes system calls alone until it ends; nothing that it calls takes a lock or memory.
     let child = unsafe {
