@@ -84,6 +84,12 @@ pub enum StoreError {
         /// What is wrong.
         source: DecodeError,
     },
+    /// The index says otherwise than the log.
+    #[error("the index of the store differs from its log: {problem}")]
+    IndexDiffers {
+        /// The first difference.
+        problem: String,
+    },
     /// No such snapshot.
     #[error("snapshot `{0}` not found")]
     UnknownSnapshot(SnapshotId),
@@ -119,7 +125,11 @@ impl StoreError {
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,
-            Self::MissingChunk(_) | Self::MissingNode(_) | Self::Damaged { .. } | Self::Undecodable { .. }
+            Self::MissingChunk(_)
+                | Self::MissingNode(_)
+                | Self::Damaged { .. }
+                | Self::Undecodable { .. }
+                | Self::IndexDiffers { .. }
         )
     }
 

@@ -88,6 +88,8 @@ impl Store {
             return Err(StoreError::Poisoned);
         }
         if !options.dry_run {
+            // What a wrong row does not name would be deleted, and the checkpoint would make the row the truth.
+            inner.check_against_log()?;
             self.drop_dead_pins()?;
             inner.delete_condemned()?;
             // What settles now need not be looked for in memory by a marking that takes long.

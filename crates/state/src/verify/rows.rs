@@ -44,6 +44,17 @@ impl Verify<'_> {
 }
 
 impl Inner {
+    /// Refuses to go on with an index that says otherwise than the log.
+    pub(crate) fn check_against_log(&self) -> Result<()> {
+        match self.compare_with_log()?.into_iter().next() {
+            Some(Damage { snapshot, problem, .. }) => {
+                let of = snapshot.map_or_else(String::new, |id| format!("snapshot {id}: "));
+                Err(StoreError::IndexDiffers { problem: format!("{of}{problem}") })
+            }
+            None => Ok(()),
+        }
+    }
+
     fn compare_with_log(&self) -> Result<Vec<Damage>> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(Vec::new()) };

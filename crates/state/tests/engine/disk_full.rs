@@ -491,7 +491,7 @@ pub(crate) fn read_only(arguments: &[&str]) {
     assert!(matches!(Store::open(&view), Err(StoreError::InUse { .. })));
     drop(store);
     let store = Store::open(&view).unwrap();
-    assert_eq!(store.snapshots().unwrap(), [made.clone()]);
+    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&made));
     let tree = store.restore(&made.id).unwrap();
     assert_eq!(tree.read("file").unwrap(), noise(1, 3 * MIB));
     assert_sound(&store);

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use workspace_state::testing::{change_row, snapshot_row};
-use workspace_state::{Durability, Episode, Expect, NewSnapshot, Quiet, Snapshot, SnapshotId, Store};
+use workspace_state::{
+    Durability, Episode, Expect, GcOptions, NewSnapshot, Quiet, Snapshot, SnapshotId, Store,
+};
 
 use crate::support::{
     COMMIT, assert_sound, assert_usable, collect, commit_file, copy_directory, message, new_store,
@@ -223,6 +225,9 @@ fn verify_names_rows_of_the_index_that_differ_from_the_log_and_repair_mends_them
         let damage = store.verify(&Quiet).unwrap().damage;
         let named = damage.iter().any(|damage| damage.problem.contains(&change.named));
         assert!(named, "{} is not in {damage:?}", change.named);
+        // A collection would delete what a wrong row does not name.
+        let refused = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap_err();
+        assert!(refused.is_corruption(), "{refused}");
         drop(store);
         let store = Store::rebuild_index(&path).unwrap();
         let report = store.rebuild_report().unwrap();
