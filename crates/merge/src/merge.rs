@@ -45,7 +45,7 @@ pub fn merge_file(
 ) -> Result<FileMerge, UnknownStrategy> {
     let strategy = strategies.choose(input, rule)?;
     if !strategy.is_always_asked()
-        && let Some(content) = trivial(input)
+        && let Some(content) = trivial(input, strategy.accumulates(rule))
     {
         return Ok(FileMerge { merged: Merged::new(content), strategy: None, conflict: None, decided: None });
     }
@@ -69,9 +69,10 @@ pub fn in_conflict(
 }
 
 /// The content where no strategy is needed to tell.
-fn trivial<'a>(input: &Input<'a>) -> Option<&'a [u8]> {
+pub(crate) fn trivial<'a>(input: &Input<'a>, accumulates: bool) -> Option<&'a [u8]> {
     let versions = &input.versions;
-    if versions.ours == versions.theirs || versions.base == Some(versions.theirs) {
+    let are_equal = versions.ours == versions.theirs && !accumulates;
+    if are_equal || versions.base == Some(versions.theirs) {
         Some(versions.ours)
     } else if versions.base == Some(versions.ours) {
         Some(versions.theirs)

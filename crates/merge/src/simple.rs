@@ -65,6 +65,10 @@ impl Strategy for Log {
     fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         Text.settle(input, rule, side)
     }
+
+    fn accumulates(&self, _: &FileRule) -> bool {
+        true
+    }
 }
 
 /// None if a side did something else than to append entries.
@@ -79,7 +83,6 @@ fn appended(input: &Input<'_>) -> Option<Vec<u8>> {
         (ours, theirs) = (ours.strip_prefix(end)?, theirs.strip_prefix(end)?);
         content.extend_from_slice(end);
     }
-    let theirs = &theirs[common_entries(ours, theirs)..];
     content.extend_from_slice(ours);
     let is_open = !content.is_empty() && !content.ends_with(b"\n");
     if is_open && !theirs.is_empty() && !starts_line(theirs) {
@@ -91,16 +94,6 @@ fn appended(input: &Input<'_>) -> Option<Vec<u8>> {
 
 fn starts_line(text: &[u8]) -> bool {
     text.starts_with(b"\n") || text.starts_with(b"\r\n")
-}
-
-/// How many bytes of whole entries both begin with: those are there once, since one side has them from the other.
-fn common_entries(ours: &[u8], theirs: &[u8]) -> usize {
-    let common = ours.iter().zip(theirs).take_while(|(ours, theirs)| ours == theirs).count();
-    let ends_there = |text: &[u8]| text.len() == common || starts_line(&text[common..]);
-    if ends_there(ours) && ends_there(theirs) {
-        return common;
-    }
-    ours[..common].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
 }
 
 #[cfg(test)]
@@ -123,13 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_from_the_other_is_there_once() {
-        assert_eq!(log("1\n", "1\n2\n3\n", "1\n2\n4\n").as_deref(), Some("1\n2\n3\n4\n"));
-        assert_eq!(log("1\n", "1\n2\n", "1\n2\n3\n").as_deref(), Some("1\n2\n3\n"));
-        assert_eq!(log("1\n", "1\n2\n3\n", "1\n2\n").as_deref(), Some("1\n2\n3\n"));
-        assert_eq!(log("1", "1\n2", "1\n2\n3").as_deref(), Some("1\n2\n3"));
-        assert_eq!(log("1\n", "1\n2\n25", "1\n2\n26").as_deref(), Some("1\n2\n25\n26"));
-        assert_eq!(log("", "25\n", "2").as_deref(), Some("25\n2"));
+    fn equal_entries_that_both_appended_are_all_there() {
+        assert_eq!(log("1\n", "1\n2\n", "1\n2\n").as_deref(), Some("1\n2\n2\n"));
+        assert_eq!(log("1\n", "1\n2\n3\n", "1\n2\n4\n").as_deref(), Some("1\n2\n3\n2\n4\n"));
+        assert_eq!(log("1", "1\n2", "1\n2\n3").as_deref(), Some("1\n2\n2\n3"));
+        assert_eq!(log("1\n", "1\n2\n25", "1\n2\n26").as_deref(), Some("1\n2\n25\n2\n26"));
+        assert_eq!(log("", "2\n", "2").as_deref(), Some("2\n2"));
     }
 
     #[test]

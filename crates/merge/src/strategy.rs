@@ -38,6 +38,13 @@ pub trait Strategy: Send + Sync {
         false
     }
 
+    /// Whether changes of both sides add up even if they are equal, as entries of a log do. Such a strategy is asked if both sides
+    /// made the same of a file.
+    fn accumulates(&self, rule: &FileRule) -> bool {
+        let _ = rule;
+        false
+    }
+
     /// Whether somebody has to look at every change of theirs.
     fn wants_review(&self) -> bool {
         false

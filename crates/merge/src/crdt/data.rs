@@ -5,8 +5,13 @@ use std::fmt::Write as _;
 
 use bumpalo::Bump;
 
+use super::schema::Schema;
 use crate::json;
+use crate::policy::Crdt;
 use crate::value::{Node, Value};
+
+/// Longer numbers are no counters.
+const DIGITS_MAX: usize = 30;
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -54,6 +59,43 @@ impl Data {
         match self {
             Self::Literal(text) => text.parse().ok(),
             _ => None,
+        }
+    }
+
+    /// As the value of a counter: a whole number of at most [`DIGITS_MAX`] digits, so that sums of many are in range.
+    pub(super) fn counter(&self) -> Option<i128> {
+        match self {
+            Self::Literal(text) if text.len() <= DIGITS_MAX => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// How many values it is made of, itself included.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Literal(_) | Self::String(_) => 1,
+            Self::Array(all) => 1 + all.iter().map(Self::count).sum::<usize>(),
+            Self::Object(all) => 1 + all.values().map(Self::count).sum::<usize>(),
+        }
+    }
+
+    /// The same with every counter at 0, to tell what else differs.
+    pub(super) fn without_counts(&self, schema: &Schema, path: &mut Vec<String>) -> Self {
+        let mut below = |key: &str, value: &Self| {
+            path.push(key.to_owned());
+            let value = value.without_counts(schema, path);
+            path.pop();
+            value
+        };
+        match self {
+            Self::Array(all) => Self::Array(all.iter().map(|value| below("*", value)).collect()),
+            Self::Object(all) => {
+                Self::Object(all.iter().map(|(key, value)| (key.clone(), below(key, value))).collect())
+            }
+            Self::Literal(_) if self.counter().is_some() && schema.kind(path) == Crdt::Counter => {
+                Self::Literal("0".to_owned())
+            }
+            Self::Literal(_) | Self::String(_) => self.clone(),
         }
     }
 

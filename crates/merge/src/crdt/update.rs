@@ -1,88 +1,80 @@
 //! Between values and documents of automerge.
 //!
 //! Whole numbers, strings, true, false and null are what they are there; other numbers are kept as they are written, as
-//! bytes, which JSON has not. The root of a document is a map, whose one member is the value.
+//! bytes, which JSON has not. The root of a document is a map of the value and of the counts of its counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use automerge::transaction::Transactable;
 use automerge::{AutoCommit, AutomergeError, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValue, Value};
 use imara_diff::{Algorithm, Diff, InternedInput};
 
+use super::counts::Counts;
 use super::data::Data;
-use crate::policy::{Crdt, FileRule};
+use super::schema::{Place, Schema};
+use crate::policy::Crdt;
+use crate::text::Effort;
 
-/// The one member of the root.
+/// The member of the root that holds the value.
 const WHOLE: &str = "value";
 
-/// How values are joined, by path.
-pub(super) struct Schema(Vec<(Vec<String>, Crdt)>);
-
-impl Schema {
-    pub(super) fn new(rule: &FileRule) -> Self {
-        let words = |path: &String| path.split('.').map(str::to_owned).collect();
-        Self(rule.schema.iter().map(|(path, kind)| (words(path), *kind)).collect())
-    }
-
-    fn kind(&self, path: &[String]) -> Crdt {
-        let is = |(word, key): (&String, &String)| word == "*" || word == key;
-        let found =
-            self.0.iter().find(|(words, _)| words.len() == path.len() && words.iter().zip(path).all(is));
-        found.map_or(Crdt::Register, |(_, kind)| *kind)
-    }
-}
-
-/// The value that a document holds.
+/// The value that a document holds. None if it is of a later version, or a counter is out of range.
 pub(super) fn read(document: &AutoCommit, schema: &Schema) -> Option<Data> {
+    let counts = Counts::read(document)?;
     let (value, id) = document.get(ROOT, WHOLE).ok()??;
-    read_value(document, &value, &id, schema, &mut Vec::new())
+    Reader { document, schema, counts: &counts }.value(&value, &id, &mut Place::default())
 }
 
-fn read_value(
-    document: &AutoCommit,
-    value: &Value<'_>,
-    id: &ObjId,
-    schema: &Schema,
-    path: &mut Vec<String>,
-) -> Option<Data> {
-    Some(match value {
-        Value::Scalar(scalar) => of_scalar(scalar)?,
-        Value::Object(ObjType::Map) if schema.kind(path) == Crdt::Set => {
-            Data::Array(keys(document, id).iter().filter_map(|name| Data::parse(name.as_bytes())).collect())
-        }
-        Value::Object(ObjType::Map | ObjType::Table) => {
-            let mut members = BTreeMap::new();
-            for key in keys(document, id) {
-                let (value, id) = document.get(id, key.as_str()).ok()??;
-                path.push(key);
-                let value = read_value(document, &value, &id, schema, path);
-                members.insert(path.pop()?, value?);
+struct Reader<'a> {
+    document: &'a AutoCommit,
+    schema: &'a Schema,
+    counts: &'a Counts,
+}
+
+impl Reader<'_> {
+    fn value(&self, value: &Value<'_>, id: &ObjId, place: &mut Place) -> Option<Data> {
+        Some(match value {
+            counter if is_counter(counter) => Data::Literal(self.counts.total(&place.counter())?.to_string()),
+            Value::Scalar(scalar) => of_scalar(scalar)?,
+            Value::Object(ObjType::Map) if self.schema.kind(&place.path) == Crdt::Set => {
+                let names = keys(self.document, id);
+                Data::Array(names.iter().filter_map(|name| Data::parse(name.as_bytes())).collect())
             }
-            Data::Object(members)
-        }
-        Value::Object(ObjType::List) => {
-            path.push("*".to_owned());
-            let elements = read_elements(document, id, schema, path);
-            path.pop();
-            let elements = elements.into_iter().collect::<Option<_>>()?;
-            Data::Array(elements)
-        }
-        Value::Object(ObjType::Text) => Data::String(document.text(id).ok()?),
-    })
+            Value::Object(ObjType::Map | ObjType::Table) => {
+                let mut members = BTreeMap::new();
+                for item in self.document.map_range(id, ..) {
+                    place.enter(item.key.to_string());
+                    let id = item.id();
+                    let value = self.value(&item.value.into_value(), &id, place);
+                    members.insert(place.leave()?, value?);
+                }
+                Data::Object(members)
+            }
+            Value::Object(ObjType::List) => {
+                Data::Array(self.elements(id, place).into_iter().collect::<Option<_>>()?)
+            }
+            Value::Object(ObjType::Text) => Data::String(self.document.text(id).ok()?),
+        })
+    }
+
+    /// Elements of a list; none for what is of a later version of automerge.
+    fn elements(&self, list: &ObjId, place: &mut Place) -> Vec<Option<Data>> {
+        let items = self.document.list_range(list, ..);
+        let elements = items.map(|item| {
+            let id = item.id();
+            place.enter_element(&id);
+            let value = self.value(&item.value.into_value(), &id, place);
+            place.leave_element();
+            value
+        });
+        elements.collect()
+    }
 }
 
-/// Those of a list; none for what is of a later version of automerge.
-fn read_elements(
-    document: &AutoCommit,
-    list: &ObjId,
-    schema: &Schema,
-    path: &mut Vec<String>,
-) -> Vec<Option<Data>> {
-    let read = |at| {
-        let (value, id) = document.get(list, at).ok()??;
-        read_value(document, &value, &id, schema, path)
-    };
-    (0..document.length(list)).map(read).collect()
+/// Whether a value stands for a counter, whose total is in [`Counts`].
+fn is_counter(value: &Value<'_>) -> bool {
+    matches!(value, Value::Scalar(scalar) if matches!(scalar.as_ref(), ScalarValue::Counter(_)))
 }
 
 fn keys(document: &AutoCommit, id: &ObjId) -> Vec<String> {
@@ -95,15 +87,13 @@ fn of_scalar(scalar: &ScalarValue) -> Option<Data> {
         ScalarValue::Boolean(yes) => Data::Literal(yes.to_string()),
         ScalarValue::Str(text) => Data::String(text.to_string()),
         ScalarValue::Int(number) => Data::Literal(number.to_string()),
-        ScalarValue::Counter(counter) => Data::Literal(i64::from(counter).to_string()),
         ScalarValue::Bytes(text) => Data::Literal(String::from_utf8(text.clone()).ok()?),
         _ => return None,
     })
 }
 
-fn to_scalar(data: &Data, kind: Crdt) -> Option<ScalarValue> {
+fn to_scalar(data: &Data) -> Option<ScalarValue> {
     Some(match (data, data.integer()) {
-        (Data::Literal(_), Some(number)) if kind == Crdt::Counter => ScalarValue::counter(number),
         (Data::Literal(text), Some(number)) if number.to_string() == *text => ScalarValue::Int(number),
         (Data::Literal(text), _) => match text.as_str() {
             "null" => ScalarValue::Null,
@@ -116,23 +106,47 @@ fn to_scalar(data: &Data, kind: Crdt) -> Option<ScalarValue> {
     })
 }
 
-/// Makes a document hold a value, by as few operations as tell what changed.
-pub(super) fn write(document: &mut AutoCommit, data: &Data, schema: &Schema) -> Result<(), AutomergeError> {
-    Writer { document, schema, path: Vec::new() }.set(&ROOT, Prop::Map(WHOLE.to_owned()), data)
+/// Makes a document hold a value, by as few operations as tell what changed. Returns the values that its counters should have,
+/// which [`Counts::add`] gives them.
+pub(super) fn write(
+    document: &mut AutoCommit,
+    data: &Data,
+    schema: &Schema,
+) -> Result<(Counts, BTreeMap<String, i128>), AutomergeError> {
+    let counts = Counts::of(document)?;
+    let mut writer =
+        Writer { document, schema, counts: &counts, place: Place::default(), wanted: BTreeMap::new() };
+    writer.set(&ROOT, Prop::Map(WHOLE.to_owned()), data)?;
+    let wanted = writer.wanted;
+    counts.retain(document, &wanted)?;
+    Ok((counts, wanted))
 }
 
 struct Writer<'a> {
     document: &'a mut AutoCommit,
     schema: &'a Schema,
-    path: Vec<String>,
+    counts: &'a Counts,
+    place: Place,
+    /// Values of counters, by name.
+    wanted: BTreeMap<String, i128>,
 }
 
 impl Writer<'_> {
     /// Makes a member or an element hold a value.
     fn set(&mut self, parent: &ObjId, at: Prop, data: &Data) -> Result<(), AutomergeError> {
-        let kind = self.schema.kind(&self.path);
+        let kind = self.schema.kind(&self.place.path);
         let before = self.document.get(parent, at.clone())?;
         let before = before.map(|(value, id)| (value.to_owned().into_owned(), id));
+        if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
+            if !before.is_some_and(|(value, _)| is_counter(&value)) {
+                self.document.put(parent, at.clone(), ScalarValue::counter(0))?;
+            }
+            if let (Prop::Seq(_), Some((_, id))) = (&at, self.document.get(parent, at.clone())?) {
+                self.place.rename_element(&id);
+            }
+            self.wanted.insert(self.place.counter(), number);
+            return Ok(());
+        }
         match (&before, data) {
             (Some((Value::Object(ObjType::Map), id)), Data::Array(all)) if kind == Crdt::Set => {
                 self.set_members(id, all)
@@ -144,19 +158,13 @@ impl Writer<'_> {
                 self.elements(id, all)
             }
             (Some((Value::Scalar(scalar), _)), data) if of_scalar(scalar).as_ref() == Some(data) => Ok(()),
-            (Some((Value::Scalar(scalar), _)), data) => match (scalar.as_ref(), data.integer()) {
-                (ScalarValue::Counter(counter), Some(number)) => {
-                    self.document.increment(parent, at, number.wrapping_sub(i64::from(counter)))
-                }
-                _ => self.put(parent, at, data, kind),
-            },
             _ => self.put(parent, at, data, kind),
         }
     }
 
     /// Puts a value in the place of whatever is there.
     fn put(&mut self, parent: &ObjId, at: Prop, data: &Data, kind: Crdt) -> Result<(), AutomergeError> {
-        match to_scalar(data, kind) {
+        match to_scalar(data) {
             Some(scalar) => self.document.put(parent, at, scalar),
             None => {
                 let id = self.document.put_object(parent, at, shape(data, kind))?;
@@ -166,14 +174,42 @@ impl Writer<'_> {
     }
 
     fn insert(&mut self, list: &ObjId, at: usize, data: &Data) -> Result<(), AutomergeError> {
-        let kind = self.schema.kind(&self.path);
-        match to_scalar(data, kind) {
+        let kind = self.schema.kind(&self.inside());
+        if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
+            self.document.insert(list, at, ScalarValue::counter(0))?;
+            return self.in_element(list, at, |writer, _| {
+                writer.wanted.insert(writer.place.counter(), number);
+                Ok(())
+            });
+        }
+        match to_scalar(data) {
             Some(scalar) => self.document.insert(list, at, scalar),
             None => {
-                let id = self.document.insert_object(list, at, shape(data, kind))?;
-                self.fill(&id, data, kind)
+                self.document.insert_object(list, at, shape(data, kind))?;
+                self.in_element(list, at, |writer, id| writer.fill(id, data, kind))
             }
         }
+    }
+
+    /// The path of what is in a list that is here.
+    fn inside(&self) -> Vec<String> {
+        let mut path = self.place.path.clone();
+        path.push("*".to_owned());
+        path
+    }
+
+    /// Goes to an element of a list, and back.
+    fn in_element(
+        &mut self,
+        list: &ObjId,
+        at: usize,
+        work: impl FnOnce(&mut Self, &ObjId) -> Result<(), AutomergeError>,
+    ) -> Result<(), AutomergeError> {
+        let Some((_, id)) = self.document.get(list, at)? else { return Ok(()) };
+        self.place.enter_element(&id);
+        let done = work(self, &id);
+        self.place.leave_element();
+        done
     }
 
     fn fill(&mut self, id: &ObjId, data: &Data, kind: Crdt) -> Result<(), AutomergeError> {
@@ -192,40 +228,40 @@ impl Writer<'_> {
             }
         }
         for (key, data) in wanted {
-            self.path.push(key.clone());
+            self.place.enter(key.clone());
             self.set(id, Prop::Map(key.clone()), data)?;
-            self.path.pop();
+            self.place.leave();
         }
         Ok(())
     }
 
     /// A set is a map with a member for each value.
     fn set_members(&mut self, id: &ObjId, wanted: &[Data]) -> Result<(), AutomergeError> {
-        let wanted: std::collections::BTreeSet<String> = wanted.iter().map(Data::to_name).collect();
-        let there = keys(self.document, id);
-        for name in there.iter().filter(|name| !wanted.contains(*name)) {
+        let wanted: BTreeSet<String> = wanted.iter().map(Data::to_name).collect();
+        let there: BTreeSet<String> = keys(self.document, id).into_iter().collect();
+        for name in there.difference(&wanted) {
             self.document.delete(id, name.as_str())?;
         }
-        for name in wanted.iter().filter(|name| !there.contains(name)) {
+        for name in wanted.difference(&there) {
             self.document.put(id, name.as_str(), true)?;
         }
         Ok(())
     }
 
-    /// Elements that are the same stay; the rest is changed in place as far as it goes, then removed or inserted.
+    /// Elements that are the same but for their counters stay; the rest is changed in place as far as it goes, then removed or
+    /// inserted.
     fn elements(&mut self, id: &ObjId, wanted: &[Data]) -> Result<(), AutomergeError> {
-        self.path.push("*".to_owned());
-        let there = read_elements(self.document, id, self.schema, &mut self.path);
-        let mut input = InternedInput::default();
-        input.update_before(there.into_iter());
-        input.update_after(wanted.iter().cloned().map(Some));
-        let diff = Diff::compute(Algorithm::Myers, &input);
+        let reader = Reader { document: self.document, schema: self.schema, counts: self.counts };
+        let there = reader.elements(id, &mut self.place);
+        let hunks = self.hunks(&there, wanted);
+        // Before anything is removed or inserted, while the numbers of elements are those that were read.
+        for (old, new) in unchanged(&hunks, there.len()) {
+            if there[old].as_ref() != Some(&wanted[new]) || self.schema.has_counters() {
+                self.element(id, old, &wanted[new])?;
+            }
+        }
         // From the end, so that the numbers of what comes before stay.
-        for hunk in diff.hunks().collect::<Vec<_>>().into_iter().rev() {
-            let (old, new) = (
-                hunk.before.start as usize..hunk.before.end as usize,
-                hunk.after.start as usize..hunk.after.end as usize,
-            );
+        for (old, new) in hunks.into_iter().rev() {
             let common = old.len().min(new.len());
             for at in (old.start + common..old.end).rev() {
                 self.document.delete(id, at)?;
@@ -234,12 +270,43 @@ impl Writer<'_> {
                 self.insert(id, old.start + common + step, &wanted[at])?;
             }
             for step in 0..common {
-                self.set(id, Prop::Seq(old.start + step), &wanted[new.start + step])?;
+                self.element(id, old.start + step, &wanted[new.start + step])?;
             }
         }
-        self.path.pop();
         Ok(())
     }
+
+    fn element(&mut self, list: &ObjId, at: usize, data: &Data) -> Result<(), AutomergeError> {
+        self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), data))
+    }
+
+    /// Where elements differ in more than their counters.
+    fn hunks(&mut self, there: &[Option<Data>], wanted: &[Data]) -> Vec<(Range<usize>, Range<usize>)> {
+        let (schema, mut path) = (self.schema, self.inside());
+        let mut compared = |data: &Data| match schema.has_counters() {
+            true => data.without_counts(schema, &mut path),
+            false => data.clone(),
+        };
+        let mut input = InternedInput::default();
+        input.update_before(there.iter().map(|data| data.as_ref().map(&mut compared)));
+        input.update_after(wanted.iter().map(|data| Some(compared(data))));
+        let is_long = there.len() + wanted.len() > Effort::default().exact;
+        let algorithm = if is_long { Algorithm::Histogram } else { Algorithm::Myers };
+        let range = |range: Range<u32>| range.start as usize..range.end as usize;
+        let diff = Diff::compute(algorithm, &input);
+        diff.hunks().map(|hunk| (range(hunk.before), range(hunk.after))).collect()
+    }
+}
+
+/// Elements that are in no hunk: their numbers before and after.
+fn unchanged(hunks: &[(Range<usize>, Range<usize>)], length: usize) -> Vec<(usize, usize)> {
+    let (mut pairs, mut old_at, mut new_at) = (Vec::new(), 0, 0);
+    for (old, new) in hunks {
+        pairs.extend((old_at..old.start).zip(new_at..new.start));
+        (old_at, new_at) = (old.end, new.end);
+    }
+    pairs.extend((old_at..length).zip(new_at..));
+    pairs
 }
 
 fn shape(data: &Data, kind: Crdt) -> ObjType {

@@ -155,12 +155,21 @@ impl<'a> Merger<'a> {
             && self.strategy(path).is_some_and(Strategy::is_always_asked)
     }
 
+    /// Whether what both sides made of a file adds up, even if it is the same.
+    fn accumulates(&self, path: &[u8], slot: &Slot) -> bool {
+        let is_file = |version: &Option<TreeVersion>| content_of(version).is_some();
+        is_file(&slot.ours)
+            && is_file(&slot.theirs)
+            && self.strategy(path).is_some_and(|strategy| strategy.accumulates(self.rule(path)))
+    }
+
     /// What belongs at a path, and what of theirs belongs beside it.
     #[expect(clippy::type_complexity, reason = "two things that are used once, right where this is called")]
     fn slot(&mut self, path: &[u8], slot: Slot) -> Result<(Option<Leaf>, Option<(Leaf, TreeConflict)>)> {
         let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| same(a.as_ref(), b.as_ref());
         let stored = |version: Option<TreeVersion>| version.map(|version| Leaf::Stored(version.entry));
-        if is(&slot.ours, &slot.theirs) || is(&slot.base, &slot.theirs) {
+        let is_added_up = is(&slot.ours, &slot.theirs) && self.accumulates(path, &slot);
+        if is(&slot.ours, &slot.theirs) && !is_added_up || is(&slot.base, &slot.theirs) {
             return Ok((stored(slot.ours), None));
         }
         if let Some(rule) = self.review_of(path, &slot) {
@@ -231,7 +240,9 @@ impl<'a> Merger<'a> {
             Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
         let kept = if self.has_history(path, slot) {
             None
-        } else if a.same_content(b) || base.is_some_and(|base| base.same_content(b)) {
+        } else if a.same_content(b) && !self.accumulates(path, slot)
+            || base.is_some_and(|base| base.same_content(b))
+        {
             Some(ours)
         } else if base.is_some_and(|base| base.same_content(a)) {
             Some(theirs)

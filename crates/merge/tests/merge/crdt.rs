@@ -61,6 +61,103 @@ fn counters_and_sets_are_joined_by_their_schema() {
     assert_eq!(compact(&second), r#"{"tags":["y","z"],"votes":{"a":6}}"#);
 }
 
+fn rule_of(schema: &[(&str, Crdt)]) -> FileRule {
+    let schema = schema.iter().map(|(path, kind)| ((*path).to_owned(), *kind)).collect();
+    FileRule { schema, ..FileRule::default() }
+}
+
+/// Merges sides one after another onto the base, each with the history of the merge before.
+fn merge_all(rule: &FileRule, base: &str, sides: &[&str]) -> String {
+    let base = Version::plain(base);
+    let merged = sides.iter().fold(base.clone(), |head, side| merge_by(rule, &base, &head, side));
+    compact(&merged)
+}
+
+#[test]
+fn equal_increments_of_a_counter_add_up() {
+    let rule = rule_of(&[("n", Crdt::Counter), ("votes.*", Crdt::Counter), ("items.*.n", Crdt::Counter)]);
+    let merge = |base: &str, sides: &[&str]| merge_all(&rule, base, sides);
+    assert_eq!(merge(r#"{"n":5}"#, &[r#"{"n":6}"#, r#"{"n":6}"#]), r#"{"n":7}"#);
+    assert_eq!(merge(r#"{"n":0}"#, &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
+    assert_eq!(merge(r#"{"n":9}"#, &[r#"{"n":4}"#, r#"{"n":4}"#, r#"{"n":10}"#]), r#"{"n":0}"#);
+    // Without a history, as git's merge driver has it.
+    let [base, side] = [r#"{"n":5}"#, r#"{"n":6}"#].map(Version::plain);
+    assert_eq!(compact(&merge_by(&rule, &base, &side, &side.text())), r#"{"n":7}"#);
+    // What is no counter is there once.
+    let base = r#"{"votes":{"a":1},"list":[1]}"#;
+    let side = r#"{"votes":{"a":3},"list":[1,2],"x":"y"}"#;
+    assert_eq!(merge(base, &[side; 2]), r#"{"list":[1,2],"votes":{"a":5},"x":"y"}"#);
+    // Elements of an array are the same ones, though another one was put before them.
+    let base = r#"{"items":[{"id":1,"n":1},{"id":2,"n":1}]}"#;
+    let one = r#"{"items":[{"id":0,"n":7},{"id":1,"n":2},{"id":2,"n":1}]}"#;
+    let other = r#"{"items":[{"id":1,"n":2},{"id":2,"n":4}]}"#;
+    let expected = r#"{"items":[{"id":0,"n":7},{"id":1,"n":3},{"id":2,"n":4}]}"#;
+    assert_eq!(merge(base, &[one, other]), expected);
+}
+
+#[test]
+fn a_counter_that_two_sides_create_is_the_sum_of_both() {
+    let rule = rule_of(&[("n", Crdt::Counter), ("votes.*", Crdt::Counter)]);
+    let merge = |base: &str, sides: &[&str]| merge_all(&rule, base, sides);
+    assert_eq!(merge("{}", &[r#"{"n":1}"#, r#"{"n":2}"#]), r#"{"n":3}"#);
+    assert_eq!(merge("{}", &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
+    assert_eq!(merge("{}", &[r#"{"votes":{"a":1}}"#, r#"{"votes":{"a":2}}"#]), r#"{"votes":{"a":3}}"#);
+    assert_eq!(merge(r#"{"n":5}"#, &["{}", r#"{"n":6}"#]), "{}");
+    // One that was removed and is created again begins at 0.
+    let base = Version::plain(r#"{"n":5}"#);
+    let removed = merge_by(&rule, &base, &base, "{}");
+    let first = merge_by(&rule, &removed, &removed, r#"{"n":1}"#);
+    assert_eq!(compact(&merge_by(&rule, &removed, &first, r#"{"n":2}"#)), r#"{"n":3}"#);
+}
+
+#[test]
+fn counters_do_not_overflow() {
+    let rule = rule_of(&[("n", Crdt::Counter)]);
+    let (max, min) = (i64::MAX, i64::MIN);
+    let at = |number: i128| format!(r#"{{"n":{number}}}"#);
+    let sides = [at(max.into()), at(max.into())];
+    let sides = [sides[0].as_str(), &sides[1]];
+    assert_eq!(merge_all(&rule, &at(0), &sides), at(2 * i128::from(max)));
+    assert_eq!(merge_all(&rule, &at(min.into()), &sides), at(2 * i128::from(max) - i128::from(min)));
+    // It goes on from there.
+    let over = at(2 * i128::from(max) + 1);
+    assert_eq!(merge_all(&rule, &at(2 * i128::from(max)), &[over.as_str(); 2]), at(2 * i128::from(max) + 2));
+}
+
+#[test]
+fn a_document_of_too_many_values_is_left_to_people() {
+    let members: Vec<_> = (0..20_000).map(|at| format!("\"k{at}\":{at}")).collect();
+    let large = format!("{{{}}}", members.join(","));
+    let versions = Versions { base: Some(b"{}"), ours: br#"{"a":1}"#, theirs: large.as_bytes() };
+    let input = Input::new("new.crdt.json", versions);
+    let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    assert!(merged.conflict.unwrap().reason.contains("theirs has more than 20000 values"));
+    assert_eq!(merged.merged.content, br#"{"a":1}"#);
+    let versions = Versions { ours: b"{}", ..versions };
+    let input = Input::new("new.crdt.json", versions);
+    let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    assert_eq!((merged.conflict, merged.merged.content), (None, large.into_bytes()));
+}
+
+#[test]
+fn counters_and_sets_are_the_same_in_every_order() {
+    let rule =
+        rule_of(&[("p", Crdt::Counter), ("q.*", Crdt::Counter), ("r.*.*", Crdt::Counter), ("s", Crdt::Set)]);
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    for seed in 1000..1060 {
+        let mut rng = Rng(seed);
+        let base = object(&mut rng, 3);
+        let mut agents: Vec<String> = (0..3).map(|_| object(&mut rng, 3)).collect();
+        if seed % 3 == 0 {
+            agents[2] = agents[0].clone();
+        }
+        let results = orders.map(|order| merge_all(&rule, &base, &order.map(|at| agents[at].as_str())));
+        for result in &results {
+            assert_eq!(*result, results[0], "{seed}: {base} {agents:?}");
+        }
+    }
+}
+
 #[test]
 fn numbers_and_strings_come_back_as_they_were_written() {
     let text = r#"{"a":1e999,"b":-0.0,"c":123456789012345678901234567890,"d":"\u0000\"\\/é😀\n","e":[],"f":{},"g":null,"h":[true,false]}"#;

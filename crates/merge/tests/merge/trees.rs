@@ -528,6 +528,35 @@ fn histories_that_are_kept_make_crdts_the_same_in_any_order() {
 }
 
 #[test]
+fn equal_entries_and_increments_of_two_trees_add_up() {
+    let place = Place::new();
+    let tree = |log: &str, votes: u32| {
+        let board = format!("{{\"votes\": {votes}}}");
+        model(&[
+            ("logs/run.log", log),
+            ("logs/deep/more.jsonl", log),
+            ("board.crdt.json", &board),
+            ("a.txt", log),
+        ])
+    };
+    let schema = BTreeMap::from([("votes".to_owned(), Crdt::Counter)]);
+    let rule = PathRule { path: "*.crdt.json".to_owned(), rule: FileRule { schema, ..FileRule::default() } };
+    let options = TreeOptions { policy: Policy::new([rule]).unwrap(), ..TreeOptions::default() };
+    let (base, side) = (tree("1\n", 5), tree("1\n2\n", 6));
+    let merge = place.merge_by(&options, &base, &side, &side);
+    assert!(merge.conflicts.is_empty(), "{:?}", merge.conflicts);
+    let result = read_merge(&merge);
+    for name in ["logs/run.log", "logs/deep/more.jsonl"] {
+        assert_eq!(result[name], Thing::file("1\n2\n2\n"));
+    }
+    assert_eq!(result["a.txt"], Thing::file("1\n2\n"), "what is no log is there once");
+    assert_eq!(result["board.crdt.json"], Thing::file("{\n  \"votes\": 7\n}\n"));
+    // Both made the directory.
+    let result = read_merge(&place.merge_by(&options, &model(&[("b", "b")]), &side, &side));
+    assert_eq!(result["logs/run.log"], Thing::file("1\n2\n1\n2\n"));
+}
+
+#[test]
 fn what_was_added_to_a_directory_that_went_apart_stays_where_it_is() {
     let place = Place::new();
     let base = model(&[("d/1", "one\n"), ("d/2", "two\n")]);
