@@ -25,6 +25,7 @@
 //! ```
 
 mod choices;
+mod comments;
 mod conflict;
 mod crdt;
 mod file;

@@ -5,12 +5,11 @@
 //! 3. Lines are merged. If that says what the merge of values does, it is taken: it keeps everything as it was written. What
 //!    git merges in arrays is merged, therefore.
 //! 4. Else the merged value is written into the text of ours, or else of theirs, and read again. It counts only if it says
-//!    what it should and has all comments that either side wrote.
-
-use std::collections::HashMap;
+//!    what it should and has all comments that either side wrote, where it wrote them ([`comments`](crate::comments)).
 
 use bumpalo::Bump;
 
+use crate::comments::{Comments, ThreeComments};
 use crate::conflict::{Conflict, Place};
 use crate::file::{Input, Merged as Content, Outcome, Side};
 use crate::kinds;
@@ -65,8 +64,9 @@ impl<F: Format> Strategy for Structured<F> {
         if !values.conflicts.is_empty() {
             return in_conflict(F::NAME, values);
         }
-        let written =
-            written::<F>(documents, merged, |mirrored| merge(mirrored, &rule.keys, Side::Ours).merged);
+        let comments = ThreeComments::new(documents, &rule.keys);
+        let edited = read.with_comments::<F>(comments.as_ref(), &arena);
+        let written = written::<F>(edited.documents(documents), comments.as_ref(), &rule.keys);
         match written {
             Some(content) => Outcome::Merged(Content::new(content)),
             None => not_written(F::NAME, input, rule),
@@ -78,13 +78,16 @@ impl<F: Format> Strategy for Structured<F> {
         let Some(read) = Read::new::<F>(input, &arena) else {
             return unread(input).settle(input, rule, side);
         };
-        let values = merge(read.documents(), &rule.keys, side);
+        let comments = ThreeComments::new(read.documents(), &rule.keys);
+        let edited = read.with_comments::<F>(comments.as_ref(), &arena);
+        let documents = edited.documents(read.documents());
+        let values = merge(documents, &rule.keys, side);
         let merged = values.merged.as_ref();
         let lines = Text.settle(input, rule, side);
         if says::<F>(&lines, merged, &[]) {
             return lines;
         }
-        let written = merged.and_then(|merged| F::write(read.documents(), merged));
+        let written = merged.and_then(|merged| F::write(documents, merged));
         match written.filter(|text| says::<F>(text.as_bytes(), merged, &[])) {
             Some(text) => text.into_bytes(),
             None => read.documents().of(side).text.as_bytes().to_vec(),
@@ -145,6 +148,36 @@ impl<'a> Read<'a> {
     fn documents(&self) -> Documents<'_> {
         Documents { base: self.base.as_ref(), ours: &self.ours, theirs: &self.theirs }
     }
+
+    /// Both sides with what only the other one made of comments.
+    fn with_comments<F: Format>(&self, comments: Option<&ThreeComments<'_>>, arena: &'a Bump) -> Edited<'a> {
+        let texts = comments.map_or([None, None], |comments| comments.merged_into(self.documents()));
+        let [ours, theirs] = texts.map(|text| text.and_then(|text| F::parse(arena.alloc_str(&text), arena)));
+        // Comments say nothing: a text that says something else now was taken apart wrongly.
+        Edited {
+            ours: ours.filter(|edited| edited.root == self.ours.root),
+            theirs: theirs.filter(|edited| edited.root == self.theirs.root),
+        }
+    }
+}
+
+/// The sides whose comments were changed.
+struct Edited<'a> {
+    ours: Option<Document<'a>>,
+    theirs: Option<Document<'a>>,
+}
+
+impl<'a> Edited<'a> {
+    fn documents<'d>(&'d self, read: Documents<'d>) -> Documents<'d>
+    where
+        'a: 'd,
+    {
+        Documents {
+            base: read.base,
+            ours: self.ours.as_ref().unwrap_or(read.ours),
+            theirs: self.theirs.as_ref().unwrap_or(read.theirs),
+        }
+    }
 }
 
 /// Whether a text says what was merged, apart from some arrays.
@@ -155,46 +188,22 @@ fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>, unsure: &[&Node<'_>
 }
 
 /// What was merged, written into the text of ours, or of theirs if something of theirs would be lost.
-fn written<'d, F: Format>(
-    documents: Documents<'d>,
-    merged: Option<&Merged<'d>>,
-    again: impl FnOnce(Documents<'d>) -> Option<Merged<'d>>,
+fn written<F: Format>(
+    documents: Documents<'_>,
+    comments: Option<&ThreeComments<'_>>,
+    keys: &[String],
 ) -> Option<String> {
-    let into = |documents: Documents<'d>, merged: &Merged<'d>| {
-        F::write(documents, merged).filter(|text| {
+    let into = |documents: Documents<'_>| {
+        let merged = merge(documents, keys, Side::Ours).merged?;
+        F::write(documents, &merged).filter(|text| {
             let arena = Bump::new();
             let document = F::parse(text, &arena);
-            document.is_some_and(|document| merged.is(&document.root) && has_comments(&document, documents))
+            document.is_some_and(|document| {
+                let has_comments =
+                    || comments.is_none_or(|comments| comments.are_in(&Comments::of(&document, keys)));
+                merged.is(&document.root) && has_comments()
+            })
         })
     };
-    into(documents, merged?).or_else(|| {
-        let mirrored = documents.mirrored();
-        into(mirrored, &again(mirrored)?)
-    })
-}
-
-/// Whether all comments are there that a side wrote, and all that both kept.
-fn has_comments(document: &Document<'_>, documents: Documents<'_>) -> bool {
-    let base = documents.base.map_or(&[][..], |base| &base.comments);
-    let [found, base, ours, theirs] =
-        [&document.comments[..], base, &documents.ours.comments, &documents.theirs.comments].map(counts);
-    ours.keys().chain(theirs.keys()).all(|comment| {
-        let [found, base, ours, theirs] =
-            [&found, &base, &ours, &theirs].map(|counts| counts.get(comment).copied().unwrap_or(0));
-        let needed = if ours >= base && theirs >= base {
-            // What both wrote may be one.
-            ours.max(theirs)
-        } else {
-            (ours + theirs).saturating_sub(base)
-        };
-        found >= needed
-    })
-}
-
-fn counts<'a>(comments: &[&'a str]) -> HashMap<&'a str, usize> {
-    let mut counts = HashMap::new();
-    for comment in comments {
-        *counts.entry(*comment).or_default() += 1;
-    }
-    counts
+    into(documents).or_else(|| into(documents.mirrored()))
 }

@@ -10,6 +10,7 @@ pub(crate) mod merge;
 
 use std::ops::Range;
 
+pub(crate) use self::arrays::canonical;
 use self::keyed::Keyed;
 
 /// Values may be nested this deep. All that walks them may call itself, therefore.

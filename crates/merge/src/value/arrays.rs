@@ -157,6 +157,13 @@ fn lines(elements: &[Node<'_>]) -> Vec<u8> {
     lines.into_bytes()
 }
 
+/// A value on one line: the same line if it says the same.
+pub(crate) fn canonical(node: &Node<'_>) -> String {
+    let mut line = String::new();
+    push(&mut line, node);
+    line
+}
+
 fn push(line: &mut String, node: &Node<'_>) {
     match &node.value {
         Value::Literal(text) => line.push_str(text),

@@ -1,6 +1,7 @@
 //! What merges are held to.
 
 mod bad_input;
+mod comments;
 mod crdt;
 mod documents;
 mod git;
