@@ -146,7 +146,7 @@ fn edited(
     set_actor(&mut document, &name);
     let (counts, wanted) = update::write(&mut document, version, schema)?;
     commit(&mut document);
-    let names = (0_u64..).map(|number| {
+    let mut names = (0_u64..).map(|number| {
         let mut name = name.clone();
         name.update(&number.to_le_bytes());
         name
@@ -155,7 +155,7 @@ fn edited(
         let side = side(name);
         !others.contains(&side) && !counts.sides().contains(&side)
     };
-    if let Some(name) = names.into_iter().find(is_free) {
+    if let Some(name) = names.find(is_free) {
         set_actor(&mut document, &name);
         counts.add(&mut document, &wanted, &side(&name))?;
         commit(&mut document);

@@ -77,7 +77,7 @@ impl Counts {
         &self,
         document: &mut AutoCommit,
         wanted: &BTreeMap<String, i128>,
-        side: &Side,
+        side: &str,
     ) -> Result<(), AutomergeError> {
         for (name, value) in wanted {
             // Values are so small that their difference is in range; totals that are not have no value to begin with.
