@@ -319,7 +319,7 @@ fn plain(
             0 => break,
             // Zeros are left out of the file, and take no room on the disk.
             _ if buffer[..read].iter().all(|byte| *byte == 0) => {
-                whole.seek(SeekFrom::Start(length)).map(drop)?
+                whole.seek(SeekFrom::Start(length))?;
             }
             _ => whole.write_all(&buffer[..read])?,
         }
