@@ -75,6 +75,8 @@ impl Store {
         }
         progress.end();
         verify.references(&snapshots)?;
+        // What a cancelled handle could not read is not damaged.
+        self.cancel().check()?;
         let mut damage = verify.damage.into_inner().unwrap_or_else(PoisonError::into_inner);
         damage.sort();
         damage.dedup();
