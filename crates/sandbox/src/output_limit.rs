@@ -44,7 +44,7 @@ impl Service {
             let (place, limit, running) =
                 (live.place.clone(), service.output_limit(&live), live.kept_of_running());
             let trimmed = blocking(move || trim(&place.output(), limit - limit / 8, &running)).await;
-            match trimmed.and_then(|trimmed| trimmed.map_err(|source| super::output::broken(source))) {
+            match trimmed.and_then(|trimmed| trimmed.map_err(super::output::broken)) {
                 Ok(kept) => live.output.end(Some(kept)),
                 Err(error) => {
                     live.output.end(None);

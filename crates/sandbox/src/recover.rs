@@ -258,7 +258,7 @@ impl Service {
                 Ok(()) => collected.sandboxes += 1,
                 // One that stays does not keep the others; the next look tries again.
                 Err(error) => {
-                    tracing::error!(sandbox = id, %error, "failed to remove a sandbox nobody knows of")
+                    tracing::error!(sandbox = id, %error, "failed to remove a sandbox nobody knows of");
                 }
             }
         }
@@ -270,7 +270,7 @@ impl Service {
                     collected.freed += freed;
                 }
                 Err(error) => {
-                    tracing::error!(workspace = id, %error, "failed to remove a workspace nobody has")
+                    tracing::error!(workspace = id, %error, "failed to remove a workspace nobody has");
                 }
             }
         }
