@@ -45,6 +45,7 @@ contract! {
         a_list_goes_on_behind_what_was_seen
         filters_narrow_lists
         a_name_prefix_is_taken_literally
+        a_name_finds_the_newest_sandbox_of_its_owner
         labels_narrow_lists_and_all_must_fit
         the_expired_are_found
         a_deleted_sandbox_is_gone_with_its_commands

@@ -147,6 +147,21 @@ pub(crate) async fn a_name_prefix_is_taken_literally(place: Place) {
     }
 }
 
+pub(crate) async fn a_name_finds_the_newest_sandbox_of_its_owner(place: Place) {
+    let catalog = place.open().await;
+    for (id, owner, created_at) in
+        [("sbx-1", "alice", 1_000), ("sbx-2", "alice", 2_000), ("sbx-3", "bob", 3_000)]
+    {
+        let (owner, name) = (owner.to_owned(), Some("work".to_owned()));
+        insert(&catalog, NewSandbox { owner, name, created_at, ..plain(id) }).await;
+    }
+    let found = async |owner: &str, name: &str| catalog.sandboxes().find_named(owner, name).await.unwrap();
+    assert_eq!(found("alice", "work").await.as_deref(), Some("sbx-2"));
+    assert_eq!(found("bob", "work").await.as_deref(), Some("sbx-3"));
+    assert_eq!(found("alice", "wor").await, None);
+    assert_eq!(found("carol", "work").await, None);
+}
+
 pub(crate) async fn labels_narrow_lists_and_all_must_fit(place: Place) {
     let catalog = place.open().await;
     let labels = |pairs: &[(&str, &str)]| {
