@@ -16,6 +16,9 @@ _workspace() {
             ",$1")
                 cmd="workspace"
                 ;;
+            workspace,branch)
+                cmd="workspace__subcmd__branch"
+                ;;
             workspace,cat)
                 cmd="workspace__subcmd__cat"
                 ;;
@@ -79,6 +82,9 @@ _workspace() {
             workspace,ps)
                 cmd="workspace__subcmd__ps"
                 ;;
+            workspace,ref)
+                cmd="workspace__subcmd__ref"
+                ;;
             workspace,refs)
                 cmd="workspace__subcmd__refs"
                 ;;
@@ -105,6 +111,9 @@ _workspace() {
                 ;;
             workspace,status)
                 cmd="workspace__subcmd__status"
+                ;;
+            workspace,tag)
+                cmd="workspace__subcmd__tag"
                 ;;
             workspace,template)
                 cmd="workspace__subcmd__template"
@@ -136,6 +145,9 @@ _workspace() {
             workspace__subcmd__episode,tree)
                 cmd="workspace__subcmd__episode__subcmd__tree"
                 ;;
+            workspace__subcmd__episode,update)
+                cmd="workspace__subcmd__episode__subcmd__update"
+                ;;
             workspace__subcmd__episode__subcmd__help,add)
                 cmd="workspace__subcmd__episode__subcmd__help__subcmd__add"
                 ;;
@@ -153,6 +165,12 @@ _workspace() {
                 ;;
             workspace__subcmd__episode__subcmd__help,tree)
                 cmd="workspace__subcmd__episode__subcmd__help__subcmd__tree"
+                ;;
+            workspace__subcmd__episode__subcmd__help,update)
+                cmd="workspace__subcmd__episode__subcmd__help__subcmd__update"
+                ;;
+            workspace__subcmd__help,branch)
+                cmd="workspace__subcmd__help__subcmd__branch"
                 ;;
             workspace__subcmd__help,cat)
                 cmd="workspace__subcmd__help__subcmd__cat"
@@ -217,6 +235,9 @@ _workspace() {
             workspace__subcmd__help,ps)
                 cmd="workspace__subcmd__help__subcmd__ps"
                 ;;
+            workspace__subcmd__help,ref)
+                cmd="workspace__subcmd__help__subcmd__ref"
+                ;;
             workspace__subcmd__help,refs)
                 cmd="workspace__subcmd__help__subcmd__refs"
                 ;;
@@ -243,6 +264,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,status)
                 cmd="workspace__subcmd__help__subcmd__status"
+                ;;
+            workspace__subcmd__help,tag)
+                cmd="workspace__subcmd__help__subcmd__tag"
                 ;;
             workspace__subcmd__help,template)
                 cmd="workspace__subcmd__help__subcmd__template"
@@ -271,6 +295,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__episode,tree)
                 cmd="workspace__subcmd__help__subcmd__episode__subcmd__tree"
                 ;;
+            workspace__subcmd__help__subcmd__episode,update)
+                cmd="workspace__subcmd__help__subcmd__episode__subcmd__update"
+                ;;
             workspace__subcmd__help__subcmd__key,create)
                 cmd="workspace__subcmd__help__subcmd__key__subcmd__create"
                 ;;
@@ -279,6 +306,15 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__key,rm)
                 cmd="workspace__subcmd__help__subcmd__key__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__ref,ls)
+                cmd="workspace__subcmd__help__subcmd__ref__subcmd__ls"
+                ;;
+            workspace__subcmd__help__subcmd__ref,rm)
+                cmd="workspace__subcmd__help__subcmd__ref__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__ref,set)
+                cmd="workspace__subcmd__help__subcmd__ref__subcmd__set"
                 ;;
             workspace__subcmd__help__subcmd__sandbox,changes)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__changes"
@@ -348,6 +384,30 @@ _workspace() {
                 ;;
             workspace__subcmd__key__subcmd__help,rm)
                 cmd="workspace__subcmd__key__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__ref,help)
+                cmd="workspace__subcmd__ref__subcmd__help"
+                ;;
+            workspace__subcmd__ref,ls)
+                cmd="workspace__subcmd__ref__subcmd__ls"
+                ;;
+            workspace__subcmd__ref,rm)
+                cmd="workspace__subcmd__ref__subcmd__rm"
+                ;;
+            workspace__subcmd__ref,set)
+                cmd="workspace__subcmd__ref__subcmd__set"
+                ;;
+            workspace__subcmd__ref__subcmd__help,help)
+                cmd="workspace__subcmd__ref__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__ref__subcmd__help,ls)
+                cmd="workspace__subcmd__ref__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__ref__subcmd__help,rm)
+                cmd="workspace__subcmd__ref__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__ref__subcmd__help,set)
+                cmd="workspace__subcmd__ref__subcmd__help__subcmd__set"
                 ;;
             workspace__subcmd__sandbox,changes)
                 cmd="workspace__subcmd__sandbox__subcmd__changes"
@@ -458,12 +518,41 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__branch)
+            opts="-f -d -h --force --delete --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --delete)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -d)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -592,7 +681,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__episode)
-            opts="-h --store --json --help add best path tree export help"
+            opts="-h --store --json --help add update best path tree export help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -696,7 +785,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__episode__subcmd__help)
-            opts="add best path tree export help"
+            opts="add update best path tree export help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -793,6 +882,20 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__episode__subcmd__help__subcmd__update)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__episode__subcmd__path)
             opts="-h --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -821,6 +924,43 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episode__subcmd__update)
+            opts="-h --action --reward --visits --data --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --action)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reward)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --visits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --data)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -948,8 +1088,22 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__branch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1032,7 +1186,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__episode)
-            opts="add best path tree export"
+            opts="add update best path tree export"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1102,6 +1256,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__episode__subcmd__tree)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episode__subcmd__update)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1356,6 +1524,62 @@ _workspace() {
         workspace__subcmd__help__subcmd__ps)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__ref)
+            opts="ls set rm"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__ref__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__ref__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__ref__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1648,6 +1872,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__tag)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2272,6 +2510,164 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__ref)
+            opts="-h --store --json --help ls set rm help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__help)
+            opts="ls set rm help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__ls)
+            opts="-h --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__rm)
+            opts="-h --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__set)
+            opts="-h --new --expect --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --expect)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__refs)
             opts="-h --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -2319,7 +2715,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --env --cpu --memory --disk --network --allow --label --timeout --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --timeout --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2479,7 +2875,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --env --cpu --memory --disk --network --allow --label --snapshot --dir --provider --materialize --timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --snapshot --dir --provider --materialize --timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3191,6 +3587,35 @@ _workspace() {
                     return 0
                     ;;
                 --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__tag)
+            opts="-f -d -h --force --delete --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --delete)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -d)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
