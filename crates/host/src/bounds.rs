@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{Doing as _, Result};
+use crate::limits;
 
 /// Namespaces that nobody inside makes; the list of system calls says the same. And fanotify, which it refuses. Mount
 /// namespaces are missing: to the kernel every tree that is mounted from here on is one for a moment.
@@ -29,10 +30,6 @@ const QUARTERS: [(&str, &str, u64); 2] = [
     ("max_inotify_watches", "fs/inotify/max_user_watches", 2048),
 ];
 
-const PAGE: u64 = 4096;
-/// Bytes of a System V message queue, unless somebody with rights changes it.
-const QUEUE: u64 = 16 << 10;
-
 /// Sets them. `sys` is `/proc/sys` as the first process of the sandbox sees it, which still has all rights inside;
 /// `memory` is how much memory the sandbox may use.
 pub(crate) fn set(sys: &Path, memory: Option<u64>) -> Result<()> {
@@ -48,9 +45,8 @@ pub(crate) fn set(sys: &Path, memory: Option<u64>) -> Result<()> {
         write(&sys.join("user").join(name), (most / 4).max(least))?;
     }
     let Some(memory) = memory else { return Ok(()) };
-    // Shared memory and messages of System V stay when their processes are killed, as files in memory do.
-    write_if_allowed(&sys.join("kernel/shmall"), (memory / 8 / PAGE).max(1))?;
-    write_if_allowed(&sys.join("kernel/msgmni"), (memory / 64 / QUEUE).max(1))
+    let mut bounds = limits::system_v_bounds(memory).into_iter();
+    bounds.try_for_each(|(name, value)| write_if_allowed(&sys.join("kernel").join(name), value))
 }
 
 /// What the kernel does not have needs no bound.

@@ -7,6 +7,19 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
+const PAGE: u64 = 4096;
+/// Bytes of a System V message queue, unless somebody with rights changes it.
+const MESSAGE_QUEUE: u64 = 16 << 10;
+/// Message queues that the kernel can number.
+const MESSAGE_QUEUES_MAX: u64 = 32_768;
+
+/// Bounds of System V shared memory and messages in a sandbox with this much memory, by their names below `kernel` in
+/// `/proc/sys`. Both stay when their processes are killed, as files in memory do.
+pub fn system_v_bounds(memory: u64) -> [(&'static str, u64); 2] {
+    let queues = memory / 64 / MESSAGE_QUEUE;
+    [("shmall", (memory / 8 / PAGE).max(1)), ("msgmni", queues.clamp(1, MESSAGE_QUEUES_MAX))]
+}
+
 /// How much a sandbox may use; none is as much as there is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {

@@ -70,7 +70,7 @@ impl App {
         settings: Settings,
         catalog: Catalog,
         sandboxes: Service,
-        store: Store,
+        store: &Store,
     ) -> Result<Self, PrivateError> {
         let audit = Audit::open(&settings.audit_log, settings.audit_redact.0.clone())?;
         let (metrics, readiness) = (Metrics::default(), Readiness::default());

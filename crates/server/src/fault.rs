@@ -112,7 +112,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::WorkspaceUsed { id, users } => Self::new(code::WORKSPACE_IN_USE, message)
                 .detail("sandboxId", id)
                 .detail("processes", json!(users)),
-            SandboxError::Workspace(error) => of_workspace(error, message),
+            SandboxError::Workspace(error) => of_workspace(error, &message),
             other => Self::internal(other),
         }
     }
@@ -143,8 +143,8 @@ fn of_runtime(error: RuntimeError, message: String) -> ApiError {
     }
 }
 
-fn of_workspace(error: WorkspaceError, message: String) -> ApiError {
-    let message = without_host_paths(&message);
+fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
+    let message = without_host_paths(message);
     match error {
         WorkspaceError::UnknownSnapshot(id) => {
             ApiError::new(code::SNAPSHOT_NOT_FOUND, message).detail("snapshot", id.to_string())

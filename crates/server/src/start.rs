@@ -86,7 +86,7 @@ async fn bind(
     store: Store,
     parts: impl FnOnce(&App) -> Vec<Part>,
 ) -> Result<(App, Server), StartError> {
-    let app = App::new(settings, catalog, sandboxes, store)?;
+    let app = App::new(settings, catalog, sandboxes, &store)?;
     let parts = parts(&app);
     let server = Server::bind(app.clone(), parts).await?;
     Ok((app, server))

@@ -19,7 +19,7 @@ use workspace_state::{
 
 use crate::access::{self, Reader};
 use crate::base::Base;
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, Result, WorkspaceError};
 use crate::here::Here;
 use crate::layers::Layers;
 use crate::provider::{Kind, Place, Present, Provider, Under};
@@ -59,7 +59,8 @@ impl Copy {
     fn snapshot(&self, tree: &Path, new: NewSnapshot, still: bool) -> Result<SnapshotReport> {
         let reader = Reader::new(&self.here.get(), still);
         let options = Self::snapshot_options(new, still);
-        Ok(snapshot_directory_with(&self.store, tree, options, &reader, &Quiet)?)
+        let report = snapshot_directory_with(&self.store, tree, options, &reader, &Quiet);
+        report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 }
 
@@ -97,7 +98,9 @@ impl Provider for Copy {
     fn present(&self, place: &Place, _base: &Base, still: bool) -> Result<Present> {
         let options = Self::snapshot_options(NewSnapshot::default(), still);
         let reader = Reader::new(&self.here.get(), still);
-        let preview = preview_directory_with(&self.store, &Self::tree(place), &options, &reader, &Quiet)?;
+        let tree = Self::tree(place);
+        let preview = preview_directory_with(&self.store, &tree, &options, &reader, &Quiet)
+            .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
         Ok(Present { tree: preview.tree, skipped: preview.skipped })
     }
 

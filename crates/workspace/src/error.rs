@@ -104,6 +104,17 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
 }
 
 impl WorkspaceError {
+    /// Names what is too deep by its path in the workspace, whose directory on the host is `tree`.
+    pub(crate) fn of_directory(error: DirectoryError, tree: &Path) -> Self {
+        match error {
+            DirectoryError::TooDeep { path } => {
+                let inside = path.strip_prefix(tree).unwrap_or(&path);
+                Self::TooDeep { path: inside.as_os_str().as_bytes().to_vec() }
+            }
+            other => Self::Directory(other),
+        }
+    }
+
     /// Whether a workspace is deeper than a snapshot may be.
     pub fn is_too_deep(&self) -> bool {
         matches!(

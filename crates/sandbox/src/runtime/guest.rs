@@ -5,6 +5,7 @@ use std::os::unix::fs::chown;
 
 use rustix::process::{getegid, geteuid};
 use workspace_host::launch::SOCKETS;
+use workspace_host::limits::system_v_bounds;
 
 use super::Start;
 
@@ -108,14 +109,11 @@ pub(super) fn shared_memory(order: &Start<'_>) -> Option<u64> {
     room(order, SHARED)
 }
 
-/// Bounds of System V shared memory and messages, which stay when their processes are killed, as files in memory do. Not
-/// for Docker: a daemon without root refuses to start a container with them on kernels before 5.19.
+/// Bounds of System V shared memory and messages. Not for Docker: a daemon without root refuses to start a container with
+/// them on kernels before 5.19.
 pub(super) fn bounds(order: &Start<'_>) -> Vec<(String, String)> {
     let Some(memory) = order.limits.memory_bytes else { return Vec::new() };
-    let (pages, queues) = (memory / 8 / PAGE, memory / 64 / (16 << 10));
-    [("kernel.shmall", pages), ("kernel.msgmni", queues)]
-        .map(|(name, value)| (name.to_owned(), value.max(1).to_string()))
-        .into()
+    system_v_bounds(memory).map(|(name, value)| (format!("kernel.{name}"), value.to_string())).into()
 }
 
 /// Ids and names become parts of paths and of other programs' arguments.

@@ -205,14 +205,14 @@ fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
             Plain("l", layer, 0o644),
         ])
     };
-    let many = vec![r#""l""#; 4].join(",");
+    let many = [r#""l""#; 4].join(",");
     for bytes in [gzip(&large), large.clone(), saved(r#""l""#, &gzip(&large)), saved(&many, &layer)] {
         let refused = place.import_with("x", &bytes, &options(1 << 20)).unwrap_err();
         assert!(matches!(refused, TemplateError::TooLarge { .. }), "{refused}");
         assert_eq!(place.names(), [] as [&str; 0]);
     }
     place.import_with("x", &gzip(&large), &options(8 << 20)).unwrap();
-    let refused = place.import("y", &saved(&vec![r#""l""#; 600].join(","), &layer)).unwrap_err();
+    let refused = place.import("y", &saved(&[r#""l""#; 600].join(","), &layer)).unwrap_err();
     assert!(refused.to_string().contains("600 layers"), "{refused}");
 }
 

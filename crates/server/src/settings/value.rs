@@ -66,7 +66,7 @@ texts! {
     /// Which log lines are written.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
         // The filter itself takes any word for a target, a misspelled level too.
-        text.split(',').all(|part| is_directive(part)) && EnvFilter::try_new(text).is_ok()
+        text.split(',').all(is_directive) && EnvFilter::try_new(text).is_ok()
     };
 }
 
