@@ -269,12 +269,15 @@ impl From<CatalogError> for SandboxError {
     }
 }
 
-/// A text for clients: paths of the server's machine are left out. What is inside a sandbox is not.
+/// A text for clients: paths of the server's machine are left out. What is inside a sandbox, or a device, is not.
 pub fn without_host_paths(text: &str) -> String {
     let hide = |word: &str| {
         let quotes = ['`', '\'', '"', '(', '[', ')', ']', ',', ';', ':', '.'];
         let path = word.trim_matches(quotes);
-        let inside = path == "/" || path == "/workspace" || path.starts_with("/workspace/");
+        let inside = path == "/"
+            || path == "/workspace"
+            || path.starts_with("/workspace/")
+            || path.starts_with("/dev/");
         if !path.starts_with('/') || inside { word.to_owned() } else { word.replace(path, "…") }
     };
     text.split(' ').map(hide).collect::<Vec<_>>().join(" ")

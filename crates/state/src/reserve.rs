@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::error::Result;
+use crate::error::{IoContext as _, Result};
 use crate::platform;
 use crate::store::Store;
 
@@ -34,6 +34,16 @@ impl Reserve {
     /// Gives the room to whoever writes next. False if there was none set aside.
     pub(crate) fn release(&self) -> bool {
         fs::remove_file(&self.path).is_ok()
+    }
+
+    /// Refuses a new snapshot where nothing is set aside and little is free: once the reserve was given up, what is left of it
+    /// is for removals alone.
+    pub(crate) fn leave_room(&self) -> Result<()> {
+        if self.path.exists() || free_bytes(&self.path) >= BASE {
+            return Ok(());
+        }
+        Err(io::Error::from(io::ErrorKind::StorageFull))
+            .at("commit to", self.path.parent().unwrap_or(&self.path))
     }
 
     /// Sets room aside where there is plenty. That there is none now is no reason for an operation to fail.

@@ -157,6 +157,7 @@ pub(crate) fn commit_snapshot(
     for (name, expect) in new.references {
         changes.push(Change::SetReference { name, expect, to: snapshot.id });
     }
+    store.inner.reserve.leave_room()?;
     store.inner.commit(contents, changes, new.durability)?;
     Ok(snapshot)
 }
