@@ -246,7 +246,8 @@ impl Line {
                 guest.order(&command_id, Order::OutputTaken(taken)).await;
             }
             Some(Heard::OutputStored(OutputStored { command_id, stored })) => {
-                if guest.stored(&command_id, stored) {
+                let is_waiting = guest.stored(&command_id, stored);
+                if is_waiting {
                     guest.order(&command_id, Order::OutputStored).await;
                 }
             }
