@@ -5,6 +5,7 @@
 //! in time is closed.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ pub(crate) trait Listener: Send + Sync + 'static {
         let _ = (live, request);
         Vec::new()
     }
-    /// A guest connected on the line of this number, and tells what it runs.
+    /// A guest connected on the line of this number, and tells what it runs. Not called for a sandbox that is being made,
+    /// which has run nothing and may not be in the catalog.
     async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest);
     /// It says something.
     async fn heard(&self, live: &Arc<Live>, said: Said);
@@ -172,10 +174,15 @@ impl AgentService for Door {
         for told in &registration.commands {
             live.told_of(&told.command_id);
         }
+        tracing::debug!(sandbox = live.id, version = registration.agent_version, "the guest agent connected");
+        // Read first: the connection wakes whoever makes the sandbox, and its first command may run before the task below.
+        let is_being_made = live.is_being_made.load(Ordering::SeqCst);
         let line = live.connect(orders, counts_input, confirms_input);
         let listener = self.listener.clone();
         tokio::spawn(async move {
-            listener.registered(&live, line, registration).await;
+            if !is_being_made {
+                listener.registered(&live, line, registration).await;
+            }
             while let Ok(Ok(Some(message))) = timeout(SILENCE, said.message()).await {
                 if let Some(payload) = message.payload {
                     listener.heard(&live, payload).await;

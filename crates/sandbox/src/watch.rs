@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -50,11 +49,6 @@ impl Listener for Service {
     }
 
     async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest) {
-        tracing::debug!(sandbox = live.id, version = request.agent_version, "the guest agent connected");
-        // One that is being made has run nothing, and may not be in the catalog.
-        if live.is_being_made.load(Ordering::SeqCst) {
-            return;
-        }
         let told: HashSet<&str> =
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
         let unheard = live.ordered_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));

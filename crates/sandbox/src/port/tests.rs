@@ -62,6 +62,7 @@ impl Bench {
         let address = listener.local_addr().unwrap();
         let token = Token::new().unwrap();
         let live = Arc::new(Live::new(SANDBOX, Place::new("/nowhere".into()), &token.hash()));
+        live.is_being_made.store(false, std::sync::atomic::Ordering::SeqCst);
         let listening = Arc::new(Listening { live, registered: Mutex::default() });
         let port = GuestPort::new(listener, identity, None).unwrap();
         assert_eq!((port.reach().port, port.reach().trusted.len()), (address.port(), 1));
