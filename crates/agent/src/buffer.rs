@@ -1,4 +1,4 @@
-//! What was read from a command and not kept yet.
+//! Output that was read from a command and is not kept yet.
 //!
 //! A read may end in the middle of a character. Such an end is held back until the rest of the character comes, so
 //! that every piece of text that is kept is text by itself; but not for long, because the rest may never come.
@@ -12,7 +12,7 @@ use crate::stream::Stream;
 
 /// Bytes that are read at once from a pipe.
 const PIECE: usize = 64 << 10;
-/// How long the beginning of a character is held back.
+/// Longest time for which the beginning of a character is held back.
 const HELD_MAX: Duration = Duration::from_millis(500);
 
 /// The buffer of one stream of a command.

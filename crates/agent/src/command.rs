@@ -52,7 +52,7 @@ pub(crate) enum CommandError {
 struct Task {
     id: String,
     words: Vec<String>,
-    /// What the words read, if the command is too long to be one of them.
+    /// Script that the words read, if the command is too long to be one of them.
     script: Option<String>,
     directory: String,
     environment: HashMap<String, String>,
@@ -216,7 +216,7 @@ enum Event {
     Report(io::Result<Report>),
     Order(Order),
     Input(io::Result<usize>),
-    /// What was held back is to be kept.
+    /// Bytes that were held back are to be kept.
     Flush,
     SendAgain,
     Deadline,
