@@ -71,6 +71,12 @@ pub enum CatalogError {
         /// Its id.
         id: String,
     },
+    /// Another sandbox of the owner has the name, which was to be unique.
+    #[error("there is a sandbox named `{name}` already")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
     /// Somebody else changed the sandbox since it was read.
     #[error("sandbox `{id}` was changed by somebody else: version {expected} was expected")]
     Conflict {

@@ -30,6 +30,8 @@ pub struct NewSandbox {
     pub state: State,
     /// What people call it.
     pub name: Option<String>,
+    /// Refuses the sandbox if its owner has one of this name that is to be unique as well.
+    pub unique_name: bool,
     /// Whose it is.
     pub owner: String,
     /// What its root filesystem is made from.
@@ -348,18 +350,21 @@ async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Sandbox>> {
 
 async fn insert_all(on: &mut AnyConnection, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
     let sandbox = new.as_sandbox();
-    insert(on, &sandbox).await.map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
+    let unique_name = new.name.as_deref().filter(|_| new.unique_name);
+    insert(on, &sandbox, unique_name).await.map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
     insert_labels(on, &sandbox).await?;
     record(on, &sandbox.id, events).await?;
     Ok(sandbox)
 }
 
-async fn insert(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {
+/// Of two transactions that insert the same unique name at once, the second waits for the first and is refused.
+async fn insert(on: &mut AnyConnection, sandbox: &Sandbox, unique_name: Option<&str>) -> Result<()> {
     let (labels, config) = (labels_text(sandbox), sandbox.config.to_string());
     let insert = Statement::new(
         "INSERT INTO sandboxes (id, node, name, owner, state, template, runtime, network, workspace_path, token_hash,
-         labels, config, created_at, expires_at, updated_at, version)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+         labels, config, created_at, expires_at, updated_at, version, unique_name)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+         ON CONFLICT (owner, unique_name) DO NOTHING",
     );
     let insert = insert
         .text("id", &sandbox.id)
@@ -377,9 +382,12 @@ async fn insert(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {
         .number(sandbox.created_at)
         .number(sandbox.expires_at)
         .number(sandbox.updated_at)
-        .number(sandbox.version);
-    insert.run(on).await?;
-    Ok(())
+        .number(sandbox.version)
+        .optional_text("name", unique_name);
+    match (insert.run(on).await?, unique_name) {
+        (0, Some(name)) => Err(CatalogError::NameTaken { name: name.to_owned() }),
+        _ => Ok(()),
+    }
 }
 
 async fn insert_labels(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {

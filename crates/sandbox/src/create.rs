@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{SemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
-use workspace_catalog::{Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
+use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
 use workspace_workspace::Kind;
 
 use crate::config::{Config, NewSandbox};
@@ -194,7 +194,14 @@ impl Service {
             Some(claim) => sandboxes.insert_once(row, claim, events).await,
         };
         drop(place);
-        Ok(written?)
+        match written {
+            // Another server on the same catalog took it since it was looked for.
+            Err(CatalogError::NameTaken { name }) => {
+                let sandbox = sandboxes.find_named(&row.owner, &name).await?;
+                Err(SandboxError::NameTaken { name, sandbox })
+            }
+            written => Ok(written?),
+        }
     }
 
     /// Keeps a place for one more, if there is room.
@@ -483,6 +490,7 @@ impl Making {
             node: settings.node.clone(),
             state,
             name: self.new.name.clone(),
+            unique_name: self.new.unique_name,
             owner: self.wanted.owner.clone(),
             template: self.new.template.clone(),
             runtime: service.0.runtime.name().to_owned(),

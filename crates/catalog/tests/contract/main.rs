@@ -46,6 +46,7 @@ contract! {
         filters_narrow_lists
         a_name_prefix_is_taken_literally
         a_name_finds_the_newest_sandbox_of_its_owner
+        of_those_who_want_a_unique_name_at_once_one_gets_it
         labels_narrow_lists_and_all_must_fit
         the_expired_are_found
         a_deleted_sandbox_is_gone_with_its_commands

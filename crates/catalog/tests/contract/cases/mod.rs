@@ -20,6 +20,7 @@ fn plain(id: &str) -> NewSandbox {
         state: State::Starting,
         id: id.to_owned(),
         name: None,
+        unique_name: false,
         owner: "alice".to_owned(),
         template: "python:3.11".to_owned(),
         runtime: "embedded".to_owned(),

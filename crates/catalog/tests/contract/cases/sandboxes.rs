@@ -162,6 +162,38 @@ pub(crate) async fn a_name_finds_the_newest_sandbox_of_its_owner(place: Place) {
     assert_eq!(found("carol", "work").await, None);
 }
 
+/// Each task has a catalog of its own, as a server would.
+pub(crate) async fn of_those_who_want_a_unique_name_at_once_one_gets_it(place: Place) {
+    let named = |id: String, owner: &str, unique_name: bool| {
+        let (owner, name) = (owner.to_owned(), Some("work".to_owned()));
+        NewSandbox { owner, name, unique_name, ..plain(&id) }
+    };
+    let mut tasks = Vec::new();
+    for n in 0..6 {
+        let catalog = place.open().await;
+        let new = named(format!("sbx-{n}"), "alice", true);
+        tasks.push(tokio::spawn(async move { catalog.sandboxes().insert(&new, &[]).await }));
+    }
+    let mut made = Vec::new();
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(sandbox) => made.push(sandbox.id),
+            Err(error) => {
+                assert!(matches!(&error, CatalogError::NameTaken { name } if name == "work"), "{error}")
+            }
+        }
+    }
+    assert_eq!(made.len(), 1, "{made:?}");
+
+    let catalog = place.open().await;
+    // Neither another owner nor one who does not ask for it is kept from the name.
+    insert(&catalog, named("sbx-bob".to_owned(), "bob", true)).await;
+    insert(&catalog, named("sbx-too".to_owned(), "alice", false)).await;
+    // It is free again with its sandbox.
+    assert!(catalog.sandboxes().delete(&made[0], &[]).await.unwrap());
+    insert(&catalog, named("sbx-next".to_owned(), "alice", true)).await;
+}
+
 pub(crate) async fn labels_narrow_lists_and_all_must_fit(place: Place) {
     let catalog = place.open().await;
     let labels = |pairs: &[(&str, &str)]| {
