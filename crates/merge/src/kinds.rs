@@ -10,7 +10,7 @@ pub(crate) const BY_ENDING: [(&str, &str); 9] = [
     (".crdt.json", "crdt"),
     (".json", "json"),
     (".jsonc", "json"),
-    (".ipynb", "json"),
+    (".ipynb", "notebook"),
     (".yaml", "yaml"),
     (".yml", "yaml"),
     (".toml", "toml"),

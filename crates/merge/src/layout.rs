@@ -15,7 +15,8 @@ mod sheet;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use self::sheet::{Sheet, line_of, push_indented};
+pub(crate) use self::sheet::push_indented;
+use self::sheet::{Sheet, line_of};
 use crate::file::Side;
 use crate::value::merge::{Documents, Merged, Part};
 use crate::value::{Node, Value};

@@ -33,6 +33,7 @@ mod json;
 mod kinds;
 mod layout;
 mod merge;
+mod notebook;
 mod policy;
 mod simple;
 mod strategy;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::file::{Input, Outcome, Side};
 use crate::json::Json;
+use crate::notebook::Notebooks;
 use crate::policy::FileRule;
 use crate::structured::Structured;
 use crate::toml::Toml;
@@ -64,6 +65,7 @@ impl Default for Strategies {
         all.add(Arc::new(simple::Critical));
         all.add(Arc::new(simple::Log));
         all.add(Arc::new(crdt::CrdtJson));
+        all.add(Arc::new(Notebooks));
         all.add(Arc::new(Structured(Json)));
         all.add(Arc::new(Structured(Toml)));
         all.add(Arc::new(Structured(Yaml)));

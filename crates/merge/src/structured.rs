@@ -181,7 +181,7 @@ impl<'a> Edited<'a> {
 }
 
 /// Whether a text says what was merged, apart from some arrays.
-fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>, unsure: &[&Node<'_>]) -> bool {
+pub(crate) fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>, unsure: &[&Node<'_>]) -> bool {
     let arena = Bump::new();
     let document = std::str::from_utf8(text).ok().and_then(|text| F::parse(text, &arena));
     document.is_some_and(|document| merged.is_some_and(|merged| merged.is_but(&document.root, unsure)))

@@ -112,6 +112,8 @@ pub(crate) enum FileType {
     Text,
     /// Value by value
     Json,
+    /// Cell by cell, results chosen: Jupyter notebooks
+    Notebook,
     /// Value by value
     Yaml,
     /// Value by value

@@ -130,6 +130,7 @@ fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
         FileType::Auto => by_policy.strategy.as_deref(),
         FileType::Text => Some("text"),
         FileType::Json => Some("json"),
+        FileType::Notebook => Some("notebook"),
         FileType::Yaml => Some("yaml"),
         FileType::Toml => Some("toml"),
         FileType::Crdt => Some("crdt"),
@@ -157,7 +158,7 @@ fn text_in(content: &[u8]) -> Option<&str> {
 
 /// Lines of both sides are text for sure, and nothing else.
 fn warn_of_union(path: &str, strategy: Option<&str>) {
-    if let Some(kind @ ("json" | "yaml" | "toml" | "crdt")) = strategy {
+    if let Some(kind @ ("json" | "notebook" | "yaml" | "toml" | "crdt")) = strategy {
         print_stderr(&format!(
             "warning: `{path}` has the lines of both sides now; it may be no valid {kind} any more"
         ));

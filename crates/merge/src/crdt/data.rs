@@ -1,12 +1,11 @@
 //! JSON by itself, without the text it came from.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use bumpalo::Bump;
 
 use super::schema::Schema;
-use crate::json;
+use crate::json::{self, Letters};
 use crate::policy::Crdt;
 use crate::value::{Node, Value};
 
@@ -127,7 +126,7 @@ impl Data {
         };
         match self {
             Self::Literal(text) => out.push_str(text),
-            Self::String(text) => out.push_str(&quoted(text)),
+            Self::String(text) => json::push_quoted(out, text, Letters::All),
             Self::Array(all) if all.is_empty() => out.push_str("[]"),
             Self::Object(all) if all.is_empty() => out.push_str("{}"),
             Self::Array(all) => {
@@ -143,7 +142,7 @@ impl Data {
                 for (number, (key, value)) in all.iter().enumerate() {
                     out.push(if number == 0 { '{' } else { ',' });
                     line(out, depth + 1);
-                    out.push_str(&quoted(key));
+                    json::push_quoted(out, key, Letters::All);
                     out.push_str(": ");
                     value.write(out, depth + 1);
                 }
@@ -156,19 +155,6 @@ impl Data {
 
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            // Writing to a string never fails.
-            letter if letter < ' ' => drop(write!(out, "\\u{:04x}", u32::from(letter))),
-            letter => out.push(letter),
-        }
-    }
-    out.push('"');
+    json::push_quoted(&mut out, text, Letters::All);
     out
 }

@@ -98,7 +98,7 @@ pub(super) fn line_of(text: &str) -> &str {
 }
 
 /// Lines that were indented in one way, in another.
-pub(super) fn push_indented(out: &mut String, text: &str, old: &str, new: &str, end_of_line: &str) {
+pub(crate) fn push_indented(out: &mut String, text: &str, old: &str, new: &str, end_of_line: &str) {
     for (number, line) in text.split('\n').enumerate() {
         if number > 0 {
             out.push_str(end_of_line);

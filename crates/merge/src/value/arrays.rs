@@ -1,11 +1,10 @@
 //! Arrays: by a field that tells elements from each other where there is one, else by sequence.
 
-use std::borrow::Cow;
-
 use super::keyed::Keyed;
 use super::merge::{Merged, Merger, Part, Step, Three};
 use super::{Node, Value};
 use crate::file::Side;
+use crate::json::{Letters, push_quoted};
 use crate::text::{Chunk, ChunkKind, Effort, TextMerge};
 
 pub(super) fn merge<'d>(
@@ -18,8 +17,18 @@ pub(super) fn merge<'d>(
         Some(Value::Array(elements)) => *elements,
         _ => &[],
     };
+    if let Some(cells) = merger.cells_here() {
+        let three = Three {
+            base: Keyed::given(elements, cells.base),
+            ours: Keyed::given(ours.children(), cells.ours),
+            theirs: Keyed::given(theirs.children(), cells.theirs),
+        };
+        return by_names(merger, base, ours, theirs, &three, |name| Step::Cell(cells.label(name)));
+    }
     match by_field(merger.keys, elements, ours, theirs) {
-        Some((field, three)) => by_names(merger, base, ours, theirs, field, &three),
+        Some((field, three)) => {
+            by_names(merger, base, ours, theirs, &three, |name| Step::Element { field, name })
+        }
         None => by_sequence(merger, base, elements, ours, theirs),
     }
 }
@@ -48,8 +57,8 @@ fn by_names<'d>(
     base: Option<&'d Node<'d>>,
     ours: &'d Node<'d>,
     theirs: &'d Node<'d>,
-    field: &'d str,
     three: &Three<'d>,
+    step: impl Fn(&'d str) -> Step<'d>,
 ) -> Merged<'d> {
     let order = |side: &Keyed<'d, 'd>| -> Vec<&'d str> {
         let names = (0..side.nodes.len()).map(|at| (at, side.name(at)));
@@ -70,7 +79,7 @@ fn by_names<'d>(
         merger.conflict(base, Some(ours), Some(theirs));
         merger.settle
     };
-    let parts = merger.named(three, lead, |name| Step::Element { field, name });
+    let parts = merger.named(three, lead, step);
     Merged::Parts(lead, if lead == Side::Ours { ours } else { theirs }, parts)
 }
 
@@ -167,7 +176,7 @@ pub(crate) fn canonical(node: &Node<'_>) -> String {
 fn push(line: &mut String, node: &Node<'_>) {
     match &node.value {
         Value::Literal(text) => line.push_str(text),
-        Value::String(text) => push_string(line, text),
+        Value::String(text) => push_quoted(line, text, Letters::All),
         Value::Array(elements) => {
             line.push('[');
             for element in *elements {
@@ -181,7 +190,7 @@ fn push(line: &mut String, node: &Node<'_>) {
             members.sort_by(|one, other| one.key.cmp(other.key));
             line.push('{');
             for member in members {
-                push_string(line, member.key);
+                push_quoted(line, member.key, Letters::All);
                 line.push(':');
                 push(line, member);
                 line.push(',');
@@ -189,16 +198,4 @@ fn push(line: &mut String, node: &Node<'_>) {
             line.push('}');
         }
     }
-}
-
-/// Quoted, so that neither its end nor the end of a line is in it.
-fn push_string(line: &mut String, text: &str) {
-    let escaped = if text.contains(['"', '\\', '\n']) {
-        Cow::Owned(text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
-    } else {
-        Cow::Borrowed(text)
-    };
-    line.push('"');
-    line.push_str(&escaped);
-    line.push('"');
 }

@@ -24,6 +24,8 @@ enum Names<'d, 'a> {
     Keys,
     /// What elements of an array have in the field that tells them from each other.
     Fields(Vec<&'d Node<'a>>),
+    /// Names that were found elsewhere, one for each.
+    Given(&'d [String]),
 }
 
 impl<'d, 'a> Keyed<'d, 'a> {
@@ -39,6 +41,11 @@ impl<'d, 'a> Keyed<'d, 'a> {
         (!keyed.has_twice()).then_some(keyed)
     }
 
+    /// Elements of an array, each with a name that no other one has.
+    pub(crate) fn given(nodes: &'d [Node<'a>], names: &'d [String]) -> Self {
+        Self { nodes, names: Names::Given(names), index: OnceCell::new() }
+    }
+
     /// What one is called.
     pub(crate) fn name(&self, at: usize) -> &'d str {
         match &self.names {
@@ -47,6 +54,7 @@ impl<'d, 'a> Keyed<'d, 'a> {
                 Value::String(text) | Value::Literal(text) => text,
                 Value::Array(_) | Value::Object(_) => "",
             },
+            Names::Given(names) => &names[at],
         }
     }
 

@@ -10,6 +10,7 @@
 //!
 //! What comes out says from which side each part is taken, so that it can be written with the words of that side.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::keyed::{Keyed, is_before, shown};
@@ -128,10 +129,50 @@ impl ValueMerge<'_> {
     }
 }
 
+/// Names of the elements of the array `cells` at the top of three documents, one for each element: equal names stand for one
+/// cell.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cells<'d> {
+    pub(crate) base: &'d [String],
+    pub(crate) ours: &'d [String],
+    pub(crate) theirs: &'d [String],
+    /// Names as they are shown in paths.
+    pub(crate) labels: &'d HashMap<String, String>,
+}
+
+impl<'d> Cells<'d> {
+    /// With the sides exchanged.
+    pub(crate) fn mirrored(self) -> Self {
+        Self { ours: self.theirs, theirs: self.ours, ..self }
+    }
+
+    /// A name as it is shown.
+    pub(crate) fn label(self, name: &'d str) -> &'d str {
+        self.labels.get(name).map_or(name, String::as_str)
+    }
+}
+
 /// Merges documents; conflicts are settled for a side, and told.
 pub(crate) fn merge<'d>(documents: Documents<'d>, keys: &[String], settle: Side) -> ValueMerge<'d> {
-    let mut merger =
-        Merger { documents, keys, settle, path: Vec::new(), conflicts: Vec::new(), unsure: Vec::new() };
+    merge_cells(documents, keys, settle, None)
+}
+
+/// As [`merge`], with elements of the array `cells` told from each other by names that are given.
+pub(crate) fn merge_cells<'d>(
+    documents: Documents<'d>,
+    keys: &[String],
+    settle: Side,
+    cells: Option<Cells<'d>>,
+) -> ValueMerge<'d> {
+    let mut merger = Merger {
+        documents,
+        keys,
+        settle,
+        cells,
+        path: Vec::new(),
+        conflicts: Vec::new(),
+        unsure: Vec::new(),
+    };
     let base = documents.base.map(|base| &base.root);
     let merged = merger.values(base, Some(&documents.ours.root), Some(&documents.theirs.root));
     ValueMerge { merged, conflicts: merger.conflicts, unsure: merger.unsure }
@@ -141,7 +182,12 @@ pub(crate) fn merge<'d>(documents: Documents<'d>, keys: &[String], settle: Side)
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step<'d> {
     Key(&'d str),
-    Element { field: &'d str, name: &'d str },
+    Element {
+        field: &'d str,
+        name: &'d str,
+    },
+    /// A cell of a notebook, as it is shown.
+    Cell(&'d str),
 }
 
 pub(super) struct Merger<'d, 'r> {
@@ -149,6 +195,7 @@ pub(super) struct Merger<'d, 'r> {
     /// Fields that tell elements from each other.
     pub(super) keys: &'r [String],
     pub(super) settle: Side,
+    cells: Option<Cells<'d>>,
     path: Vec<Step<'d>>,
     conflicts: Vec<ValueConflict>,
     unsure: Vec<&'d Node<'d>>,
@@ -158,6 +205,11 @@ pub(super) struct Merger<'d, 'r> {
 type Maybe<'d> = Option<&'d Node<'d>>;
 
 impl<'d> Merger<'d, '_> {
+    /// Names for the elements of the array that is being merged, if somebody gave them.
+    pub(super) fn cells_here(&self) -> Option<Cells<'d>> {
+        self.cells.filter(|_| matches!(self.path[..], [Step::Key("cells")]))
+    }
+
     fn values(&mut self, base: Maybe<'d>, ours: Maybe<'d>, theirs: Maybe<'d>) -> Option<Merged<'d>> {
         if ours == theirs || base == theirs {
             return ours.map(|node| Merged::Whole(Side::Ours, node));
@@ -315,6 +367,7 @@ fn shown_path(path: &[Step<'_>]) -> String {
             Step::Key(key) if shown_path.is_empty() => write!(shown_path, "{}", shown(key)),
             Step::Key(key) => write!(shown_path, ".{}", shown(key)),
             Step::Element { field, name } => write!(shown_path, "[{}={}]", shown(field), shown(name)),
+            Step::Cell(label) => write!(shown_path, "[{label}]"),
         };
     }
     shown_path

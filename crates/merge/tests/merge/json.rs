@@ -224,22 +224,6 @@ fn a_comment_of_either_side_is_kept() {
 }
 
 #[test]
-fn notebooks_are_merged_by_their_cells() {
-    let cell = |id: &str, source: &str| {
-        format!(
-            "  {{\n   \"cell_type\": \"code\",\n   \"id\": \"{id}\",\n   \"source\": [\n    \"{source}\"\n   ]\n  }}"
-        )
-    };
-    let notebook =
-        |cells: &[String]| format!("{{\n \"cells\": [\n{}\n ],\n \"nbformat\": 4\n}}\n", cells.join(",\n"));
-    let base = notebook(&[cell("a", "1"), cell("b", "2")]);
-    let ours = notebook(&[cell("a", "1"), cell("b", "2"), cell("ours", "3")]);
-    let theirs = notebook(&[cell("a", "1"), cell("b", "20"), cell("theirs", "4")]);
-    let merged = clean("a.ipynb", Some(&base), &ours, &theirs);
-    assert_eq!(merged, notebook(&[cell("a", "1"), cell("b", "20"), cell("ours", "3"), cell("theirs", "4")]));
-}
-
-#[test]
 fn a_return_that_ends_no_line_makes_it_text() {
     let [base, ours, theirs] =
         ["{\"a\": 1, // x\r\"b\": 1}", "{\"a\": 2, // x\r\"b\": 1}", "{\"a\": 1, // x\r\"b\": 2}"];

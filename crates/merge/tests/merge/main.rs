@@ -8,6 +8,7 @@ mod git;
 mod json;
 mod mangled;
 mod model;
+mod notebooks;
 mod properties;
 mod repository;
 mod toml;

@@ -62,6 +62,7 @@ fn mangled_files_have_symmetric_verdicts() {
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
     let kinds = [
         ("json", "json"),
+        ("notebook", "ipynb"),
         ("toml", "toml"),
         ("yaml", "yaml"),
         ("crdt", "crdt.json"),

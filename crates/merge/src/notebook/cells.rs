@@ -1,0 +1,148 @@
+//! Notebooks as cells.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use bumpalo::Bump;
+
+use crate::json;
+use crate::value::{Document, Node, Value};
+
+/// Cells that a notebook may have; larger ones are merged as JSON.
+pub(super) const CELLS_MAX: usize = 10_000;
+
+/// Members of a cell that running it writes.
+pub(super) const RESULTS: [&str; 2] = ["outputs", "execution_count"];
+
+/// Members of a cell's metadata that running it writes: times, mostly, by JupyterLab, extensions, Colab and papermill.
+pub(super) const RESULT_METADATA: [&str; 5] =
+    ["execution", "ExecuteTime", "executionInfo", "outputId", "papermill"];
+
+/// Members of a notebook's metadata that the program writes that ran it.
+pub(super) const ENVIRONMENT: [&str; 4] = ["kernelspec", "language_info", "widgets", "papermill"];
+
+/// A notebook of the format 4.
+#[derive(Debug)]
+pub(super) struct Notebook<'a> {
+    pub(super) document: Document<'a>,
+    pub(super) cells: Vec<Cell<'a>>,
+}
+
+/// A cell.
+#[derive(Debug)]
+pub(super) struct Cell<'a> {
+    pub(super) node: &'a Node<'a>,
+    /// `code`, `markdown` or `raw`.
+    pub(super) kind: &'a str,
+    /// None as well if another cell of the notebook has the same one.
+    pub(super) id: Option<&'a str>,
+    pub(super) source: Cow<'a, str>,
+    /// Hash of kind and source.
+    pub(super) content: Content,
+}
+
+/// Name of a cell's kind and source.
+pub(super) type Content = [u8; 16];
+
+impl<'a> Notebook<'a> {
+    /// None if it is no JSON, has comments, or is not as the format says as far as that matters here.
+    pub(super) fn read(text: &'a str, arena: &'a Bump) -> Option<Self> {
+        let document = json::parse(text, arena)?;
+        if !document.comments.is_empty() {
+            return None;
+        }
+        let format = member(&document.root, "nbformat")?;
+        if !matches!(format.value, Value::Literal("4")) {
+            return None;
+        }
+        let Value::Array(nodes) = member(&document.root, "cells")?.value else { return None };
+        if nodes.len() > CELLS_MAX {
+            return None;
+        }
+        let mut cells = nodes.iter().map(Cell::read).collect::<Option<Vec<_>>>()?;
+        forget_ids_that_repeat(&mut cells);
+        Some(Self { document, cells })
+    }
+}
+
+/// An id that is there twice tells nothing.
+fn forget_ids_that_repeat(cells: &mut [Cell<'_>]) {
+    let mut counts = HashMap::new();
+    for id in cells.iter().filter_map(|cell| cell.id) {
+        *counts.entry(id).or_insert(0_usize) += 1;
+    }
+    for cell in cells {
+        cell.id = cell.id.filter(|id| counts.get(id) == Some(&1));
+    }
+}
+
+impl<'a> Cell<'a> {
+    fn read(node: &'a Node<'a>) -> Option<Self> {
+        let kind = string(member(node, "cell_type")?)?;
+        let source = text(member(node, "source")?)?;
+        let id = member(node, "id").and_then(string);
+        let mut hash = blake3::Hasher::new();
+        hash.update(&(kind.len() as u64).to_le_bytes());
+        hash.update(kind.as_bytes());
+        hash.update(source.as_bytes());
+        let mut content = Content::default();
+        content.copy_from_slice(&hash.finalize().as_bytes()[..16]);
+        Some(Self { node, kind, id, source, content })
+    }
+
+    /// All that running the cell writes; none where it is not there.
+    pub(super) fn results(&self) -> impl Iterator<Item = Option<&'a Node<'a>>> {
+        let (node, metadata) = (self.node, member(self.node, "metadata"));
+        let of_metadata = move |key: &&str| metadata.and_then(|metadata| member(metadata, key));
+        let results = RESULTS.iter().map(move |key| member(node, key));
+        results.chain(RESULT_METADATA.iter().map(move |key| of_metadata(key)))
+    }
+
+    /// Whether another cell differs in its results at most.
+    pub(super) fn is_but_results(&self, other: &Self) -> bool {
+        let skipped = |key: &str| RESULTS.contains(&key) || ["source", "metadata", "id"].contains(&key);
+        let metadata = |cell: &Self| member(cell.node, "metadata");
+        self.source == other.source
+            && same_but(Some(self.node), Some(other.node), &skipped)
+            && same_but(metadata(self), metadata(other), &|key| RESULT_METADATA.contains(&key))
+    }
+}
+
+/// Whether two objects have the same members, apart from some. No object is one without members.
+fn same_but(one: Option<&Node<'_>>, other: Option<&Node<'_>>, is_skipped: &dyn Fn(&str) -> bool) -> bool {
+    match (members_but(one, is_skipped), members_but(other, is_skipped)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+fn members_but<'n, 'a>(
+    node: Option<&'n Node<'a>>,
+    is_skipped: &dyn Fn(&str) -> bool,
+) -> Option<HashMap<&'a str, &'n Node<'a>>> {
+    let Some(node) = node else { return Some(HashMap::new()) };
+    let Value::Object(members) = node.value else { return None };
+    Some(members.iter().filter(|node| !is_skipped(node.key)).map(|node| (node.key, node)).collect())
+}
+
+/// A member of an object; none if it has no such member or is no object.
+pub(super) fn member<'a>(node: &Node<'a>, key: &str) -> Option<&'a Node<'a>> {
+    let Value::Object(members) = node.value else { return None };
+    members.iter().find(|member| member.key == key)
+}
+
+fn string<'a>(node: &Node<'a>) -> Option<&'a str> {
+    match node.value {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A text that is written as a string, or as an array of its lines.
+fn text<'a>(node: &Node<'a>) -> Option<Cow<'a, str>> {
+    match node.value {
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Array(lines) => lines.iter().map(string).collect::<Option<String>>().map(Cow::Owned),
+        _ => None,
+    }
+}

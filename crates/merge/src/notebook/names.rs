@@ -1,0 +1,207 @@
+//! Names of cells: equal ones, in whatever version, stand for one cell.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::cells::Cell;
+
+/// Names of the cells of three versions.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub(super) base: Vec<String>,
+    pub(super) ours: Vec<String>,
+    pub(super) theirs: Vec<String>,
+    /// Names as people read them.
+    pub(super) labels: HashMap<String, String>,
+}
+
+/// A side: its cells, and which ones of the base they were.
+#[derive(Clone, Copy)]
+pub(super) struct Side<'c, 'a> {
+    pub(super) cells: &'c [Cell<'a>],
+    pub(super) matched: &'c [Option<usize>],
+}
+
+impl Names {
+    pub(super) fn new(base: &[Cell<'_>], ours: Side<'_, '_>, theirs: Side<'_, '_>) -> Self {
+        let of_base = |at: usize| at.to_string();
+        let matched = |side: Side<'_, '_>| -> Vec<String> {
+            side.matched.iter().map(|found| found.map(of_base).unwrap_or_default()).collect()
+        };
+        let mut names = Self {
+            base: (0..base.len()).map(of_base).collect(),
+            ours: matched(ours),
+            theirs: matched(theirs),
+            labels: HashMap::new(),
+        };
+        names.added(ours, theirs);
+        let labels = [(&names.base, base), (&names.ours, ours.cells), (&names.theirs, theirs.cells)];
+        for (names_of, cells) in labels {
+            for (at, (name, cell)) in names_of.iter().zip(cells).enumerate() {
+                let label = || cell.id.map_or_else(|| at.to_string(), |id| format!("id={id}"));
+                names.labels.entry(name.clone()).or_insert_with(label);
+            }
+        }
+        names
+    }
+
+    /// Names the cells that were added. Those that one side put in one place stay together: their names begin alike.
+    fn added(&mut self, ours: Side<'_, '_>, theirs: Side<'_, '_>) {
+        let (our_runs, their_runs) = (runs(ours), runs(theirs));
+        let (our_ids, their_ids) = (added_ids(ours), added_ids(theirs));
+        let by_both: HashSet<&str> = our_ids.intersection(&their_ids).copied().collect();
+        for (anchor, ours_run) in &our_runs {
+            let Some(theirs_run) = their_runs.get(anchor) else { continue };
+            let (first, last) =
+                added_by_both(&ours.cells[ours_run.clone()], &theirs.cells[theirs_run.clone()]);
+            let place = place(*anchor);
+            for at in 0..first {
+                let name = format!("+={place}/a{at:06}");
+                self.ours[ours_run.start + at].clone_from(&name);
+                self.theirs[theirs_run.start + at] = name;
+            }
+            for at in 1..=last {
+                let name = format!("+={place}/z{at:06}");
+                self.ours[ours_run.end - at].clone_from(&name);
+                self.theirs[theirs_run.end - at] = name;
+            }
+        }
+        for (names, side, all) in [(&mut self.ours, ours, our_runs), (&mut self.theirs, theirs, their_runs)] {
+            for (anchor, run) in all {
+                let left: Vec<usize> = run.filter(|at| names[*at].is_empty()).collect();
+                let mut hash = blake3::Hasher::new();
+                for at in &left {
+                    hash.update(&side.cells[*at].content);
+                }
+                let id = left.first().and_then(|at| side.cells[*at].id).unwrap_or_default();
+                let block = format!("+{id}/{}/{}", &hash.finalize().to_hex()[..32], place(anchor));
+                for (number, at) in left.into_iter().enumerate() {
+                    names[at] = match side.cells[at].id.filter(|id| by_both.contains(id)) {
+                        Some(id) => format!("+#{id}"),
+                        None => format!("{block}/{number:06}"),
+                    };
+                }
+            }
+        }
+    }
+}
+
+fn place(anchor: Option<usize>) -> String {
+    anchor.map_or_else(|| "-".to_owned(), |anchor| anchor.to_string())
+}
+
+/// Cells that a side added one after another, by the cell of the base that is before them.
+fn runs(side: Side<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
+    let mut runs: HashMap<Option<usize>, Range<usize>> = HashMap::new();
+    let mut anchor = None;
+    for (at, matched) in side.matched.iter().enumerate() {
+        if matched.is_some() {
+            anchor = *matched;
+        } else {
+            runs.entry(anchor).or_insert(at..at).end = at + 1;
+        }
+    }
+    runs
+}
+
+fn added_ids<'a>(side: Side<'_, 'a>) -> HashSet<&'a str> {
+    let added = side.cells.iter().zip(side.matched).filter(|(_, matched)| matched.is_none());
+    added.filter_map(|(cell, _)| cell.id).collect()
+}
+
+/// How many cells both sides put first in one place, and how many last.
+fn added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
+    let same = |(one, other): (&Cell<'_>, &Cell<'_>)| one.content == other.content;
+    let most = ours.len().min(theirs.len());
+    let first = ours.iter().zip(theirs).take_while(|pair| same(*pair)).count();
+    let last = ours.iter().rev().zip(theirs.iter().rev()).take_while(|pair| same(*pair)).count();
+    (first, last.min(most - first))
+}
+
+/// The order of cells after both sides moved others; none if only one side moved some, or both moved the same one to
+/// different places. Cells that all versions have, named by their number in the base.
+pub(super) fn joined_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>> {
+    if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
+        return None;
+    }
+    let (our_moved, their_moved) = (moved(ours), moved(theirs));
+    let (our_before, their_before) = (before(ours), before(theirs));
+    if our_moved.intersection(&their_moved).any(|cell| our_before[cell] != their_before[cell]) {
+        return None;
+    }
+    let is_placed_by_theirs = |cell: &usize| their_moved.contains(cell) && !our_moved.contains(cell);
+    // What comes after each; after nothing comes the first.
+    let mut next: HashMap<Option<usize>, usize> = HashMap::new();
+    let mut last = None;
+    for cell in ours.iter().filter(|cell| !is_placed_by_theirs(cell)) {
+        next.insert(last, *cell);
+        last = Some(*cell);
+    }
+    // The last cell that ours has not put elsewhere.
+    let mut anchor = None;
+    for cell in theirs {
+        if is_placed_by_theirs(cell) {
+            let mut after = anchor;
+            // Of what both sides moved to one place, whatever was first in the base.
+            while let Some(moved) = next.get(&after).filter(|next| our_moved.contains(next) && *next < cell) {
+                after = Some(*moved);
+            }
+            if let Some(follows) = next.insert(after, *cell) {
+                next.insert(Some(*cell), follows);
+            }
+        }
+        if !our_moved.contains(cell) || their_moved.contains(cell) {
+            anchor = Some(*cell);
+        }
+    }
+    let order: Vec<usize> =
+        std::iter::successors(next.get(&None), |cell| next.get(&Some(**cell))).copied().collect();
+    (order.len() == ours.len()).then_some(order)
+}
+
+fn before(order: &[usize]) -> HashMap<usize, Option<usize>> {
+    let before = std::iter::once(None).chain(order.iter().copied().map(Some));
+    order.iter().copied().zip(before).collect()
+}
+
+/// Those that have to be moved so that all are in ascending order: all but the longest ascending sequence.
+fn moved(order: &[usize]) -> HashSet<usize> {
+    // The end of the lowest sequence of each length, as a place in the order.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut comes_after: Vec<Option<usize>> = Vec::with_capacity(order.len());
+    for (at, cell) in order.iter().enumerate() {
+        let length = ends.partition_point(|end| order[*end] < *cell);
+        comes_after.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        if length == ends.len() {
+            ends.push(at);
+        } else {
+            ends[length] = at;
+        }
+    }
+    let mut moved: HashSet<usize> = order.iter().copied().collect();
+    let mut stays = ends.last().copied();
+    while let Some(at) = stays {
+        moved.remove(&order[at]);
+        stays = comes_after[at];
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_that_each_side_moved_are_where_it_put_them() {
+        assert_eq!(joined_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
+        assert_eq!(joined_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
+        // Both moved others behind the same cell: the same order whoever is ours.
+        let (one, other) = ([0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4]);
+        assert_eq!(joined_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
+        assert_eq!(joined_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));
+        // The same one to different places.
+        assert_eq!(joined_order(&[4, 0, 1, 2, 3], &[0, 1, 4, 2, 3]), None);
+        // One side moved nothing.
+        assert_eq!(joined_order(&[1, 0], &[0, 1]), None);
+    }
+}
