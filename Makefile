@@ -33,7 +33,7 @@ bench: ## Measure, with peers in the same run (docs/benchmarks/)
 	@bench/workspace
 	@bench/merge
 
-fuzz: ## Fuzz decoders of stored formats and the merge of documents, FUZZ_SECONDS (60) each; needs cargo-fuzz and nightly
+fuzz: ## Fuzz stored formats, archives, merges and input from guests, clients and settings, FUZZ_SECONDS (60) each; needs cargo-fuzz
 	@scripts/fuzz.sh
 
 clean: ## Remove everything that was built

@@ -1,8 +1,11 @@
 //! What the fuzz targets share: one per stored format, each decoding what it is given, and one per kind of file,
-//! each merging three versions that it is given. Two read archives, and write them into a directory.
+//! each merging three versions that it is given. Two read archives, and write them into a directory. The others read what comes from a
+//! guest, a client or a server, and settings ([`targets`]).
 //!
 //! What decodes must encode to the same bytes again. Inputs worth keeping go to `crates/state/tests/corpus` and
 //! `crates/merge/tests/corpus`, which the tests of these crates replay.
+
+pub mod targets;
 
 pub use libfuzzer_sys;
 pub use workspace_state::testing::format;
@@ -19,29 +22,19 @@ macro_rules! fuzz_format {
     };
 }
 
-/// Three versions that are merged, divided by the byte 0x1e. Whoever is ours, the verdict is the same.
-pub fn merge(path: &str, bytes: &[u8]) {
-    use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, merge_file};
-
-    let parts: Vec<&[u8]> = bytes.split(|byte| *byte == 0x1e).collect();
-    let [base, ours, theirs] = parts.as_slice() else { return };
-    let strategies = Strategies::default();
-    let merged = |ours: &[u8], theirs: &[u8], on_conflict: OnConflict| {
-        let versions = Versions { base: Some(base), ours, theirs };
-        let rule = FileRule { on_conflict, ..FileRule::default() };
-        merge_file(&strategies, &rule, &Input::new(path, versions)).expect("the strategy is there")
-    };
-    let result = merged(ours, theirs, OnConflict::Review);
-    let mirrored = merged(theirs, ours, OnConflict::Theirs);
-    assert_eq!(result.conflict.is_none(), mirrored.conflict.is_none(), "the verdicts differ");
-    merged(ours, theirs, OnConflict::Ours);
-}
-
 /// The target for files of this name.
 #[macro_export]
 macro_rules! fuzz_merge {
     ($path:literal) => {
-        $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $crate::merge($path, bytes));
+        $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $crate::targets::merge($path, bytes));
+    };
+}
+
+/// The target of this name in [`targets`].
+#[macro_export]
+macro_rules! fuzz_input {
+    ($target:ident) => {
+        $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $crate::targets::$target(bytes));
     };
 }
 

@@ -3,6 +3,8 @@
 //! [`v1`] is made of `proto/workspace/agent/v1/agent.proto`; [`output`] is how what programs print is kept in
 //! files that both sides reach; [`handover`] is what a guest that dials over the network starts with.
 
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handover;
 pub mod output;
 

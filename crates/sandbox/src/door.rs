@@ -206,7 +206,7 @@ async fn registration(said: &mut Streaming<AgentMessage>) -> Result<RegisterRequ
     }
 }
 
-fn check_generation(generation: u32) -> Result<(), Status> {
+pub(crate) fn check_generation(generation: u32) -> Result<(), Status> {
     if (1..=GENERATION).contains(&generation) {
         return Ok(());
     }

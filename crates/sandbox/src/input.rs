@@ -77,13 +77,14 @@ impl Input {
         timeout(patience, waiting).await.unwrap_or(Err(NoInput::Full))
     }
 
-    fn try_reserve(&self, size: u64) -> Option<Result<(), NoInput>> {
+    pub(crate) fn try_reserve(&self, size: u64) -> Option<Result<(), NoInput>> {
         let mut done = None;
         self.counted.send_if_modified(|counted| {
             if counted.closed {
                 done = Some(Err(NoInput::Closed));
             } else if counted.sent.saturating_sub(counted.taken) + size <= WINDOW {
-                counted.sent += size;
+                // A guest may have said that more came than can be counted.
+                counted.sent = counted.sent.saturating_add(size);
                 done = Some(Ok(()));
             }
             false

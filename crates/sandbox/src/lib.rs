@@ -20,6 +20,8 @@ mod disk;
 mod door;
 mod error;
 mod forget;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handover;
 mod id;
 mod identity;

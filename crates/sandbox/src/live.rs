@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{
-    OutputTaken, Process, ProcessesRequest, ResourceUsage, ServerMessage, UsageRequest,
+    CommandProgress, OutputTaken, Process, ProcessesRequest, ResourceUsage, ServerMessage, UsageRequest,
 };
 use workspace_catalog::{Sandbox, State};
 
@@ -30,6 +30,11 @@ const COUNTING: Duration = Duration::from_secs(1);
 const AFTER_SILENCE: Duration = Duration::from_secs(15);
 /// Between two looks at a sandbox that is frozen when a command's time is over.
 const SILENCE_POLL: Duration = Duration::from_millis(500);
+
+/// Commands that a guest may tell of: more than run at once and are remembered, by far.
+const TOLD_OF_MAX: usize = 100_000;
+/// Length of the longest id of a command, in bytes.
+const ID_MAX: usize = 64;
 
 /// A sandbox whose guest agent may dial.
 #[derive(Debug)]
@@ -603,9 +608,31 @@ impl Live {
         self.commands().get(id).cloned()
     }
 
-    /// The command of that id; one that the guest told of is taken in.
+    /// The command of that id; one that the guest told of is taken in, unless it tells of more than a sandbox can have. A guest
+    /// may say anything.
     pub(crate) fn told_of(&self, id: &str) -> Arc<Running> {
-        self.commands().entry(id.to_owned()).or_insert_with(|| Arc::new(Running::new(id, 0))).clone()
+        let mut commands = self.commands();
+        if let Some(known) = commands.get(id) {
+            return known.clone();
+        }
+        let running = Arc::new(Running::new(id, 0));
+        if commands.len() < TOLD_OF_MAX && id.len() <= ID_MAX {
+            commands.insert(id.to_owned(), running.clone());
+        }
+        running
+    }
+
+    /// Takes note of what its guest tells of a command; how far it came is left to the caller.
+    pub(crate) fn progressed(&self, progress: CommandProgress) -> (Arc<Running>, Option<End>) {
+        let end = progress.end.map(|end| End {
+            exit_code: end.exit_code,
+            timed_out: end.timed_out,
+            failed: Some(end.failed).filter(|why| !why.is_empty()),
+        });
+        let running = self.told_of(&progress.command_id);
+        running.input.told(progress.input_received, progress.input_taken, progress.input_closed);
+        running.waits_for_readers(progress.output_window);
+        (running, end)
     }
 
     pub(crate) fn forget(&self, id: &str) {

@@ -18,11 +18,11 @@ use crate::live::{Live, Running};
 use crate::service::Service;
 
 /// What is kept at least, as guests do that write files themselves.
-const KEEP_LEAST: u64 = 512 << 10;
+pub(crate) const KEEP_LEAST: u64 = 512 << 10;
 
 /// A piece of output that a guest sent.
-struct Piece {
-    id: String,
+pub(crate) struct Piece {
+    pub(crate) id: String,
     offset: u64,
     time: i64,
     content: Content,
@@ -34,7 +34,7 @@ enum Content {
 }
 
 impl Piece {
-    fn of_command(output: CommandOutput) -> Option<Self> {
+    pub(crate) fn of_command(output: CommandOutput) -> Option<Self> {
         let content = match output.r#type() {
             OutputType::Stdout => Content::Data(Stream::Stdout, output.data),
             OutputType::Stderr => Content::Data(Stream::Stderr, output.data),
@@ -46,7 +46,7 @@ impl Piece {
         Some(Self { id: output.command_id, offset: output.offset, time: output.timestamp, content })
     }
 
-    fn of_terminal(output: PtyOutput) -> Option<Self> {
+    pub(crate) fn of_terminal(output: PtyOutput) -> Option<Self> {
         let content = match output.payload? {
             pty_output::Payload::Data(data) => Content::Data(Stream::Stdout, data),
             pty_output::Payload::ExitCode(exit_code) => Content::End(End { exit_code, timed_out: false }),
@@ -56,7 +56,7 @@ impl Piece {
     }
 
     /// Writes what of it is not there yet.
-    fn write(self, writer: &mut Writer) -> io::Result<()> {
+    pub(crate) fn write(self, writer: &mut Writer) -> io::Result<()> {
         match self.content {
             Content::End(end) => writer.end(self.time, end),
             Content::Data(stream, data) => {

@@ -115,15 +115,9 @@ impl Service {
     }
 
     async fn progressed(&self, live: &Arc<Live>, progress: CommandProgress) {
-        let end = progress.end.map(|end| End {
-            exit_code: end.exit_code,
-            timed_out: end.timed_out,
-            failed: Some(end.failed).filter(|why| !why.is_empty()),
-        });
-        let running = live.told_of(&progress.command_id);
-        running.input.told(progress.input_received, progress.input_taken, progress.input_closed);
-        running.waits_for_readers(progress.output_window);
-        self.advanced(live, &progress.command_id, progress.written, end).await;
+        let written = progress.written;
+        let (running, end) = live.progressed(progress);
+        self.advanced(live, &running.id, written, end).await;
     }
 
     async fn advanced(&self, live: &Arc<Live>, id: &str, written: u64, end: Option<End>) {

@@ -18,6 +18,8 @@ pub mod error;
 pub mod extract;
 mod fault;
 pub mod first_key;
+#[doc(hidden)]
+pub mod fuzzing;
 mod generate;
 mod guests;
 mod health;

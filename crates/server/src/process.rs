@@ -180,7 +180,7 @@ struct Input {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct OutputQuery {
+pub(crate) struct OutputQuery {
     /// The offset of the first byte.
     from: Option<u64>,
 }
@@ -416,18 +416,21 @@ async fn output(
     Path((id, command)): Path<(String, String)>,
     Query(query): Query<OutputQuery>,
 ) -> Result<Response, ApiError> {
-    let last = match headers.get("last-event-id") {
-        Some(value) => Some(value.to_str().ok().and_then(|text| text.parse().ok()).ok_or_else(|| {
-            let message = "Last-Event-ID is the id of an event of this stream: a number";
-            ApiError::new(code::INVALID_REQUEST, message).detail("header", "Last-Event-ID")
-        })?),
-        None => None,
-    };
-    let from = last.or(query.from).unwrap_or(0);
+    let from = last_event_id(&headers)?.or(query.from).unwrap_or(0);
     let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
     let output = handle.output(from).await?;
     // The handle keeps the command's progress coming for as long as somebody looks.
     Ok(stream::events(output, command, from, async move { drop(handle) }))
+}
+
+/// The id of the last event that a client received; none if it says nothing of one.
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let id = value.to_str().ok().and_then(|text| text.parse().ok());
+    id.map(Some).ok_or_else(|| {
+        let message = "Last-Event-ID is the id of an event of this stream: a number";
+        ApiError::new(code::INVALID_REQUEST, message).detail("header", "Last-Event-ID")
+    })
 }
 
 /// Send a signal to a command and all that came of it, also to what it left behind when it ended. Without a body, 15.

@@ -2,7 +2,7 @@
 
 #![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
 
-mod socket;
+pub(crate) mod socket;
 
 use std::collections::BTreeMap;
 

@@ -196,3 +196,24 @@ fn the_last_segment_stays_small_however_much_is_kept() {
     let largest = all_segments(&fd).unwrap().into_iter().map(|one| one.bytes).max().unwrap();
     assert!(largest < 2 * SEGMENT_MAX, "{largest}");
 }
+
+#[test]
+fn frames_that_a_guest_made_up_are_damage() {
+    let frame = |stream: u8, offset: u64, data: &[u8]| {
+        let length = u32::try_from(data.len()).unwrap();
+        [&[stream], &length.to_le_bytes()[..], &[0; 8], &offset.to_le_bytes(), data].concat()
+    };
+    // Beyond the last offset that there is, and an end that does not say how.
+    for bytes in [frame(1, u64::MAX - 1, b"end"), frame(3, 0, b"")] {
+        let (home, fd) = directory();
+        std::fs::write(home.path().join("c.0000000000000000"), bytes).unwrap();
+        let read = Reader::open(&fd, "c", 0).unwrap().next_item().map_err(|error| error.kind());
+        assert_eq!(read, Err(io::ErrorKind::InvalidData));
+        assert!(Writer::resume(fd, "c", 0).is_err());
+    }
+    let (_home, fd) = directory();
+    let mut writer = Writer::create(fd, "c", 0).unwrap();
+    writer.skip_to(u64::MAX - 1);
+    assert!(writer.write(Stream::Stdout, 0, b"end").is_err());
+    assert_eq!(writer.written(), u64::MAX - 1);
+}

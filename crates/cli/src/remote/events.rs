@@ -7,6 +7,13 @@ pub(super) struct Event {
     pub(super) data: Vec<u8>,
 }
 
+/// Bytes of the longest line, and of all lines of an event together. The server sends pieces of 64 KiB, as text or in base64.
+pub(super) const EVENT_MAX: usize = 8 << 20;
+
+/// An event is longer than any that a server sends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
 /// Makes events of bytes as they come.
 #[derive(Default)]
 pub(super) struct Parser {
@@ -27,35 +34,36 @@ impl Parser {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next event that is whole.
-    pub(super) fn next(&mut self) -> Option<Event> {
+    /// The next event that is whole; none if more bytes are needed for it.
+    pub(super) fn next(&mut self) -> Result<Option<Event>, TooLong> {
         while let Some(length) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') {
             let end = self.looked + length;
             let line = self.from..end;
             (self.from, self.looked) = (end + 1, end + 1);
+            let line = &self.bytes[line];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
                 let id = self.id.take();
                 if let Some(data) = self.data.take() {
-                    return Some(Event { id, data });
+                    return Ok(Some(Event { id, data }));
                 }
-            } else {
-                self.take_line(line);
+                continue;
             }
+            let value =
+                |field: &[u8]| line.strip_prefix(field).map(|rest| rest.strip_prefix(b" ").unwrap_or(rest));
+            if let Some(value) = value(b"data:") {
+                let data = self.data.get_or_insert_default();
+                if data.len() + value.len() > EVENT_MAX {
+                    return Err(TooLong);
+                }
+                data.extend_from_slice(value);
+            } else if let Some(value) = value(b"id:") {
+                self.id = Some(String::from_utf8_lossy(value).into_owned());
+            }
+            // The event's name is in its data, too; the rest are comments.
         }
         self.looked = self.bytes.len();
-        None
-    }
-
-    fn take_line(&mut self, line: std::ops::Range<usize>) {
-        let line = &self.bytes[line];
-        let value =
-            |field: &[u8]| line.strip_prefix(field).map(|rest| rest.strip_prefix(b" ").unwrap_or(rest));
-        if let Some(value) = value(b"data:") {
-            self.data.get_or_insert_default().extend_from_slice(value);
-        } else if let Some(value) = value(b"id:") {
-            self.id = Some(String::from_utf8_lossy(value).into_owned());
-        }
-        // The event's name is in its data, too; the rest are comments.
+        if self.looked - self.from > EVENT_MAX { Err(TooLong) } else { Ok(None) }
     }
 }
 
@@ -73,9 +81,38 @@ mod tests {
             let mut events = Vec::new();
             for piece in text.chunks(size) {
                 parser.push(piece);
-                events.extend(std::iter::from_fn(|| parser.next()));
+                events.extend(std::iter::from_fn(|| parser.next().unwrap()));
             }
             assert_eq!(events, expected, "{size}");
+        }
+        // Some proxies end lines in another way.
+        let text = String::from_utf8(text.to_vec()).unwrap().replace('\n', "\r\n");
+        let mut parser = Parser::default();
+        parser.push(text.as_bytes());
+        assert_eq!(std::iter::from_fn(|| parser.next().unwrap()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn an_event_that_does_not_end_is_not_kept() {
+        for line in ["data: half a line", "data: a line\n", ": a comment without an end"] {
+            let mut parser = Parser::default();
+            let mut pushed = 0;
+            let refused = loop {
+                parser.push(line.as_bytes());
+                pushed += line.len();
+                match parser.next() {
+                    Ok(None) => {}
+                    other => break other,
+                }
+                assert!(pushed <= 4 * EVENT_MAX, "{line:?}");
+            };
+            assert_eq!(refused, Err(TooLong), "{line:?}");
+        }
+        // Comments of any number are forgotten.
+        let mut parser = Parser::default();
+        for _ in 0..EVENT_MAX / 1_000 {
+            parser.push(&[b": waiting".as_slice(), &[b' '; 2_000], b"\n\n"].concat());
+            assert_eq!(parser.next(), Ok(None));
         }
     }
 }

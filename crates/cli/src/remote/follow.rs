@@ -10,7 +10,7 @@ use hyper::header::HeaderName;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::events::{Event, Parser};
+use super::events::{EVENT_MAX, Event, Parser, TooLong};
 use super::patience::Patience;
 use super::{Client, Failure};
 use crate::error::{CommandError, Result};
@@ -84,8 +84,15 @@ impl<'a> Follower<'a> {
                 self.connect().await?;
                 continue;
             };
-            if let Some(event) = parser.next() {
-                return self.take(event);
+            match parser.next() {
+                Ok(Some(event)) => return self.take(event),
+                Ok(None) => {}
+                Err(TooLong) => {
+                    return Err(CommandError::failed(format!(
+                        "the server sent an event of more than {} MiB",
+                        EVENT_MAX >> 20
+                    )));
+                }
             }
             match timeout(SILENCE, body.frame()).await {
                 Ok(Some(Ok(frame))) => {

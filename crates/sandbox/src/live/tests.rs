@@ -34,3 +34,16 @@ async fn a_command_whose_end_is_not_told_in_time_is_an_error_unless_its_sandbox_
     let news = live.news(&running, &mut progress).await;
     assert!(matches!(news, Err(SandboxError::AgentLost { .. })), "{news:?}");
 }
+
+#[test]
+fn commands_that_a_guest_makes_up_are_not_all_remembered() {
+    let live = live();
+    for number in 0..TOLD_OF_MAX + 10 {
+        assert_eq!(live.told_of(&number.to_string()).id, number.to_string());
+    }
+    assert_eq!(live.commands().len(), TOLD_OF_MAX);
+    assert!(live.command("0").is_some());
+    let live = self::live();
+    live.told_of(&"x".repeat(ID_MAX + 1));
+    assert_eq!(live.commands().len(), 0);
+}

@@ -28,6 +28,32 @@ enum Said {
     Ping,
 }
 
+/// A message of a client, understood.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// To be typed into the terminal.
+    Type(Vec<u8>),
+    Resize(Size),
+    Ping,
+    Nothing,
+}
+
+/// Understands a message of a client, or says what is wrong with it.
+pub(crate) fn understand(message: &Message) -> Result<Request, String> {
+    let said = match message {
+        Message::Binary(data) => return Ok(Request::Type(data.to_vec())),
+        Message::Text(text) => serde_json::from_str(text).map_err(|error| error.to_string())?,
+        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(Request::Nothing),
+    };
+    Ok(match said {
+        Said::Input { data } => {
+            Request::Type(BASE64_STANDARD.decode(data).map_err(|_| "data is not base64".to_owned())?)
+        }
+        Said::Resize { cols, rows } => Request::Resize(Size { cols, rows }),
+        Said::Ping => Request::Ping,
+    })
+}
+
 /// What clients are told.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
@@ -164,22 +190,15 @@ impl Session {
 
     /// What to answer, or what was wrong.
     async fn hear(&self, message: Message) -> Result<Option<Message>, String> {
-        let said = match message {
-            Message::Binary(data) => return self.type_in(data.to_vec()).await.map(|()| None),
-            Message::Text(text) => serde_json::from_str(&text).map_err(|error| error.to_string())?,
-            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(None),
-        };
-        match said {
-            Said::Input { data } => {
-                let data = BASE64_STANDARD.decode(data).map_err(|_| "data is not base64".to_owned())?;
-                self.type_in(data).await?;
-            }
-            Said::Resize { cols, rows } => {
-                let (service, size) = (&self.app.sandboxes, Size { cols, rows });
+        match understand(&message)? {
+            Request::Nothing => {}
+            Request::Type(data) => self.type_in(data).await?,
+            Request::Resize(size) => {
+                let service = &self.app.sandboxes;
                 let resized = service.resize(&self.scope, &self.sandbox, &self.terminal.id, size).await;
                 resized.map_err(|error| closed(error, &self.terminal.id).message().to_owned())?;
             }
-            Said::Ping => return Ok(Some(Told::Pong.message())),
+            Request::Ping => return Ok(Some(Told::Pong.message())),
         }
         Ok(None)
     }

@@ -218,7 +218,9 @@ fn path(around: &Surroundings, name: &str) -> Option<String> {
 }
 
 fn catalog(around: &Surroundings) -> Option<String> {
-    Some(workspace_catalog::sqlite_url(&around.data_dir.as_ref()?.join("catalog.db")))
+    // A relative path is refused as `DATA_DIR`; there is no URL for it.
+    let data = around.data_dir.as_ref().filter(|data| data.is_absolute())?;
+    Some(workspace_catalog::sqlite_url(&data.join("catalog.db")))
 }
 
 fn isolation(around: &Surroundings) -> Option<String> {

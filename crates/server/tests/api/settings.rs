@@ -140,3 +140,15 @@ fn what_is_shown_can_be_read_again_and_has_no_secrets() {
     assert_eq!((again.max_sandboxes, again.metrics_port), (7, Some(9090)));
     assert_eq!((again.cors_origins.0.len(), again.audit_redact.0.len()), (2, 2));
 }
+
+#[test]
+fn a_relative_data_directory_is_refused() {
+    // The second is no part of a URL, which the default of DATABASE_URL is.
+    for path in ["data", "data:1/x", "../data", "."] {
+        let given = given(&[("DATA_DIR", path)], None);
+        let error = Settings::from_given(&given).unwrap_err().to_string();
+        assert!(error.contains("absolute path") && error.contains(path), "{error}");
+        // It can be shown nevertheless.
+        assert!(given.shown().contains(&format!("data_dir = \"{path}\"")), "{}", given.shown());
+    }
+}

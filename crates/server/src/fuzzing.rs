@@ -1,0 +1,72 @@
+//! For fuzz targets: what clients and settings say, without a server.
+
+use axum::extract::Query;
+use axum::extract::ws::Message;
+use axum::http::{HeaderMap, HeaderValue, Uri};
+
+use crate::process::{OutputQuery, last_event_id};
+use crate::pty::socket::{Request, understand};
+use crate::settings::{Given, Settings, Surroundings};
+
+/// Understands a message to a terminal; of text if the bytes are, and as binary.
+pub fn terminal_message(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        // What is not understood is told in words.
+        match understand(&Message::text(text)) {
+            Ok(Request::Type(data)) => assert!(data.len() <= bytes.len(), "more is typed than was sent"),
+            Ok(Request::Resize(_) | Request::Ping | Request::Nothing) => {}
+            Err(reason) => assert!(!reason.is_empty(), "no reason is given"),
+        }
+    }
+    let binary = Message::binary(bytes.to_vec());
+    assert_eq!(
+        understand(&binary),
+        Ok(Request::Type(bytes.to_vec())),
+        "binary messages are typed as they are"
+    );
+}
+
+/// Reads where a stream of events goes on, from a header and from a query.
+pub fn event_stream_request(bytes: &[u8]) {
+    if let Ok(value) = HeaderValue::from_bytes(bytes) {
+        let headers = HeaderMap::from_iter([(axum::http::HeaderName::from_static("last-event-id"), value)]);
+        if let Ok(id) = last_event_id(&headers) {
+            let digits = String::from_utf8_lossy(bytes);
+            let is_number = digits.trim_start_matches('+').bytes().all(|byte| byte.is_ascii_digit());
+            assert!(id.is_some() && is_number, "{digits:?} is no id");
+        }
+    }
+    if let Ok(uri) = Uri::try_from([&b"/output?"[..], bytes].concat()) {
+        // Refused or not, it is read.
+        drop(Query::<OutputQuery>::try_from_uri(&uri));
+    }
+}
+
+/// Reads settings: lines `NAME=value` of an environment and, behind a line `---`, a settings file. Those in force, as they are
+/// shown, can be read again.
+pub fn settings(text: &str) {
+    let (environment, file) = match text.split_once("\n---\n") {
+        Some((environment, file)) => (environment, Some(file)),
+        None => (text, None),
+    };
+    let variables = environment.lines().filter_map(|line| line.split_once('='));
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let surroundings = Surroundings {
+        user_data: Some("/home/user/.local/share".into()),
+        root: false,
+        program_directory: Some("/usr/bin".into()),
+        data_dir: None,
+    };
+    let given = Given::new(surroundings.clone(), variables, file);
+    let read = Settings::from_given(&given);
+    let shown = given.shown();
+    if let Err(error) = &read {
+        assert!(!error.0.is_empty(), "settings are refused without a reason");
+        assert!(!error.to_string().is_empty(), "settings are refused without a word");
+        return;
+    }
+    let again = Given::new(surroundings, [], Some(&shown));
+    if let Err(error) = Settings::from_given(&again) {
+        panic!("settings that are in force cannot be read again: {error}\n{shown}");
+    }
+}

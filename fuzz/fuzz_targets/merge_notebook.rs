@@ -1,0 +1,5 @@
+//! Notebooks, merged.
+
+#![no_main]
+
+workspace_fuzz::fuzz_input!(merge_notebook);

@@ -1,0 +1,5 @@
+//! Settings of a server.
+
+#![no_main]
+
+workspace_fuzz::fuzz_input!(settings);

@@ -1,0 +1,5 @@
+//! Messages to terminals.
+
+#![no_main]
+
+workspace_fuzz::fuzz_input!(terminal_socket);
