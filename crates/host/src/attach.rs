@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
-use crate::launch::{WORKSPACE, give};
-use crate::mounts::{self, Access};
+use crate::launch::{WORKSPACE, give, take_up};
+use crate::mounts;
+use crate::own_users;
 use crate::process::Process;
 
 /// What the helper is to do.
@@ -23,12 +24,16 @@ pub(crate) struct Order {
     holder: Holder,
     process: Process,
     workspace: PathBuf,
+    /// Whom the sandbox runs as, if that is a user of its own.
+    user: Option<u32>,
 }
 
 /// Mounts a workspace in a sandbox that was launched without one. `process` is its first.
 pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
-    give(holder, workspace)?;
-    let order = Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned() };
+    let user = own_users::of(process);
+    give(holder, workspace, user)?;
+    let order =
+        Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), user };
     entry::ask("attach", &order, &[])
 }
 
@@ -39,7 +44,7 @@ pub(crate) fn run(order: &Order) -> Result<()> {
     order.holder.join()?;
     // Only now: nobody outside may look at a guest that does not let itself be looked into.
     let _lock = lock(&order.process)?;
-    let workspace = mounts::detached(&order.workspace, Access::Write)?;
+    let workspace = take_up(&order.workspace, order.user)?;
     enter(process.as_fd())?;
     if is_mounted(WORKSPACE)? {
         return Err(HostError::Helper("the sandbox has a workspace".to_owned()));

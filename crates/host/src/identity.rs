@@ -60,7 +60,7 @@ fn common(users: &str, groups: &str) -> Vec<Range> {
 }
 
 /// Lines of a map: first id inside, first id outside, count.
-fn ranges(map: &str) -> Vec<Range> {
+pub(crate) fn ranges(map: &str) -> Vec<Range> {
     let range = |line: &str| {
         let mut numbers = line.split_whitespace().map(|number| number.parse().ok());
         Some(Range { inside: numbers.next()??, outside: numbers.next()??, count: numbers.next()?? })
@@ -118,6 +118,18 @@ fn become_effective(user: u32, securebits: libc::c_ulong) -> Result<()> {
         first == 0 && second == 0 && third == 0
     };
     if done { Ok(()) } else { Err(std::io::Error::last_os_error()).doing("become the owner of a namespace") }
+}
+
+/// Leaves the groups that whoever started the server is in beside his own. To be called before a user namespace is made: in a
+/// new one nobody may. Neither may anybody in a user namespace around the server that says so.
+pub(crate) fn leave_groups() -> Result<()> {
+    let file = "/proc/self/setgroups";
+    if fs::read_to_string(file).doing(format!("read {file}"))?.trim() == "deny" {
+        return Ok(());
+    }
+    // SAFETY: an empty list.
+    let done = unsafe { libc::setgroups(0, std::ptr::null()) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).doing("leave all groups") }
 }
 
 /// Becomes a user and gives up every right, for this process and all that come of it.

@@ -20,8 +20,8 @@ const FEW: u32 = USER + 1;
 const FIRST_OF_FEW: u32 = 32_768;
 
 /// First of the ids that own user namespaces of sandboxes, and how many there are: beyond all that systemd gives away.
-const FIRST_OWNER: u32 = 0x7000_0000;
-const OWNERS: u32 = 0x1000_0000;
+pub(crate) const FIRST_OWNER: u32 = 0x7000_0000;
+const OWNERS: u32 = 0x0800_0000;
 
 /// Who exists inside a sandbox that is launched with this holder.
 pub(crate) fn users(holder: &Holder) -> Range {
@@ -38,19 +38,21 @@ pub(crate) fn users(holder: &Holder) -> Range {
 /// The kernel counts what is taken in a user namespace (inotify, pending signals, message queues, locked memory,
 /// namespaces) for its owner as well, with one bound for each owner. If the superuser owned all of them, sandboxes would
 /// take from each other and from the machine. No file belongs to an owner and no process runs as one. Of a sandbox it
-/// is always the same, and nothing has to be remembered; two that have the same by chance share these counts.
-pub(crate) fn owner_of_namespace(holder: &Holder, sandbox: &str) -> Option<u32> {
+/// is always the same, and nothing has to be remembered. A sandbox that runs as a user of its `own` has an owner that no
+/// other has; of the others, two that have the same by chance share these counts.
+pub(crate) fn owner_of_namespace(holder: &Holder, sandbox: &str, own: Option<u32>) -> Option<u32> {
     let exists = || {
         let last = FIRST_OWNER + (OWNERS - 1);
         identity::mapped().is_ok_and(|mapped| {
             mapped.iter().any(|range| range.inside <= FIRST_OWNER && u64::from(last) < range.end())
         })
     };
-    (*holder == Holder::Machine && exists()).then(|| FIRST_OWNER + hash(sandbox) % OWNERS)
+    (*holder == Holder::Machine && exists())
+        .then(|| FIRST_OWNER + own.unwrap_or_else(|| hash(sandbox)) % OWNERS)
 }
 
 /// FNV-1a.
-fn hash(text: &str) -> u32 {
+pub(crate) fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 

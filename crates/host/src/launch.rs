@@ -29,6 +29,7 @@ use crate::ids::{owner_of_namespace, users};
 pub use crate::inside::{SOCKETS, WORKSPACE};
 use crate::limits::{self, Limits, Missing};
 use crate::mounts::{self, Access};
+use crate::own_users::{self, Shown};
 use crate::process::Process;
 use crate::seccomp::Filters;
 
@@ -59,6 +60,8 @@ pub struct Launch<'a> {
     pub id: &'a str,
     /// The program of the guest agent.
     pub agent: &'a Path,
+    /// The user of the machine that it runs as ([`OwnUsers`](crate::own_users::OwnUsers)); if none is given, the one that all share.
+    pub user: Option<u32>,
     /// Becomes the root.
     pub template: Template,
     /// Becomes [`WORKSPACE`]; if none is known yet, [`attach`](crate::attach()) brings it later.
@@ -95,6 +98,7 @@ pub struct Launched {
 pub(crate) struct Order {
     pub(crate) holder: Holder,
     pub(crate) id: String,
+    user: Option<u32>,
     template: Template,
     workspace: Option<PathBuf>,
     sockets: PathBuf,
@@ -108,6 +112,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let order = Order {
         holder: launch.holder.clone(),
         id: launch.id.to_owned(),
+        user: launch.user,
         template: launch.template.clone(),
         workspace: launch.workspace.map(Path::to_owned),
         sockets: launch.sockets.to_owned(),
@@ -116,9 +121,10 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
         egress: launch.egress.cloned(),
     };
     forget_former(launch)?;
-    for directory in launch.workspace.into_iter().chain([launch.output]) {
-        give(launch.holder, directory)?;
+    if let Some(workspace) = launch.workspace {
+        give(launch.holder, workspace, launch.user)?;
     }
+    give_to(launch.user.map(|user| (user, user)).or_else(|| owner(launch.holder)), launch.output)?;
     let agent = File::open(launch.agent).doing(format!("open {}", launch.agent.display()))?;
     let output = File::open(launch.output).doing(format!("open {}", launch.output.display()))?;
     let log = File::options().create(true).append(true).open(launch.log);
@@ -167,10 +173,29 @@ pub fn owner(holder: &Holder) -> Option<(u32, u32)> {
     users.has_root().then_some((user, user))
 }
 
-/// Makes the user inside the owner of a directory. Where no superuser launches, that is whoever runs this.
-pub(crate) fn give(holder: &Holder, directory: &Path) -> Result<()> {
-    let Some((user, group)) = owner(holder) else { return Ok(()) };
+/// Makes the user inside the owner of a workspace, for a sandbox that runs as this user of its own. Where no superuser launches,
+/// that is whoever runs this.
+pub(crate) fn give(holder: &Holder, workspace: &Path, user: Option<u32>) -> Result<()> {
+    let own = user.filter(|_| mounts::is_overlay(workspace).unwrap_or(false));
+    give_to(own.map(|user| (user, user)).or_else(|| owner(holder)), workspace)
+}
+
+fn give_to(owner: Option<(u32, u32)>, directory: &Path) -> Result<()> {
+    let Some((user, group)) = owner else { return Ok(()) };
     chown(directory, Some(user), Some(group)).doing(format!("give {} to the sandbox", directory.display()))
+}
+
+/// Takes up a workspace for a sandbox that runs as this user of its own.
+pub(crate) fn take_up(workspace: &Path, user: Option<u32>) -> Result<OwnedFd> {
+    let tree = mounts::detached(workspace, Access::Write)?;
+    // The layers of an overlay are shown to the user already, and the overlay itself cannot be.
+    if let Some(user) = user
+        && !mounts::is_overlay(workspace)?
+    {
+        let shown = Shown::to(user)?.apply(tree.as_fd());
+        shown.doing(format!("show {} to the user of the sandbox", workspace.display()))?;
+    }
+    Ok(tree)
 }
 
 /// Makes sure that what is found later under the sandbox's names is of this launch.
@@ -236,7 +261,7 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
     number_one(&mounts::detached(&order.sockets, Access::Read)?, SOCKET_DIRECTORY)?;
     let mut mounts = Vec::new();
     if let Some(workspace) = &order.workspace {
-        mounts.push((mounts::detached(workspace, Access::Write)?, WORKSPACE));
+        mounts.push((take_up(workspace, order.user)?, WORKSPACE));
     }
     let template = match &order.template {
         Template::Base => None,
@@ -253,7 +278,10 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
             Err(error) => error,
         })
     };
-    let made = match owner_of_namespace(&order.holder, &order.id) {
+    if order.holder == Holder::Machine {
+        identity::leave_groups()?;
+    }
+    let made = match owner_of_namespace(&order.holder, &order.id, order.user) {
         Some(owner) => identity::with_owner(owner, make),
         None => make(),
     };
@@ -267,7 +295,7 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
 
 /// What the helper does while the child gets ready.
 fn accompany(child: &mut Child, order: &Order, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
-    let users = [users(&order.holder)];
+    let users = own_users::map_of(users(&order.holder), order.user);
     let made = Process::of(child.pid)?;
     identity::map(child.pid, &users, &users)?;
     child.done()?;

@@ -53,6 +53,8 @@ mod mounts;
 #[cfg(target_os = "linux")]
 pub mod overlay;
 #[cfg(target_os = "linux")]
+pub mod own_users;
+#[cfg(target_os = "linux")]
 mod probe;
 #[cfg(target_os = "linux")]
 mod process;

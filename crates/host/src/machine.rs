@@ -57,6 +57,14 @@ fn number<T: Copy + Default>(name: &std::ffi::CStr) -> io::Result<T> {
     }
 }
 
+/// The first two numbers of the kernel's release.
+pub(crate) fn kernel() -> (u32, u32) {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

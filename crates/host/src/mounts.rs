@@ -64,6 +64,23 @@ pub(crate) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> io::Resul
     change(mount, &MountAttributes { set, clear, ..MountAttributes::default() }, 0)
 }
 
+/// Shows files of a mount that is nowhere yet as those users' whom a user namespace makes of their owners.
+pub(crate) fn show(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = MountAttributes {
+        set: libc::MOUNT_ATTR_IDMAP,
+        user_namespace: users.as_raw_fd() as u64,
+        ..MountAttributes::default()
+    };
+    change(mount, &attributes, 0)
+}
+
+/// Whether an overlay is at a path. What is in it is shown to a user by its layers.
+pub(crate) fn is_overlay(path: &Path) -> Result<bool> {
+    const OVERLAY: i64 = 0x794c_7630;
+    let found = rustix::fs::statfs(path).doing(format!("look at {}", path.display()))?;
+    Ok(found.f_type as i64 == OVERLAY)
+}
+
 fn change(mount: BorrowedFd<'_>, attributes: &MountAttributes, how: libc::c_int) -> io::Result<()> {
     let empty = CString::default();
     // SAFETY: an open descriptor, an empty text, and a structure of the size that is given.

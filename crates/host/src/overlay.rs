@@ -11,6 +11,7 @@ mod explain;
 mod names;
 mod place;
 mod remote;
+mod shown;
 mod trial;
 
 use std::ffi::OsStr;
@@ -38,6 +39,9 @@ pub struct Overlay<'a> {
     pub work: &'a Path,
     /// The directory to mount on.
     pub at: &'a Path,
+    /// The user of a sandbox's own to whom all of it is shown as his ([`own_users`](crate::own_users)); then upper and work are in one
+    /// directory. Only the superuser can do that.
+    pub user: Option<u32>,
 }
 
 /// Which attributes the overlays of a holder keep their own notes in. Those of the other kind are data there.
@@ -132,10 +136,15 @@ pub fn answers(holder: &Holder, path: &Path) -> Result<bool> {
 /// missing.
 pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
     let tried = match holder {
-        Holder::Machine => trial::run(xattrs(holder), directory),
+        Holder::Machine => trial::run(xattrs(holder), directory, None),
         Holder::Process(_) => remote::ask(&Order::probe(holder, directory)).map(drop),
     };
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
+}
+
+/// The same with layers that are shown to a user.
+pub(crate) fn probe_shown(directory: &Path, user: u32) -> Result<()> {
+    trial::run(xattrs(&Holder::Machine), directory, Some(user))
 }
 
 /// Removes a directory, or whatever is there, and all below with the holder's rights. It never follows a symlink, and

@@ -20,8 +20,9 @@ use crate::attach::{enter, is_mounted, lock};
 use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
-use crate::launch::{WORKSPACE, give};
+use crate::launch::{WORKSPACE, give, take_up};
 use crate::mounts::{self, Access};
+use crate::own_users;
 use crate::process::Process;
 
 /// Time in which files of processes that have just ended are closed: the kernel does that after it has forgotten which
@@ -35,17 +36,25 @@ pub(crate) struct Order {
     holder: Holder,
     process: Process,
     workspace: PathBuf,
+    /// Whom the sandbox runs as, if that is a user of its own.
+    user: Option<u32>,
 }
 
 /// Replaces the workspace of the sandbox whose first process this is, and gives the new one to its user.
 pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
-    give(holder, workspace)?;
-    swap_given(holder, process, workspace)
+    let user = own_users::of(process);
+    give(holder, workspace, user)?;
+    replace(holder, process, workspace, user)
 }
 
 /// The same with a workspace that belongs to whoever is to use it already.
 pub fn swap_given(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
-    let order = Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned() };
+    replace(holder, process, workspace, None)
+}
+
+fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
+    let order =
+        Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), user };
     entry::ask("swap", &order, &[])
 }
 
@@ -55,7 +64,7 @@ pub(crate) fn run(order: &Order) -> Result<()> {
     let process = order.process.pidfd().ok_or_else(gone)?;
     order.holder.join()?;
     let _lock = lock(&order.process)?;
-    let new = mounts::detached(&order.workspace, Access::Write)?;
+    let new = take_up(&order.workspace, order.user)?;
     enter(process.as_fd())?;
     if !is_mounted(WORKSPACE)? {
         return Err(HostError::Helper("the sandbox has no workspace yet".to_owned()));

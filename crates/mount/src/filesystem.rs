@@ -28,7 +28,10 @@ const WANTED: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_AUTO_INVAL_DATA)
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
-    .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+    .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
+    // The view may be shown to several users at once. The kernel checks permissions by itself (`default_permissions`), which it asks
+    // for here; who makes a request is not told then, and nobody here wants to know.
+    .union(InitFlags::FUSE_ALLOW_IDMAP);
 
 fn send_xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match answer {

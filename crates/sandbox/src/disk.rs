@@ -21,6 +21,7 @@ use crate::settings::Settings;
 
 /// Takes up the workspaces of a server.
 pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
+    runtime.find_own_users(&settings.workspaces, &settings.sandboxes, settings.lazy.is_some()).await?;
     let holder = runtime.mounts().await;
     let (settings, owner) = (settings.clone(), runtime.owner());
     let opened = blocking(move || -> Result<Workspaces> {
@@ -75,6 +76,7 @@ impl Service {
         {
             self.0.workspaces.use_holder(holder);
         }
+        let user = self.0.runtime.user(id, &self.place(id)).await?;
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
             let prepare = |path: &Path| {
@@ -82,7 +84,7 @@ impl Service {
                     limit(&id, path, bytes);
                 }
             };
-            workspaces.create(&id, &New { snapshot, provider, materialize, prepare: &prepare })
+            workspaces.create(&id, &New { snapshot, provider, materialize, user, prepare: &prepare })
         })
         .await
     }

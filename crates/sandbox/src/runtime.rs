@@ -195,6 +195,25 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Finds out whether each sandbox can have a user of the machine of its own, over workspaces in `workspaces`, with a `lazy`
+    /// view under some. To be called before anything is started; `sandboxes` holds the places of those that run.
+    async fn find_own_users(
+        &self,
+        workspaces: &Path,
+        sandboxes: &Path,
+        lazy: bool,
+    ) -> Result<(), RuntimeError> {
+        let _ = (workspaces, sandboxes, lazy);
+        Ok(())
+    }
+
+    /// The user of the machine that a sandbox has for itself, or is going to have, and to whom its workspace is to be
+    /// shown; none where sandboxes share one.
+    async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
+        let _ = (id, place);
+        Ok(None)
+    }
+
     /// Whether a quota of the workspace holds everybody inside. It does not hold whoever owns files outside a user
     /// namespace.
     fn keeps_quotas(&self) -> bool {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use workspace_host::holder::Holder;
-use workspace_host::overlay;
+use workspace_host::{overlay, own_users};
 use workspace_mount::{ViewOptions, spawn_daemon};
 use workspace_state::SnapshotId;
 
@@ -20,7 +20,14 @@ pub(crate) struct Lazy {
     store: PathBuf,
     mountpoint: PathBuf,
     options: ViewOptions,
-    turn: Mutex<()>,
+    turn: Mutex<Turn>,
+}
+
+/// What whoever has the turn knows.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Whether what is mounted can be shown to users of sandboxes' own. A view of a server that did not know of them cannot.
+    is_showable: bool,
 }
 
 impl Lazy {
@@ -36,15 +43,25 @@ impl Lazy {
         Self { command, store: store.to_owned(), mountpoint, options, turn: Mutex::default() }
     }
 
-    /// Where a snapshot is seen. The view is mounted if it is not.
-    pub(crate) fn path(&self, holder: &Holder, snapshot: &SnapshotId) -> Result<PathBuf> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_mounted(holder)? {
+    /// Where a snapshot is seen. The view is mounted if it is not. If it is to be `shown` to a user of a sandbox's own and cannot
+    /// be, another takes its place; whoever uses the former one goes on.
+    pub(crate) fn path(&self, holder: &Holder, snapshot: &SnapshotId, shown: bool) -> Result<PathBuf> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mounted = self.is_mounted(holder)?;
+        if mounted && shown && !turn.is_showable {
+            turn.is_showable = own_users::can_show(&self.mountpoint);
+            if !turn.is_showable {
+                overlay::unmount(holder, &self.mountpoint)?;
+                mounted = false;
+            }
+        }
+        if !mounted {
             std::fs::create_dir_all(&self.mountpoint).on("make", &self.mountpoint)?;
             let mut command = overlay::command(holder, self.command.program.as_os_str());
             command.args(&self.command.words);
             spawn_daemon(command, &self.store, &self.mountpoint, &self.options)
                 .map_err(|error| WorkspaceError::Lazy(error.to_string()))?;
+            turn.is_showable = shown && own_users::can_show(&self.mountpoint);
         }
         Ok(self.mountpoint.join(snapshot.to_string()))
     }
@@ -55,10 +72,13 @@ impl Lazy {
         Ok(overlay::mounted(holder, parent)?.contains(&wanted))
     }
 
-    /// Takes the view away after its process has died, so that the next who needs it starts another.
+    /// Takes the view away after its process has died, so that the next who needs it starts another. Somebody else may have
+    /// started it meanwhile: one that answers stays.
     pub(crate) fn give_up(&self, holder: &Holder) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        overlay::unmount(holder, &self.mountpoint)?;
+        if self.is_mounted(holder)? && !overlay::answers(holder, &self.mountpoint)? {
+            overlay::unmount(holder, &self.mountpoint)?;
+        }
         Ok(())
     }
 }

@@ -72,7 +72,7 @@ impl Overlay {
         overlay::xattrs(holder) == Xattrs::User
     }
 
-    fn lower(&self, base: &Base) -> Result<Lower> {
+    fn lower(&self, place: &Place, base: &Base) -> Result<Lower> {
         let Some(snapshot) = &base.snapshot else {
             return Ok(Lower { paths: vec![self.layers.empty()?], under: Under::default() });
         };
@@ -87,7 +87,7 @@ impl Overlay {
         let Some(lazy) = lazy else {
             return Ok(Lower::of(self.layers.find_or_write(snapshot, false)?));
         };
-        let path = match lazy.path(&self.here.get(), &snapshot.id) {
+        let path = match lazy.path(&self.here.get(), &snapshot.id, place.user.is_some()) {
             Err(error) if base.materialize == Materialize::Auto => {
                 tracing::warn!(%error, "the files of a snapshot are all written before its workspace is there");
                 return Ok(Lower::of(self.layers.find_or_write(snapshot, false)?));
@@ -102,7 +102,7 @@ impl Overlay {
 
     fn mount(&self, place: &Place, lower: &Lower) -> Result<()> {
         let (upper, work, at) = (place.join("upper"), place.join("work"), place.join("mount"));
-        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at };
+        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at, user: place.user };
         let mounted = overlay::mount(&self.here.get(), &mount);
         match (&self.lazy, mounted) {
             // Perhaps nobody answers there any more.
@@ -111,7 +111,7 @@ impl Overlay {
             {
                 lazy.give_up(&self.here.get())?;
                 if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {
-                    lazy.path(&self.here.get(), &id)?;
+                    lazy.path(&self.here.get(), &id, place.user.is_some())?;
                 }
                 Ok(overlay::mount(&self.here.get(), &mount)?)
             }
@@ -175,7 +175,7 @@ impl Provider for Overlay {
             let path = place.join(name);
             fs::create_dir(&path).on("make", &path)?;
         }
-        let lower = self.lower(base)?;
+        let lower = self.lower(place, base)?;
         self.mount(place, &lower)?;
         Ok(lower.under)
     }
@@ -191,7 +191,7 @@ impl Provider for Overlay {
             let lazy = layers.is_empty() && base.snapshot.is_some();
             return Ok(Under { held: self.layers.hold_again(layers), lazy });
         }
-        let lower = self.lower(base)?;
+        let lower = self.lower(place, base)?;
         self.mount(place, &lower)?;
         Ok(lower.under)
     }

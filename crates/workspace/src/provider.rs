@@ -54,6 +54,12 @@ pub struct Place {
     pub(crate) root: PathBuf,
     /// Told from every other, also from those that are gone.
     pub(crate) name: String,
+    /// The user of a sandbox's own to whom a mount shows files as his.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "only Linux can show files to another user")
+    )]
+    pub(crate) user: Option<u32>,
 }
 
 impl Place {

@@ -68,13 +68,16 @@ pub struct Generation {
     /// The layers it lies over, lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
+    /// The user of a sandbox's own to whom its files are shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
 }
 
 impl Generation {
     /// One that is to be made.
-    pub(crate) fn new(number: u32, provider: Kind, base: Option<SnapshotId>) -> Self {
+    pub(crate) fn new(number: u32, provider: Kind, base: Option<SnapshotId>, user: Option<u32>) -> Self {
         let pin = base.map(|_| PinId::generate());
-        Self { number, provider, base, pin, layers: Vec::new() }
+        Self { number, provider, base, pin, layers: Vec::new(), user }
     }
 }
 
@@ -153,6 +156,7 @@ mod tests {
             base: Some(SnapshotId::generate()),
             pin: None,
             layers: vec!["x".to_owned()],
+            user: Some(7),
         };
         let record = Record {
             uid: "a".to_owned(),

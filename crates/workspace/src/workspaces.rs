@@ -76,13 +76,22 @@ pub struct New<'a> {
     pub provider: Option<Kind>,
     /// When its files are written.
     pub materialize: Materialize,
+    /// The user of a sandbox's own to whom files are shown as his, where they are mounted for him; those that files belong to,
+    /// when not said. Kept for as long as the workspace is.
+    pub user: Option<u32>,
     /// Called with the directory in which everything of the workspace is going to be, while it is empty.
     pub prepare: &'a dyn Fn(&Path),
 }
 
 impl Default for New<'_> {
     fn default() -> Self {
-        Self { snapshot: None, provider: None, materialize: Materialize::default(), prepare: &|_| {} }
+        Self {
+            snapshot: None,
+            provider: None,
+            materialize: Materialize::default(),
+            user: None,
+            prepare: &|_| {},
+        }
     }
 }
 
@@ -252,7 +261,7 @@ impl Workspaces {
         }
         let base = Base::new(&self.store, new.snapshot, new.materialize);
         let current = base.as_ref().map_or(None, Base::id);
-        let mut record = Record::new(Generation::new(1, kind, current));
+        let mut record = Record::new(Generation::new(1, kind, current, new.user));
         let made = base.and_then(|base| {
             (new.prepare)(&directory);
             self.make_in(id, &directory, &mut record, &base)
@@ -279,7 +288,7 @@ impl Workspaces {
         base: &Base,
     ) -> Result<Under> {
         self.pin(id, base, generation.pin)?;
-        let place = self.place(id, uid, generation.number);
+        let place = self.place(id, uid, generation);
         fs::create_dir(&place.root).on("make", &place.root)?;
         let under = self.provider(generation.provider).make(&place, base)?;
         generation.layers = under.layers();
@@ -479,17 +488,22 @@ impl Workspaces {
     }
 
     fn made(&self, id: &str, generation: &Generation, under: &Under) -> Made {
-        let place = self.place(id, "", generation.number);
+        let place = self.place(id, "", generation);
         let path = self.provider(generation.provider).path(&place);
         Made { path, provider: generation.provider, lazy: under.lazy }
     }
 
     fn current(&self, id: &str, record: &Record) -> Place {
-        self.place(id, &record.uid, record.current.number)
+        self.place(id, &record.uid, &record.current)
     }
 
-    fn place(&self, id: &str, uid: &str, number: u32) -> Place {
-        Place { root: self.directory.join(id).join(number.to_string()), name: format!("{uid}/{number}") }
+    fn place(&self, id: &str, uid: &str, generation: &Generation) -> Place {
+        let (number, user) = (generation.number, generation.user);
+        Place {
+            root: self.directory.join(id).join(number.to_string()),
+            name: format!("{uid}/{number}"),
+            user,
+        }
     }
 
     fn provider(&self, kind: Kind) -> &dyn Provider {

@@ -94,6 +94,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> Bench {
         let launched = launch(&Launch {
             holder: &holder,
             id: &id(home),
+            user: None,
             agent: &agent_program(),
             template: Template::Base,
             workspace: choose(&workspace),

@@ -23,6 +23,15 @@ const COMMON: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("xino
 
 /// An overlay that is mounted nowhere; none where the kernel makes them only at their place.
 pub(super) fn make(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
+    make_of(xattrs, overlay, &|path| by_path(path, overlay))
+}
+
+/// The same of directories as `open` opens them.
+pub(super) fn make_of(
+    xattrs: Xattrs,
+    overlay: &Overlay<'_>,
+    open: &dyn Fn(&Path) -> Result<OwnedFd>,
+) -> Result<Option<OwnedFd>> {
     if overlay.lower.is_empty() || overlay.lower.len() > LAYERS {
         return Err(explain::layers(overlay));
     }
@@ -32,7 +41,8 @@ pub(super) fn make(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<Owned
         return Ok(None);
     }
     let failed = |errno| explain::refused(overlay, errno, explain::messages(context.as_fd()));
-    match configure(context.as_fd(), xattrs, overlay)? {
+    let mut names = Vec::new();
+    match configure(context.as_fd(), xattrs, overlay, open, &mut names)? {
         Configured::WithoutLayers => return Ok(None),
         Configured::Done(done) => done.and_then(|()| fsconfig_create(&context)).map_err(failed)?,
     }
@@ -55,14 +65,23 @@ enum Configured {
     Done(rustix::io::Result<()>),
 }
 
-fn configure(context: BorrowedFd<'_>, xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Configured> {
+fn configure(
+    context: BorrowedFd<'_>,
+    xattrs: Xattrs,
+    overlay: &Overlay<'_>,
+    open: &dyn Fn(&Path) -> Result<OwnedFd>,
+    names: &mut Vec<Name>,
+) -> Result<Configured> {
     for layer in overlay.lower {
-        let name = Name::of(layer, overlay)?;
-        if let Err(errno) = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str()) {
+        let name = Name::of(open(layer)?)?;
+        let set = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str());
+        // What is mounted nowhere goes with its descriptor.
+        names.push(name);
+        if let Err(errno) = set {
             return layer_refused(context, overlay, errno);
         }
     }
-    let (upper, work) = (Name::of(overlay.upper, overlay)?, Name::of(overlay.work, overlay)?);
+    let (upper, work) = (Name::of(open(overlay.upper)?)?, Name::of(open(overlay.work)?)?);
     let set = || -> rustix::io::Result<()> {
         fsconfig_set_string(context, c"upperdir", upper.text.as_c_str())?;
         fsconfig_set_string(context, c"workdir", work.text.as_c_str())?;
@@ -74,7 +93,9 @@ fn configure(context: BorrowedFd<'_>, xattrs: Xattrs, overlay: &Overlay<'_>) -> 
             Xattrs::User => fsconfig_set_flag(context, c"userxattr"),
         }
     };
-    Ok(Configured::Done(set()))
+    let set = set();
+    names.extend([upper, work]);
+    Ok(Configured::Done(set))
 }
 
 /// Tells a layer that is refused from a kernel that does not know the option.
@@ -91,27 +112,29 @@ fn layer_refused(context: BorrowedFd<'_>, overlay: &Overlay<'_>, errno: Errno) -
 struct Name {
     text: CString,
     /// Must stay open until the kernel has looked.
-    _directory: Option<OwnedFd>,
+    _directory: OwnedFd,
 }
 
 impl Name {
     /// Names it by a descriptor. The kernel shows the name to everybody who sees the mount, in `mountinfo`, and
     /// a sandbox is not to learn where on the machine its files are. Paths may also be longer than the kernel takes.
-    fn of(path: &Path, overlay: &Overlay<'_>) -> Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, path, flags, Mode::empty())
-            .map_err(|errno| explain::refused(overlay, errno, Vec::new()))?;
+    fn of(directory: OwnedFd) -> Result<Self> {
         let text = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let text = text.map_err(std::io::Error::from).doing("name a descriptor")?;
-        Ok(Self { text, _directory: Some(directory) })
+        Ok(Self { text, _directory: directory })
     }
+}
+
+fn by_path(path: &Path, overlay: &Overlay<'_>) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty()).map_err(|errno| explain::refused(overlay, errno, Vec::new()))
 }
 
 /// Mounts at its place, in the way of kernels before 6.7: all options in one text.
 pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
-    let layers: Vec<Name> =
-        overlay.lower.iter().map(|layer| Name::of(layer, overlay)).collect::<Result<_>>()?;
-    let (upper, work) = (Name::of(overlay.upper, overlay)?, Name::of(overlay.work, overlay)?);
+    let name = |path: &Path| Name::of(by_path(path, overlay)?);
+    let layers: Vec<Name> = overlay.lower.iter().map(|layer| name(layer)).collect::<Result<_>>()?;
+    let (upper, work) = (name(overlay.upper)?, name(overlay.work)?);
     let layers: Vec<&[u8]> = layers.iter().map(|layer| layer.text.as_bytes()).collect();
     let mut options = b"lowerdir=".to_vec();
     options.extend(layers.join(&b':'));
@@ -160,7 +183,7 @@ mod tests {
             fs::create_dir(path(name)).unwrap();
         }
         let (upper, work, at) = (path("upper"), path("work"), path("at"));
-        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at };
+        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
         mount_by_options(Xattrs::Trusted, &overlay).unwrap();
         assert_eq!(fs::read_dir(&at).unwrap().count(), 50);
         rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();

@@ -14,7 +14,7 @@ use rustix::mount::{
     MountPropagationFlags, MoveMountFlags, UnmountFlags, mount_change, move_mount, unmount as umount,
 };
 
-use super::{Overlay, Xattrs, context, explain};
+use super::{Overlay, Xattrs, context, explain, shown};
 use crate::error::{Doing as _, HostError, Result};
 use crate::mounts::{self, Access};
 
@@ -24,9 +24,17 @@ pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
         let action = format!("mount an overlay at {}, where something is mounted", overlay.at.display());
         return Err(HostError::System { action, source: io::Error::from(Errno::BUSY) });
     }
-    match context::make(xattrs, overlay)? {
+    match make(xattrs, overlay)? {
         Some(tree) => attach(&tree, overlay),
         None => mount_at_place(xattrs, overlay),
+    }
+}
+
+/// An overlay that is mounted nowhere; none where the kernel makes them only at their place.
+fn make(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
+    match overlay.user {
+        Some(user) => shown::make(xattrs, overlay, user).map(Some),
+        None => context::make(xattrs, overlay),
     }
 }
 
@@ -66,7 +74,7 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     if !is_mount(overlay.at)? {
         return mount(xattrs, overlay);
     }
-    let Some(tree) = context::make(xattrs, overlay)? else { return replace_at_place(xattrs, overlay) };
+    let Some(tree) = make(xattrs, overlay)? else { return replace_at_place(xattrs, overlay) };
     let flags = MoveMountFlags::MOVE_MOUNT_BENEATH | MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     match move_mount(&tree, c"", CWD, overlay.at, flags) {
         Ok(()) => {

@@ -46,7 +46,7 @@ impl Directories {
     }
 
     fn overlay(&self) -> Overlay<'_> {
-        Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at }
+        Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at, user: None }
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn run(order: &Order) -> Result<Answer> {
         Task::Replace(directories) => place::replace(Xattrs::User, &directories.overlay()).map(|()| true),
         Task::Unmount(at) => place::unmount(at),
         Task::Answers(path) => place::answers(path),
-        Task::Probe(directory) => trial::run(Xattrs::User, directory).map(|()| true),
+        Task::Probe(directory) => trial::run(Xattrs::User, directory, None).map(|()| true),
         Task::Remove(path) => crate::remove_tree(path).map(|()| true),
     };
     Ok(done.map_err(Failure::of))

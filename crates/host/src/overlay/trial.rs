@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, XattrFlags, flock, getxattr, mknodat, setxattr};
@@ -16,8 +16,8 @@ use crate::error::{Doing as _, HostError, Result};
 const NAME: &str = "overlay-probe";
 
 /// Tries it in the namespaces of this process.
-pub(super) fn run(xattrs: Xattrs, directory: &Path) -> Result<()> {
-    let trial = Trial { xattrs, path: directory.join(NAME) };
+pub(super) fn run(xattrs: Xattrs, directory: &Path, user: Option<u32>) -> Result<()> {
+    let trial = Trial { xattrs, user, path: directory.join(NAME) };
     let _lock = trial.begin()?;
     let tried = trial.all();
     let cleaned = trial.clean_up();
@@ -26,6 +26,8 @@ pub(super) fn run(xattrs: Xattrs, directory: &Path) -> Result<()> {
 
 struct Trial {
     xattrs: Xattrs,
+    /// To whom the layers are shown.
+    user: Option<u32>,
     path: PathBuf,
 }
 
@@ -71,12 +73,33 @@ impl Trial {
         self.make_layers()?;
         let (lower, upper, work, at) =
             ([self.at("a"), self.at("b")], self.at("upper"), self.at("work"), self.at("at"));
-        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at };
+        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: self.user };
         place::mount(self.xattrs, &overlay)?;
         self.read()?;
         self.write()?;
         self.delete()?;
-        self.make_anew()
+        self.make_anew()?;
+        self.user.map_or(Ok(()), |user| self.show(user))
+    }
+
+    /// A file that belongs to the user of all sandboxes is this user's in the mount, and what he gets there is theirs.
+    fn show(&self, user: u32) -> Result<()> {
+        let Some((shared, _)) = crate::launch::owner(&crate::holder::Holder::Machine) else {
+            return Err(HostError::Helper("there is no user to show".to_owned()));
+        };
+        let owner = |name: &str| -> Result<u32> {
+            Ok(fs::symlink_metadata(self.at(name)).doing("look at a file that is shown")?.uid())
+        };
+        let given = |name: &str, user| chown(self.at(name), Some(user), Some(user));
+        given("b/given", shared).doing("give a file away")?;
+        self.expect(owner("at/given")? == user, "files of a layer are not shown as another user's")?;
+        given("at/again", user).doing("give a file away through an overlay")?;
+        self.expect(
+            owner("upper/again")? == shared,
+            "files of another user's are not stored as those of all",
+        )?;
+        fs::write(self.at("at/given"), "new").doing("write through an overlay")?;
+        self.expect(owner("upper/given")? == shared, "copied files do not belong to whom they belonged")
     }
 
     /// Two layers, of which the upper one hides a file and what is in a directory of the other.
@@ -85,7 +108,7 @@ impl Trial {
             for name in ["a/hiding", "b/hiding", "b/again", "upper", "work", "at"] {
                 fs::create_dir_all(self.at(name))?;
             }
-            for name in ["a/both", "b/both", "b/hidden", "b/hiding/file", "b/again/file"] {
+            for name in ["a/both", "b/both", "b/hidden", "b/given", "b/hiding/file", "b/again/file"] {
                 fs::write(self.at(name), name)?;
             }
             Ok(())

@@ -66,7 +66,7 @@ fn shared_memory_is_bounded() {
 }
 
 /// How many more inotify instances can be had; all of them are kept until the sandbox ends.
-fn take_all_instances(sandbox: &Sandbox<'_>) -> u64 {
+pub(crate) fn take_all_instances(sandbox: &Sandbox<'_>) -> u64 {
     let number = libc::SYS_inotify_init1;
     let take = format!(
         "$| = 1; my $n = 0; $n++ while syscall({number}, 0) >= 0; print qq($n\\n); close STDOUT; sleep 100"

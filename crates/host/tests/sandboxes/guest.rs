@@ -88,6 +88,13 @@ impl Home {
         Sandbox { home: self, process, missing }
     }
 
+    /// The sandbox that another process launched.
+    #[track_caller]
+    pub(crate) fn found(&self) -> Sandbox<'_> {
+        let process = Process::read(&self.path("process")).unwrap().unwrap();
+        Sandbox { home: self, process, missing: Vec::new() }
+    }
+
     /// The id of its sandbox.
     pub(crate) fn id(&self) -> &str {
         &self.places.id
@@ -133,6 +140,7 @@ impl Places {
         Launch {
             holder,
             id: &self.id,
+            user: None,
             agent: &self.agent,
             template: Template::Base,
             workspace: Some(&self.workspace),

@@ -22,8 +22,11 @@ fn mounts_of_an_overlay_do_not_tell_where_it_is_on_the_machine() {
             fs::create_dir(path(name)).unwrap();
         }
         let (lower, upper, work, at) = ([path("lower")], path("upper"), path("work"), path("workspace"));
-        overlay::mount(&home.holder, &Overlay { lower: &lower, upper: &upper, work: &work, at: &at })
-            .unwrap();
+        overlay::mount(
+            &home.holder,
+            &Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None },
+        )
+        .unwrap();
         let template =
             if has_template { Template::Directory(crate::template::template(&home)) } else { Template::Base };
         let sandbox = home.launch(|launch| launch.template = template);

@@ -12,6 +12,7 @@ mod interrupted;
 mod launcher;
 mod limits;
 mod overlays;
+mod own_users;
 mod quota;
 mod swapped;
 mod template;
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
     if let Some(code) = egress::run() {
         return code;
     }
+    if let Some(code) = own_users::run() {
+        return code;
+    }
     if let Some(code) = overlays::run() {
         return code;
     }
@@ -71,6 +75,7 @@ fn all() -> Vec<Trial> {
     trials.extend(holders::trials());
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
+    trials.extend(own_users::trials());
     trials.extend(quota::trials());
     trials.extend(swapped::trials());
     trials.extend(template::trials());

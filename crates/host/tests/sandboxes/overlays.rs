@@ -111,7 +111,7 @@ impl Layers {
     }
 
     pub(crate) fn overlay(&self) -> Overlay<'_> {
-        Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at }
+        Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at, user: None }
     }
 
     /// Adds a layer below all others.

@@ -28,7 +28,8 @@ fn is_superuser_of_the_machine() -> bool {
 const FIRST: u32 = 1_878_000_000;
 
 /// Tests that are run there.
-const TESTS: [&str; 4] = [
+const TESTS: [&str; 5] = [
+    "who_cannot_give_users_says_why",
     "mounts_of_an_overlay_do_not_tell_where_it_is_on_the_machine",
     "writable_directories_in_memory_share_one_bound",
     "processes_are_limited",

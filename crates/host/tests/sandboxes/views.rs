@@ -73,35 +73,35 @@ pub(crate) fn run() -> Option<ExitCode> {
 }
 
 /// A store with a view of it, and an overlay to be mounted over that.
-struct World {
+pub(crate) struct World {
     mounted: Mounted,
     store: Store,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mounted = Mounted::new();
         let store = Store::open_or_create(mounted.home.path("store")).unwrap();
         fs::create_dir(mounted.home.path("view")).unwrap();
         Self { mounted, store }
     }
 
-    fn commit(&self, fill: impl FnOnce(&mut VirtualTree)) -> Snapshot {
+    pub(crate) fn commit(&self, fill: impl FnOnce(&mut VirtualTree)) -> Snapshot {
         let mut tree = self.store.empty_tree().unwrap();
         fill(&mut tree);
         tree.commit(NewSnapshot::with_message("test")).unwrap()
     }
 
-    fn view(&self) -> PathBuf {
+    pub(crate) fn view(&self) -> PathBuf {
         self.mounted.home.path("view")
     }
 
-    fn of(&self, snapshot: &Snapshot) -> PathBuf {
+    pub(crate) fn of(&self, snapshot: &Snapshot) -> PathBuf {
         self.view().join(snapshot.id.to_string())
     }
 
     #[track_caller]
-    fn serve(&self, options: &ViewOptions) {
+    pub(crate) fn serve(&self, options: &ViewOptions) {
         let holder = &self.mounted.home.holder;
         let options = ViewOptions { escape: overlay::xattrs(holder) == Xattrs::User, ..options.clone() };
         let mut command = overlay::command(holder, std::env::current_exe().unwrap().as_os_str());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, Missing};
+use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
@@ -24,9 +25,12 @@ use crate::template::{Known, Templates};
 
 const NAME: &str = "embedded";
 const FREEZE: &str = "freeze a sandbox";
-/// What sandboxes have in common with the user who runs the server, where they have no ids of their own.
+/// What sandboxes have in common with the user who runs the server, where they run as him.
 const SHARED: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (inotify, pages in pipes, \
     descriptors on their way) they share with this user";
+/// What sandboxes have in common with each other, where they run as one user.
+const SHARED_BY_ALL: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (pages in pipes, \
+    descriptors on their way, watches of epoll) they share with each other";
 /// Longest time that processes may take to end when they are killed.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 /// Processes that have not ended by then are killed and thawed again.
@@ -41,6 +45,9 @@ pub struct Embedded {
     agent: PathBuf,
     templates: Templates,
     holder: Mutex<Holder>,
+    own_users: OwnUsers,
+    /// Whether sandboxes get users of their own, and why not.
+    own: OnceLock<Result<(), String>>,
 }
 
 impl Embedded {
@@ -56,7 +63,14 @@ impl Embedded {
         let holder = holder.map_err(|error| unavailable(&error))?;
         let templates = Templates::new(directory.join("templates"));
         templates.clear().map_err(|error| failed("clear away unfinished templates", &error))?;
-        Ok(Self { directory, agent: agent.to_owned(), templates, holder: Mutex::new(holder) })
+        Ok(Self {
+            directory,
+            agent: agent.to_owned(),
+            templates,
+            holder: Mutex::new(holder),
+            own_users: OwnUsers::default(),
+            own: OnceLock::new(),
+        })
     }
 
     fn holder(&self) -> Holder {
@@ -96,6 +110,7 @@ impl Embedded {
     }
 
     async fn launch(&self, order: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
+        let user = self.user(order.id, order.place).await?;
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (order.id.to_owned(), order.token.to_vec());
         let (workspace, place) = (order.workspace.map(Path::to_owned), order.place.clone());
@@ -105,6 +120,7 @@ impl Embedded {
             launch::launch(&Launch {
                 holder: &holder,
                 id: &id,
+                user,
                 agent: &agent,
                 template,
                 workspace: workspace.as_deref(),
@@ -139,8 +155,43 @@ impl Runtime for Embedded {
         launch::owner(&self.holder())
     }
 
+    async fn find_own_users(
+        &self,
+        workspaces: &Path,
+        sandboxes: &Path,
+        lazy: bool,
+    ) -> Result<(), RuntimeError> {
+        let (holder, workspaces, sandboxes) = (self.holder(), workspaces.to_owned(), sandboxes.to_owned());
+        let (own, running) =
+            blocking(move || (own_users::probe(&holder, &workspaces, lazy), running_users(&sandboxes)))
+                .await?;
+        for (id, user) in running {
+            self.own_users.found(&id, user);
+        }
+        match &own {
+            Ok(()) => tracing::info!("every sandbox runs as a user id of its own"),
+            Err(reason) => {
+                tracing::info!(reason, "sandboxes have no user ids of their own; see docs/isolation.md")
+            }
+        }
+        // Asked twice, the first answer stays: sandboxes may run by it.
+        let _ = self.own.set(own);
+        Ok(())
+    }
+
+    async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
+        // One that runs has what it was started with, perhaps by a server that gave it none.
+        if let Some(process) = noted(place)?.filter(Process::is_running) {
+            return Ok(own_users::of(&process));
+        }
+        let can = self.own.get().is_some_and(Result::is_ok);
+        Ok(can.then(|| self.own_users.give(id)))
+    }
+
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        let shared = self.owner().is_none().then(|| SHARED.to_owned());
+        let shared = if self.owner().is_none() { SHARED } else { SHARED_BY_ALL };
+        let why = self.own.get().and_then(|own| own.as_ref().err());
+        let shared = why.map(|why| format!("{shared} ({why})"));
         Ok(self.unmet().await?.into_iter().chain(no_egress()).chain(shared).collect())
     }
 
@@ -256,6 +307,7 @@ impl Runtime for Embedded {
         };
         let late = format!("its processes did not end within {} s", END_TIMEOUT.as_secs());
         timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
+        self.own_users.give_back(id);
         remove_groups(id).await
     }
 
@@ -293,6 +345,16 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
 /// Limits that are not kept, for people, in one line.
 fn told(missing: &[Missing]) -> Vec<String> {
     limits::told(missing).into_iter().collect()
+}
+
+/// The users that sandboxes have which run, by the names of their places.
+fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
+    let places = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
+    let user = |place: std::fs::DirEntry| {
+        let process = Process::read(&Place::new(place.path()).process()).ok()??;
+        Some((place.file_name().into_string().ok()?, own_users::of(&process)?))
+    };
+    places.filter_map(user).collect()
 }
 
 fn noted(place: &Place) -> Result<Option<Process>, RuntimeError> {

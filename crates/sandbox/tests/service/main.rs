@@ -16,6 +16,7 @@ mod life;
 mod limits;
 mod oci_only;
 mod ordinary;
+mod own_users;
 mod pool;
 mod quota;
 mod races;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
     trials.extend(remote::trials());
     trials.extend(pool::trials());
     trials.extend(quota::trials());
+    trials.extend(own_users::trials());
     trials.extend(ordinary::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();

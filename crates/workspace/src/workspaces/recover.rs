@@ -96,7 +96,7 @@ impl Workspaces {
     }
 
     pub(super) fn remove_generation(&self, id: &str, uid: &str, generation: &Generation) -> Result<()> {
-        let (place, provider) = (self.place(id, uid, generation.number), self.provider(generation.provider));
+        let (place, provider) = (self.place(id, uid, generation), self.provider(generation.provider));
         if place.root.exists() {
             provider.clear(&place)?;
             provider.remove(&place.root)?;

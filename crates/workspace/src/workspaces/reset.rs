@@ -79,7 +79,10 @@ impl Workspaces {
     fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
         self.remove_former(id, known)?;
         let (directory, mut record) = (self.directory.join(id), known.record.clone());
-        let mut next = Generation::new(record.current.number + 1, Kind::Overlay, base.id());
+        let mut next = {
+            let Generation { number, user, .. } = record.current;
+            Generation::new(number + 1, Kind::Overlay, base.id(), user)
+        };
         // Until it is ready it is the former one that goes if this is interrupted.
         record.former = Some(next.clone());
         let made = record.write(&directory).and_then(|()| {
@@ -154,7 +157,7 @@ impl Workspaces {
         if known.record.phase == Phase::Switching {
             return Ok(None);
         }
-        let place = self.place(id, &known.record.uid, former.number);
+        let place = self.place(id, &known.record.uid, &former);
         self.provider(former.provider).clear(&place)?;
         let aside = self.directory.join(ASIDE);
         fs::create_dir_all(&aside).on("make", &aside)?;

@@ -13,6 +13,7 @@ mod layers;
 mod listing;
 mod operations;
 mod random;
+mod shown;
 mod tools;
 mod world;
 
@@ -39,7 +40,15 @@ fn main() -> ExitCode {
     }
     let mut trials = contract::trials();
     trials.extend(layers::trials());
-    for more in [random::trials, killed::trials, forged::trials, tools::trials, full::trials, large::trials] {
+    for more in [
+        random::trials,
+        killed::trials,
+        forged::trials,
+        tools::trials,
+        full::trials,
+        large::trials,
+        shown::trials,
+    ] {
         trials.extend(more());
     }
     if rustix::process::geteuid().is_root() {

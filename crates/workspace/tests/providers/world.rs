@@ -18,7 +18,7 @@ use crate::image::{self, Image};
 use crate::listing::{self, listing};
 
 /// The word by which this program serves a lazy view.
-const VIEW: &str = "serve-view";
+pub(crate) const VIEW: &str = "serve-view";
 
 /// Does so if it was asked to.
 pub(crate) fn view_entry() -> Option<ExitCode> {

@@ -1,0 +1,311 @@
+//! A user of the machine for each sandbox.
+//!
+//! The kernel counts much of what a process takes for its user: pages in pipes, descriptors on their way through sockets,
+//! watches of epoll. So that no sandbox takes from another, the superuser runs each as a user of its own. Files stay as
+//! they are: on the disk they belong to the user that all sandboxes share ([`crate::ids`]), and each sandbox sees them through mounts
+//! that show them as its own user's (idmapped mounts). Layers, uppers and snapshots know nothing of this.
+//!
+//! Which user a sandbox has the kernel knows for as long as the sandbox lives ([`of`]): nothing else has to be remembered,
+//! and sandboxes that were started without one go on as they are.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::process::{Pid, geteuid};
+
+use crate::error::{Doing as _, HostError, Result};
+use crate::holder::Holder;
+use crate::identity::{self, Range};
+use crate::ids;
+use crate::launch::USER;
+use crate::process::Process;
+use crate::{machine, mounts, overlay};
+
+/// First of the users, and how many there are: beyond all that systemd gives away, and below what some programs take for
+/// negative.
+const FIRST: u32 = 0x7800_0000;
+const COUNT: u32 = 1 << 27;
+
+/// Users that sandboxes have or are about to get.
+#[derive(Debug, Default)]
+pub struct OwnUsers(Mutex<HashMap<String, u32>>);
+
+impl OwnUsers {
+    /// A user for a sandbox, always the same until it is given back. Which one follows from the sandbox's id; one that
+    /// another has is passed over.
+    pub fn give(&self, sandbox: &str) -> u32 {
+        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(user) = given.get(sandbox) {
+            return *user;
+        }
+        let user = free(ids::hash(sandbox) % COUNT, |user| given.values().any(|taken| *taken == user));
+        given.insert(sandbox.to_owned(), user);
+        user
+    }
+
+    /// Notes the user of a sandbox that another process started.
+    pub fn found(&self, sandbox: &str, user: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sandbox.to_owned(), user);
+    }
+
+    /// Others may have the user of a sandbox, which has ended.
+    pub fn give_back(&self, sandbox: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
+    }
+}
+
+/// The user of this number, or the next that is not taken.
+fn free(mut number: u32, is_taken: impl Fn(u32) -> bool) -> u32 {
+    while is_taken(FIRST + number) {
+        number = (number + 1) % COUNT;
+    }
+    FIRST + number
+}
+
+/// The user of its own that a sandbox has whose first process this is; none if it has none.
+pub fn of(process: &Process) -> Option<u32> {
+    if !geteuid().is_root() {
+        return None;
+    }
+    let map = std::fs::read_to_string(format!("/proc/{}/uid_map", process.pid())).ok()?;
+    // Whoever has the number now was the one who was asked, all the while.
+    let user = own(&map)?;
+    process.is_running().then_some(user)
+}
+
+/// Which of the users here a map of users makes of the user inside.
+fn own(map: &str) -> Option<u32> {
+    let user = identity::ranges(map).into_iter().find(|range| range.inside == USER)?.outside;
+    (FIRST..FIRST + COUNT).contains(&user).then_some(user)
+}
+
+/// Says why sandboxes over workspaces in `directory` cannot have users of their own; nothing if they can. `lazy` says that a
+/// lazy view is to be under some of them.
+pub fn probe(holder: &Holder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
+    if *holder != Holder::Machine {
+        return Err(
+            "only a server that root runs can give them, because files on the disk belong to one user"
+                .to_owned(),
+        );
+    }
+    let exist = |mapped: Vec<Range>| {
+        let holds =
+            |range: &Range| range.inside <= ids::FIRST_OWNER && u64::from(FIRST + (COUNT - 1)) < range.end();
+        mapped.iter().any(holds)
+    };
+    if !identity::mapped().is_ok_and(exist) || !ids::users(holder).has_root() {
+        return Err("the user namespace around the server has too few ids".to_owned());
+    }
+    if lazy && machine::kernel() < (6, 12) {
+        return Err("the lazy view can be shown to several users since Linux 6.12".to_owned());
+    }
+    overlay::probe_shown(directory, FIRST + (COUNT - 1)).map_err(|error| error.to_string())
+}
+
+/// Whether what is mounted at a path can be shown to the user of a sandbox.
+pub fn can_show(path: &Path) -> bool {
+    Shown::to(FIRST).and_then(|shown| shown.take_up(path)).is_ok()
+}
+
+/// The users and groups of a sandbox: those that all have, but for its own.
+pub(crate) fn map_of(users: Range, own: Option<u32>) -> Vec<Range> {
+    let Some(own) = own.filter(|_| users.has_root() && users.count > USER) else { return vec![users] };
+    let before = Range { count: USER, ..users };
+    let after = USER + 1;
+    let after = Range { inside: after, outside: users.outside + after, count: users.count - after };
+    let own = Range { inside: USER, outside: own, count: 1 };
+    [before, own, after].into_iter().filter(|range| range.count > 0).collect()
+}
+
+/// What files on the disk belong to, and whom they are shown as: the user that all sandboxes share as this one, and everybody
+/// up to the last of those as he is. The superuser is among them; the kernel makes files of its own for an overlay.
+fn shown(users: Range, own: u32) -> Vec<Range> {
+    let same = |first: u32, end: u32| Range { inside: first, outside: first, count: end - first };
+    let (shared, end) = (users.outside + USER, users.outside + users.count);
+    let own = Range { inside: shared, outside: own, count: 1 };
+    [same(0, shared), own, same(shared + 1, end)].into_iter().filter(|range| range.count > 0).collect()
+}
+
+/// Mounts that show what all sandboxes share as one user's own.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    users: OwnedFd,
+}
+
+impl Shown {
+    /// To this user of a sandbox.
+    pub(crate) fn to(own: u32) -> Result<Self> {
+        let map = shown(ids::users(&Holder::Machine), own);
+        Ok(Self { users: namespace(&map)? })
+    }
+
+    /// What is mounted at a path, without what is below, mounted nowhere yet.
+    pub(crate) fn take_up(&self, path: &Path) -> Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(CWD, path, flags).doing(format!("take up {}", path.display()))?;
+        self.apply(tree.as_fd()).doing(format!("show {} to the user of a sandbox", path.display()))?;
+        Ok(tree)
+    }
+
+    /// Does it to a mount that is nowhere yet.
+    pub(crate) fn apply(&self, tree: BorrowedFd<'_>) -> io::Result<()> {
+        mounts::show(tree, self.users.as_fd())
+    }
+}
+
+/// Room for the few calls of [`wait_for_end`], and what signals would need.
+const STACK: usize = 32 << 10;
+
+/// A user namespace with this map for users and groups, in which no process is.
+///
+/// It takes a process to make one. That process has the memory of this one and does nothing; a copy of this one would
+/// take milliseconds.
+fn namespace(map: &[Range]) -> Result<OwnedFd> {
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    let parent = rustix::process::getpid().as_raw_nonzero().get();
+    let child = {
+        let _signals = NoSignals::new();
+        // SAFETY: the child gets a stack that lives until it has ended, and calls nothing that changes memory. No signal
+        // reaches it that somebody here handles.
+        let pid = unsafe {
+            let top = stack.as_mut_ptr().add(stack.len());
+            let flags = libc::CLONE_NEWUSER | libc::CLONE_VM;
+            libc::clone(wait_for_end, top.cast(), flags, parent as usize as *mut libc::c_void)
+        };
+        let pid = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
+        Idle(pid.doing("make a user namespace")?)
+    };
+    let pid =
+        Pid::from_raw(child.0).ok_or_else(|| HostError::Helper("a child without a number".to_owned()))?;
+    identity::map(pid, map, map)?;
+    let namespace = File::open(format!("/proc/{pid}/ns/user")).doing("open a user namespace")?;
+    drop(child);
+    drop(stack);
+    Ok(namespace.into())
+}
+
+/// What the child does: nothing, until it is killed, at the latest when its parent ends.
+extern "C" fn wait_for_end(parent: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the calls take numbers and do not fail.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        while libc::getppid() as usize == parent as usize {
+            libc::pause();
+        }
+        libc::_exit(0)
+    }
+}
+
+/// The child; ends with this.
+struct Idle(libc::pid_t);
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        // SAFETY: the calls take numbers, and a process that nobody else waits for: who waits for any child of this process
+        // is told only of those that end with a signal.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            while libc::waitpid(self.0, std::ptr::null_mut(), libc::__WALL) < 0
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+        }
+    }
+}
+
+/// Keeps all signals from this thread, and from a child that it makes, until dropped.
+struct NoSignals(libc::sigset_t);
+
+impl NoSignals {
+    fn new() -> Self {
+        // SAFETY: both sets live through the calls, which fill them.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for NoSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that was in force.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USERS: Range = Range { inside: 0, outside: 1_878_982_656, count: 65_536 };
+
+    #[test]
+    fn no_two_sandboxes_have_one_user_at_the_same_time() {
+        let users = OwnUsers::default();
+        let first = users.give("sbx-1");
+        assert_eq!(users.give("sbx-1"), first);
+        assert!((FIRST..FIRST + COUNT).contains(&first));
+        // Another whose id leads to the same user.
+        let after = OwnUsers::default();
+        after.found("elsewhere", first);
+        assert_eq!(after.give("sbx-1"), first + 1);
+        after.give_back("elsewhere");
+        after.give_back("sbx-1");
+        assert_eq!(after.give("sbx-1"), first);
+        // After the last comes the first.
+        let last = FIRST + (COUNT - 1);
+        assert_eq!(free(COUNT - 1, |user| user == last), FIRST);
+        assert_eq!(free(COUNT - 1, |_| false), last);
+    }
+
+    #[test]
+    fn the_user_of_a_sandbox_is_read_from_its_map() {
+        let lines = |ranges: Vec<Range>| -> String {
+            ranges.iter().map(|one| format!("{} {} {}\n", one.inside, one.outside, one.count)).collect()
+        };
+        assert_eq!(own(&lines(map_of(USERS, Some(FIRST + 5)))), Some(FIRST + 5));
+        assert_eq!(own(&lines(map_of(USERS, None))), None);
+        assert_eq!(own("0 0 4294967295\n"), None);
+        assert_eq!(own("1000 1000 1\n"), None);
+    }
+
+    #[test]
+    fn maps_have_every_id_once() {
+        let ends = |ranges: &[Range]| -> Vec<(u32, u32, u32)> {
+            ranges.iter().map(|range| (range.inside, range.outside, range.count)).collect()
+        };
+        let own = FIRST + 7;
+        let first = USERS.outside;
+        let inside = map_of(USERS, Some(own));
+        assert_eq!(ends(&inside), [(0, first, 1000), (1000, own, 1), (1001, first + 1001, 64_535)]);
+        let few = map_of(Range { count: 1001, ..USERS }, Some(own));
+        assert_eq!(ends(&few), [(0, first, 1000), (1000, own, 1)]);
+        let shown = shown(USERS, own);
+        let shared = first + 1000;
+        assert_eq!(ends(&shown), [(0, 0, shared), (shared, own, 1), (shared + 1, shared + 1, 64_535)]);
+    }
+
+    #[test]
+    fn a_namespace_is_made_without_leaving_a_process() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        let before = children();
+        let made = Shown::to(FIRST).unwrap();
+        assert!(
+            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made.users)))
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("user:")
+        );
+        assert_eq!(children(), before);
+    }
+}

@@ -1,0 +1,157 @@
+//! Sandboxes that run as users of their own.
+
+use libtest_mimic::Trial;
+use workspace_host::holder::Holder;
+use workspace_host::{launch, own_users};
+use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, Service, View};
+use workspace_state::{NewSnapshot, Snapshot};
+
+use crate::home::{Home, PATIENCE, alice, base, create, sh, soon, wanted};
+use crate::kind::Kind;
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = trials![
+        what_is_shared_is_told,
+        every_sandbox_has_a_user_of_its_own,
+        users_are_kept_across_servers,
+        files_go_from_one_user_to_another,
+    ];
+    trials.retain(|trial| trial.name().starts_with("embedded::"));
+    trials
+}
+
+/// Whether sandboxes of this machine have users of their own; where they have none, the reason is told.
+async fn given(home: &Home, service: &Service) -> bool {
+    let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return false };
+    let told = service.runtime().lacks().await.unwrap().join("; ");
+    match own_users::probe(&holder, home.path(), false) {
+        Ok(()) => {
+            assert!(!told.contains("no user ids of their own"), "{told}");
+            true
+        }
+        Err(reason) => {
+            assert!(told.contains(&reason), "{told}");
+            false
+        }
+    }
+}
+
+/// The users of the first process of a sandbox.
+fn users(home: &Home, id: &str) -> Vec<u32> {
+    let pid = Kind::Embedded.pid(home.path(), id);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    line.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+fn user(home: &Home, view: &View) -> u32 {
+    users(home, &view.sandbox.id)[0]
+}
+
+async fn what_is_shared_is_told(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let shared = launch::owner(&service.runtime().mounts().await.unwrap());
+    let of_server = rustix::process::geteuid().as_raw();
+    let found = user(home, &view);
+    if given(home, &service).await {
+        assert_ne!(Some(found), shared.map(|(user, _)| user));
+        return;
+    }
+    assert_eq!(found, shared.map_or(of_server, |(user, _)| user));
+    let told = service.runtime().lacks().await.unwrap().join("; ");
+    assert!(told.contains("no user ids of their own for sandboxes"), "{told}");
+    assert!(shared.is_some() || told.contains("only a server that root runs"), "{told}");
+}
+
+async fn every_sandbox_has_a_user_of_its_own(home: &Home) {
+    let service = home.start_with(|settings| settings.pool = 2).await;
+    if !given(home, &service).await {
+        return;
+    }
+    soon("one is started ahead", async || service.started_ahead() > 0).await;
+    let mut found = Vec::new();
+    let mut views = Vec::new();
+    for _ in 0..4 {
+        let view = create(&service).await;
+        let ran = sh(&service, &view, "id -u; id -G; touch file; stat -c '%u %g' file . ~").await;
+        assert_eq!(ran.stdout, "1000\n1000\n1000 1000\n1000 1000\n1000 1000\n", "{ran:?}");
+        found.push(user(home, &view));
+        views.push(view);
+    }
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), 4);
+    for view in &views {
+        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    }
+    assert!(service.files_removed(PATIENCE).await);
+}
+
+async fn users_are_kept_across_servers(home: &Home) {
+    let service = home.start().await;
+    if !given(home, &service).await {
+        return;
+    }
+    let (first, second) = (create(&service).await, create(&service).await);
+    let (snapshot, before) = (snapshot(&service), [user(home, &first), user(home, &second)]);
+    service.close().await;
+    drop(service);
+    let service = home.start().await;
+    let id = first.sandbox.id.as_str();
+    soon("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    assert_eq!([user(home, &first), user(home, &second)], before);
+    let asked = service.runtime().user(id, &home.place(&first)).await.unwrap();
+    assert_eq!(asked, Some(before[0]));
+    // What is given to it now is shown to the user it has.
+    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    let ran = sh(&service, &first, "cd /workspace; echo more >> file; cat file; stat -c %u file").await;
+    assert_eq!(ran.stdout, "text\nmore\n1000\n", "{ran:?}");
+    let third = create(&service).await;
+    assert!(!before.contains(&user(home, &third)));
+}
+
+fn snapshot(service: &Service) -> Snapshot {
+    let mut tree = service.workspaces().store().empty_tree().unwrap();
+    tree.write("file", "text\n").unwrap();
+    tree.chmod("file", 0o600).unwrap();
+    tree.write("d/tool", "x").unwrap();
+    tree.chmod("d/tool", 0o6755).unwrap();
+    tree.commit(NewSnapshot::default()).unwrap()
+}
+
+async fn files_go_from_one_user_to_another(home: &Home) {
+    let service = home.start().await;
+    let own = given(home, &service).await;
+    let base_snapshot = snapshot(&service);
+    for provider in [Provider::Overlay, Provider::Copy] {
+        let new = NewSandbox { snapshot: Some(base_snapshot.id), provider: Some(provider), ..base() };
+        let Ok(view) = service.create(wanted(), new).await else { continue };
+        let id = view.sandbox.id.as_str();
+        // Nothing is changed by being shown to another.
+        let unchanged = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
+        assert_eq!(unchanged.tree, base_snapshot.tree, "{provider}");
+        let work = "echo more >> file; stat -c '%a %u' d/tool; mkdir made; touch made/f; chmod 2750 made; chmod 4711 made/f";
+        assert_eq!(sh(&service, &view, work).await.stdout, "6755 1000\n", "{provider}");
+        let forked =
+            service.fork(&alice(), id, wanted(), Fork { count: 2, ..Fork::default() }).await.unwrap();
+        for fork in &forked.views {
+            assert_eq!(user(home, fork) != user(home, &view), own, "{provider}");
+            let ran = sh(
+                &service,
+                fork,
+                "cat file; stat -c '%a %u %g' made made/f d/tool; echo x >> file; rm -r made; ls",
+            )
+            .await;
+            let expected = "text\nmore\n2750 1000 1000\n4711 1000 1000\n6755 1000 1000\nd\nfile\n";
+            assert_eq!(ran.stdout, expected, "{provider}: {ran:?}");
+        }
+        let fork = &forked.views[0].sandbox.id;
+        let (changes, _) = service.changes(&alice(), fork).await.unwrap();
+        assert_eq!(changes.differences().unwrap().len(), 3, "{provider}");
+        service.restore(&alice(), fork, base_snapshot.id, true).await.unwrap();
+        let restored = service.commit(&alice(), fork, NewCommit::default()).await.unwrap().committed.snapshot;
+        assert_eq!(restored.tree, base_snapshot.tree, "{provider}");
+    }
+}
