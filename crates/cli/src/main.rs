@@ -34,7 +34,10 @@ fn main() -> ExitCode {
     match Args::typed() {
         Ok(args) => {
             workspace_state::set_notice_handler(|notice| text::print_stderr(&format!("warning: {notice}")));
-            limits::raise_open_files();
+            // What serves a view does so itself, and tells it from what other programs are to have.
+            if !matches!(args.command, args::Command::ServeView(_)) {
+                limits::raise_open_files();
+            }
             error::exit_code(commands::run(args))
         }
         Err(usage) => {

@@ -7,15 +7,22 @@ use std::process::{Command, ExitCode};
 use crate::entry::WORD;
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
+use crate::limits;
 
 /// What follows [`WORD`] in such a start: then the holder, the program and its words.
 pub(crate) const ENTER: &str = "enter";
 
 /// See [`overlay::command`](crate::overlay::command).
 pub(crate) fn command(holder: &Holder, program: &OsStr) -> Command {
-    let Holder::Process(held) = holder else { return Command::new(program) };
-    let mut command = Command::new("/proc/self/exe");
-    command.args([WORD, ENTER, &held.word()]).arg(program);
+    let mut command = match holder {
+        Holder::Machine => Command::new(program),
+        Holder::Process(held) => {
+            let mut command = Command::new("/proc/self/exe");
+            command.args([WORD, ENTER, &held.word()]).arg(program);
+            command
+        }
+    };
+    limits::usual_open_files(&mut command);
     command
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn end_with_parent() {
 
 /// What the forker does, until nobody can ask any more.
 fn serve() -> Result<()> {
+    limits::raise_open_files().doing("raise the limit of open files")?;
     let tasks = rustix::stdio::stdin();
     // Nobody waits for helpers: what came of a task is its answer.
     // SAFETY: no handler is set.
@@ -260,6 +261,8 @@ fn start() -> Result<OwnedFd> {
     let mut command = Command::new("/proc/self/exe");
     // In a group of its own: who interrupts the server at its terminal lets it end what is under way.
     command.args([WORD, &std::process::id().to_string()]).stdin(theirs).process_group(0);
+    // It raises the limit by itself, and knows then what others are to have.
+    limits::usual_open_files(&mut command);
     let (said, heard) = mpsc::channel();
     // What is to end with its parent ends with the thread that started it, so that thread stays.
     let stay = move || match command.spawn() {

@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -147,10 +150,7 @@ impl Capabilities {
 /// Whether the kernel counts the processes of a user in each user namespace by themselves, since 5.14. Before, all
 /// that the user runs elsewhere would count too.
 pub(crate) fn processes_are_counted_inside() -> bool {
-    let name = rustix::system::uname();
-    let release = name.release().to_string_lossy();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(5), Some(14))
+    crate::machine::kernel() >= (5, 14)
 }
 
 /// Limits a resource of this process and all that come of it; to less, if it may not have as much.
@@ -165,11 +165,27 @@ const OPEN_FILES: u64 = 65_536;
 #[cfg(target_os = "linux")]
 const PENDING_SIGNALS: u64 = 4_096;
 
+/// How many files this process might have open before it raised the limit.
+static USUAL: OnceLock<Option<u64>> = OnceLock::new();
+
 /// Lets this process have as many files open as it may. Also as many descriptors may then be on their way to other
 /// processes: the kernel counts those of all processes of a user together, and compares with the limit of who sends.
-pub(crate) fn raise_open_files() -> io::Result<()> {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+pub fn raise_open_files() -> io::Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    USUAL.get_or_init(|| current);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+}
+
+/// Lets a program that is about to be started have as many files open as this process might in the beginning: many programs
+/// take the limit for the number of descriptors to look after.
+pub fn usual_open_files(command: &mut Command) -> &mut Command {
+    let Some(usual) = USUAL.get().copied() else { return command };
+    let limit = move || {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        Ok(setrlimit(Resource::Nofile, Rlimit { current: usual, maximum })?)
+    };
+    // SAFETY: what runs between fork and exec is two system calls.
+    unsafe { command.pre_exec(limit) }
 }
 
 /// Limits open files of a sandbox. One that runs as the server's own user gets half of what the server may have:

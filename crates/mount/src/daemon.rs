@@ -16,6 +16,7 @@ use workspace_state::Store;
 
 use crate::error::MountError;
 use crate::mountpoint;
+use crate::open_files;
 use crate::options::ViewOptions;
 use crate::view::View;
 
@@ -107,6 +108,7 @@ fn open_log(store: &Path) -> Stdio {
 }
 
 fn serve(store: &Path, mountpoint: &Path, options: &ViewOptions) -> Result<(), MountError> {
+    open_files::raise();
     let mounted = rustix::process::setsid()
         .map_err(|errno| MountError::io("leave the session of the starter", errno))
         .and_then(|_| View::mount(store, mountpoint, options));

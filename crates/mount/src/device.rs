@@ -16,6 +16,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use crate::error::MountError;
 use crate::inode::Owner;
 use crate::mountpoint::{FILESYSTEM, escape_option};
+use crate::open_files;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
@@ -67,7 +68,7 @@ impl Mounting<'_> {
     fn mount_by_helper(&self, helper: &Path) -> Result<OwnedFd, MountError> {
         let failed = |error| MountError::io("run fusermount3", error);
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let mut child = Command::new(helper)
+        let mut child = open_files::usual(&mut Command::new(helper))
             .arg("-o")
             .arg(self.helper_options())
             .arg("--")

@@ -47,6 +47,8 @@ mod listing;
 #[cfg(target_os = "linux")]
 mod mountpoint;
 #[cfg(target_os = "linux")]
+mod open_files;
+#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod root;

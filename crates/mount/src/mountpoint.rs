@@ -11,6 +11,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::device;
 use crate::error::MountError;
+use crate::open_files;
 
 /// What the kernel calls a view in its list of mounts.
 pub(crate) const FILESYSTEM: &str = "fuse.workspace";
@@ -105,6 +106,7 @@ fn take_away(path: &Path, flags: UnmountFlags) -> Result<(), MountError> {
 fn take_away_by_helper(path: &Path, lazily: bool) -> Result<(), MountError> {
     let helper = device::helper().ok_or(MountError::NoPrivilege)?;
     let mut command = Command::new(&helper);
+    open_files::usual(&mut command);
     command.arg("-u");
     if lazily {
         command.arg("-z");

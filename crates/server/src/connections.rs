@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -23,12 +23,9 @@ const CLOSING_MAX: usize = 16;
 const FILES_MAX: u64 = 1 << 20;
 
 /// Raises the soft limit of open files to the hard one, and returns the limit in force. Sandboxes are not affected: their
-/// limits are set when they are started.
+/// limits are set when they are started. Other programs that the server starts get the limit that it was started with.
 pub fn raise_open_files() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
-    {
+    if let Err(error) = workspace_host::limits::raise_open_files() {
         tracing::warn!(%error, "failed to raise the limit of open files");
     }
     open_files()

@@ -23,7 +23,7 @@ use super::roads::{LARGEST, NETWORK, PROGRAM, SANDBOX, TO_WORLD};
 use crate::error::{Doing as _, HostError, Result};
 use crate::fork::{self, Parent};
 use crate::holder::Holder;
-use crate::{identity, ids};
+use crate::{identity, ids, limits};
 
 /// The device that links to programs are made with.
 const TUN: &str = "/dev/net/tun";
@@ -109,6 +109,7 @@ impl Program {
         let mut command = Command::new(program);
         command.args(words.split(' ')).env_clear().env("PATH", MORE_PLACES).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null());
+        limits::usual_open_files(&mut command);
         command
     }
 }
@@ -116,7 +117,9 @@ impl Program {
 /// Whether a `pasta` can be relied on: one of March 2023 repeats parts of what it passes on to whoever has ended his own
 /// part of a connection. What it can do tells its age; not all that are new say their version to others than people.
 fn is_recent(pasta: &Path) -> bool {
-    let said = Command::new(pasta).arg("--help").env_clear().stdin(Stdio::null()).output();
+    let mut command = Command::new(pasta);
+    limits::usual_open_files(&mut command);
+    let said = command.arg("--help").env_clear().stdin(Stdio::null()).output();
     // One that cannot be run is of no use.
     said.is_ok_and(|said| String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).contains(RECENT))
 }

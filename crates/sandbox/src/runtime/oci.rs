@@ -18,6 +18,7 @@ use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
 use workspace_host::holder::Holder;
+use workspace_host::limits::usual_open_files;
 use workspace_host::{HostError, Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
@@ -100,6 +101,7 @@ impl Oci {
         let mut command = Command::new(&self.program);
         command.arg("--root").arg(&self.state).args(words);
         command.env_clear().env("PATH", search_path()).stdin(Stdio::null()).kill_on_drop(true);
+        usual_open_files(command.as_std_mut());
         command
     }
 
