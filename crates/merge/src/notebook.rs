@@ -8,7 +8,7 @@
 //!    results that both sides changed are taken of one side,
 //! 3. the rest is merged as values of JSON are, with the names of cells to tell them from each other.
 //!
-//! What is in conflict then, but not as lines, is taken as lines: nothing that git merges is refused.
+//! What is in conflict then, but not as lines, is taken as lines, unless that gives two cells the same id.
 
 mod cells;
 mod matching;
@@ -17,7 +17,7 @@ mod rewrite;
 
 use bumpalo::Bump;
 
-use self::cells::{Notebook, member};
+use self::cells::Notebook;
 use self::rewrite::Rewritten;
 use crate::conflict::{Conflict, Place};
 use crate::file::{Input, Merged as Content, Outcome, Side};
@@ -55,7 +55,7 @@ impl Strategy for Notebooks {
             if let Some(lines) = lines.as_ref().filter(|lines| says::<Json>(lines, merged, &[])) {
                 return Outcome::Merged(Content::new(lines.clone()));
             }
-            if let Some(written) = joined.written(rule) {
+            if let Some(written) = joined.written(rule).filter(|text| read.is_sound(text.as_bytes())) {
                 return Outcome::Merged(Content::new(written));
             }
         }
@@ -126,22 +126,26 @@ impl<'a> Read<'a> {
             None => None,
             Some(base) => Some(read(base)?),
         };
-        Some(Self { base, ours: read(input.versions.ours)?, theirs: read(input.versions.theirs)? })
+        let mut read = Self { base, ours: read(input.versions.ours)?, theirs: read(input.versions.theirs)? };
+        if read.versions().any(|notebook| notebook.numbers_its_cells()) {
+            read.base.as_mut().map(Notebook::forget_ids);
+            read.ours.forget_ids();
+            read.theirs.forget_ids();
+        }
+        Some(read)
+    }
+
+    fn versions(&self) -> impl Iterator<Item = &Notebook<'a>> {
+        [self.base.as_ref(), Some(&self.ours), Some(&self.theirs)].into_iter().flatten()
     }
 
     /// Whether a text is a notebook, and no cell is in it twice because both sides moved it.
     fn is_sound(&self, text: &[u8]) -> bool {
         let arena = Bump::new();
         let notebook = std::str::from_utf8(text).ok().and_then(|text| Notebook::read(text, &arena));
-        let had_before = || {
-            [self.base.as_ref(), Some(&self.ours), Some(&self.theirs)].into_iter().flatten().any(has_id_twice)
-        };
-        notebook.is_some_and(|notebook| !has_id_twice(&notebook) || had_before())
+        let had_before = || self.versions().any(|notebook| notebook.has_id_twice);
+        notebook.is_some_and(|notebook| !notebook.has_id_twice || had_before())
     }
-}
-
-fn has_id_twice(notebook: &Notebook<'_>) -> bool {
-    notebook.cells.iter().any(|cell| cell.id.is_none() && member(cell.node, "id").is_some())
 }
 
 /// Both sides with what was decided about cells.

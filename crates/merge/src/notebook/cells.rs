@@ -26,6 +26,8 @@ pub(super) const ENVIRONMENT: [&str; 4] = ["kernelspec", "language_info", "widge
 pub(super) struct Notebook<'a> {
     pub(super) document: Document<'a>,
     pub(super) cells: Vec<Cell<'a>>,
+    /// Several cells have the same id.
+    pub(super) has_id_twice: bool,
 }
 
 /// A cell.
@@ -34,7 +36,7 @@ pub(super) struct Cell<'a> {
     pub(super) node: &'a Node<'a>,
     /// `code`, `markdown` or `raw`.
     pub(super) kind: &'a str,
-    /// None as well if another cell of the notebook has the same one.
+    /// None as well if it does not tell cells apart: another cell has the same one, or it only numbers the cells.
     pub(super) id: Option<&'a str>,
     pub(super) source: Cow<'a, str>,
     /// Hash of kind and source.
@@ -60,13 +62,32 @@ impl<'a> Notebook<'a> {
             return None;
         }
         let mut cells = nodes.iter().map(Cell::read).collect::<Option<Vec<_>>>()?;
-        forget_ids_that_repeat(&mut cells);
-        Some(Self { document, cells })
+        let has_id_twice = forget_ids_that_repeat(&mut cells);
+        Some(Self { document, cells, has_id_twice })
+    }
+
+    /// Whether ids are the places of cells, as tools write them that strip results: a cell that is put before others
+    /// changes theirs.
+    pub(super) fn numbers_its_cells(&self) -> bool {
+        let number = |cell: &Cell<'_>| {
+            let id = cell.id?;
+            let digits = id.bytes().rev().take_while(u8::is_ascii_digit).count();
+            id[id.len() - digits..].parse::<usize>().ok()
+        };
+        let counts_from =
+            |first: usize| self.cells.iter().enumerate().all(|(at, cell)| number(cell) == Some(first + at));
+        self.cells.len() > 1 && (counts_from(0) || counts_from(1))
+    }
+
+    pub(super) fn forget_ids(&mut self) {
+        for cell in &mut self.cells {
+            cell.id = None;
+        }
     }
 }
 
-/// An id that is there twice tells nothing.
-fn forget_ids_that_repeat(cells: &mut [Cell<'_>]) {
+/// An id that is there twice tells nothing. Returns whether there is one.
+fn forget_ids_that_repeat(cells: &mut [Cell<'_>]) -> bool {
     let mut counts = HashMap::new();
     for id in cells.iter().filter_map(|cell| cell.id) {
         *counts.entry(id).or_insert(0_usize) += 1;
@@ -74,6 +95,7 @@ fn forget_ids_that_repeat(cells: &mut [Cell<'_>]) {
     for cell in cells {
         cell.id = cell.id.filter(|id| counts.get(id) == Some(&1));
     }
+    counts.values().any(|count| *count > 1)
 }
 
 impl<'a> Cell<'a> {

@@ -147,6 +147,9 @@ impl Matching<'_, '_> {
         if old.kind != new.kind || (old.id.is_some() && new.id.is_some()) {
             return 0;
         }
+        if self.effort == 0 {
+            return 0;
+        }
         for (key, cell) in [((false, base), old), ((true, side), new)] {
             self.words.entry(key).or_insert_with(|| words(&cell.source));
         }
@@ -154,10 +157,10 @@ impl Matching<'_, '_> {
             return 0;
         };
         let size = old.len() + new.len();
-        if size == 0 || self.effort < size {
+        self.effort = self.effort.saturating_sub(size.max(1));
+        if size == 0 || self.effort == 0 {
             return 0;
         }
-        self.effort -= size;
         let likeness = in_both(old, new) * 2_000 / size;
         if likeness < SIMILAR { 0 } else { likeness }
     }

@@ -74,10 +74,10 @@ impl Names {
                     hash.update(&side.cells[*at].content);
                 }
                 let id = left.first().and_then(|at| side.cells[*at].id).unwrap_or_default();
-                let block = format!("+{id}/{}/{}", &hash.finalize().to_hex()[..32], place(anchor));
+                let block = format!("+b{id}/{}/{}", &hash.finalize().to_hex()[..32], place(anchor));
                 for (number, at) in left.into_iter().enumerate() {
                     names[at] = match side.cells[at].id.filter(|id| by_both.contains(id)) {
-                        Some(id) => format!("+#{id}"),
+                        Some(id) => format!("+i{id}"),
                         None => format!("{block}/{number:06}"),
                     };
                 }
@@ -124,6 +124,8 @@ pub(super) fn joined_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize
     if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
         return None;
     }
+    // The same whoever is ours.
+    let (ours, theirs) = (ours.min(theirs), ours.max(theirs));
     let (our_moved, their_moved) = (moved(ours), moved(theirs));
     let (our_before, their_before) = (before(ours), before(theirs));
     if our_moved.intersection(&their_moved).any(|cell| our_before[cell] != their_before[cell]) {
@@ -191,6 +193,18 @@ fn moved(order: &[usize]) -> HashSet<usize> {
 mod tests {
     use super::*;
 
+    fn permutations(count: usize) -> Vec<Vec<usize>> {
+        let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
+        let with_last = |shorter: Vec<usize>| {
+            (0..count).map(move |at| {
+                let mut longer = shorter.clone();
+                longer.insert(at, last);
+                longer
+            })
+        };
+        permutations(last).into_iter().flat_map(with_last).collect()
+    }
+
     #[test]
     fn cells_that_each_side_moved_are_where_it_put_them() {
         assert_eq!(joined_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
@@ -199,6 +213,16 @@ mod tests {
         let (one, other) = ([0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4]);
         assert_eq!(joined_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
         assert_eq!(joined_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));
+        // All that two sides can do to four cells.
+        let orders = permutations(4);
+        for one in &orders {
+            for other in &orders {
+                let joined = joined_order(one, other);
+                assert_eq!(joined, joined_order(other, one), "{one:?} {other:?}");
+                let is_whole = |order: &Vec<usize>| orders.contains(order);
+                assert!(joined.as_ref().is_none_or(is_whole), "{one:?} {other:?}: {joined:?}");
+            }
+        }
         // The same one to different places.
         assert_eq!(joined_order(&[4, 0, 1, 2, 3], &[0, 1, 4, 2, 3]), None);
         // One side moved nothing.

@@ -14,7 +14,10 @@ use crate::text::{Effort, Favor, TextMerge};
 use crate::value::{Document, Node, Value};
 
 /// Lines are not looked at further back for how they are indented.
-const LOOKED_BACK: usize = 1_000;
+const LOOKED_BACK: usize = 400;
+
+/// Longest text between the lines of a source that is repeated for each line.
+const BETWEEN_MAX: usize = 400;
 
 /// Both sides, rewritten.
 pub(super) struct Rewritten {
@@ -177,7 +180,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         } else {
             Results::Cleared
         };
-        self.results(base, ours, theirs, results);
+        self.results(base, ours, theirs, (&source.text, results));
         let id = |cell: &Cell<'a>| member(cell.node, "id");
         let three = [base.and_then(id), id(ours), id(theirs)];
         if is_changed_by_both(three) {
@@ -185,8 +188,15 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Settles results that both sides changed. They are taken together, of one side.
-    fn results(&mut self, base: Option<&Cell<'a>>, ours: &Cell<'a>, theirs: &Cell<'a>, results: Results) {
+    /// Settles results that both sides changed, and those of a source that is another one now. They are taken together, of
+    /// one side.
+    fn results(
+        &mut self,
+        base: Option<&Cell<'a>>,
+        ours: &Cell<'a>,
+        theirs: &Cell<'a>,
+        (source, of_both): (&str, Results),
+    ) {
         let of_base: Vec<Maybe<'a>> = match base {
             Some(base) => base.results().collect(),
             None => ours.results().map(|_| None).collect(),
@@ -198,9 +208,12 @@ impl<'n, 'a> Rewrite<'n, 'a> {
             .collect();
         let by_ours = three.iter().any(|[base, our, _]| base != our);
         let by_theirs = three.iter().any(|[base, _, their]| base != their);
-        if !by_ours || !by_theirs {
-            return;
-        }
+        let results = match (by_ours, by_theirs) {
+            (true, true) => of_both,
+            (true, false) if ours.source != source => Results::Cleared,
+            (false, true) if theirs.source != source => Results::Cleared,
+            _ => return,
+        };
         for (number, three) in three.into_iter().enumerate() {
             let (results, empty) = match RESULTS.get(number) {
                 Some(&"outputs") => (results, "[]"),
@@ -465,11 +478,12 @@ fn spliced(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> 
 /// None for what is no list of two lines at least.
 fn list_style<'a>(text: &'a str, source: &Node<'_>) -> Option<ListStyle<'a>> {
     let Value::Array([first, second, .., last] | [first, second @ last]) = source.value else { return None };
-    Some(ListStyle {
+    let style = ListStyle {
         open: &text[source.span.start + 1..first.span.start],
         between: &text[first.span.end..second.span.start],
         close: text[last.span.end..source.span.end - 1].trim_start_matches(','),
-    })
+    };
+    [style.open, style.between, style.close].iter().all(|part| part.len() <= BETWEEN_MAX).then_some(style)
 }
 
 /// What the line is indented with that something begins in.

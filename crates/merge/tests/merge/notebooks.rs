@@ -163,6 +163,15 @@ fn results_are_no_reason_for_a_conflict() {
         let expected = written([code(id, "x = 5\ny = 2\nprint(x + y)")]);
         assert_eq!(clean(PATH, Some(&base), &ours, &theirs), expected);
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), expected);
+        // One changed the source and ran it, the other changed it only: nobody has run what it is now either.
+        let theirs = written([cell("x = 1\ny = 2\nprint(x + y)", 1, "1")]);
+        assert_eq!(clean(PATH, Some(&base), &ours, &theirs), expected);
+        assert_eq!(clean(PATH, Some(&base), &theirs, &ours), expected);
+        // One changed the source, the other ran the old one.
+        let ours = written([cell("x = 1\ny = 2\nprint(x)", 7, "ours")]);
+        let expected = written([code(id, "x = 1\ny = 2\nprint(x + y)")]);
+        assert_eq!(clean(PATH, Some(&base), &ours, &theirs), expected);
+        assert_eq!(clean(PATH, Some(&base), &theirs, &ours), expected);
         // A cell that one side ran and the other removed is gone; one that was changed is not.
         let other = code("b", "z = 3");
         let [base, ran, gone, edited] = [
@@ -267,6 +276,40 @@ fn cells_that_were_moved_keep_what_the_other_side_made_of_them() {
     };
     let base = cells(&[0, 1, 2, 3]);
     assert_eq!(conflicts(PATH, Some(&base), &cells(&[3, 0, 1, 2]), &cells(&[0, 3, 1, 2])), ["cells"]);
+}
+
+#[test]
+fn ids_that_number_the_cells_do_not_name_them() {
+    let (plot_a, plot_b) = ("import x\nplot(a)\nshow()", "import x\nplot(b)\nshow()");
+    for prefix in ["", "cell-"] {
+        let numbered = |sources: &[&str]| {
+            let cells = sources.iter().enumerate().map(|(at, source)| code(&format!("{prefix}{at}"), source));
+            written(cells.collect::<Vec<_>>())
+        };
+        let base = numbered(&[plot_a, plot_b, "c = 1"]);
+        let inserted = numbered(&["n = 0", plot_a, plot_b, "c = 1"]);
+        let edited = numbered(&[plot_a, "import x\nplot(b)\nshow()\nsave()", "c = 1"]);
+        let expected = numbered(&["n = 0", plot_a, "import x\nplot(b)\nshow()\nsave()", "c = 1"]);
+        assert_eq!(clean(PATH, Some(&base), &inserted, &edited), expected);
+        assert_eq!(clean(PATH, Some(&base), &edited, &inserted), expected);
+    }
+}
+
+#[test]
+fn what_is_between_two_lines_is_not_repeated_however_long_it_is() {
+    let lines = |first: &str, last: &str| {
+        let many = (0..5_000).map(|number| format!("\"{number}\\n\"")).collect::<Vec<_>>().join(", ");
+        let wide = " ".repeat(200_000);
+        format!(
+            "{{\"cells\": [{{\"cell_type\": \"raw\", \"metadata\": {{}}, \"source\": \
+             [\"{first}\\n\",{wide}{many}, \"{last}\"]}}], \"metadata\": {{}}, \"nbformat\": 4, \"nbformat_minor\": 4}}\n"
+        )
+    };
+    let (base, ours, theirs) = (lines("a", "z"), lines("b", "z"), lines("a", "y"));
+    let merged = clean(PATH, Some(&base), &ours, &theirs);
+    assert!(merged.len() < 2 * base.len(), "{}", merged.len());
+    let source = sources(&merged).remove(0);
+    assert!(source.starts_with("b\n0\n") && source.ends_with("4999\ny"), "{}", source.len());
 }
 
 #[test]
