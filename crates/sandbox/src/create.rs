@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::sync::{SemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
+use workspace_state::Cancel;
 use workspace_workspace::Kind;
 
+use crate::cancellable::until;
 use crate::config::{Config, NewSandbox};
 use crate::door;
 use crate::error::{Doing as _, Result, SandboxError};
@@ -41,11 +43,21 @@ pub struct Wanted {
 impl Service {
     /// Makes a sandbox; it runs when this is answered. Goes on when nobody waits for it any more.
     pub async fn create(&self, wanted: Wanted, new: NewSandbox) -> Result<View> {
+        self.create_until(&self.0.cancel, wanted, new).await
+    }
+
+    /// The same, unless it is cancelled before it runs: then nothing is left of it.
+    pub(crate) async fn create_until(
+        &self,
+        cancel: &Cancel,
+        wanted: Wanted,
+        new: NewSandbox,
+    ) -> Result<View> {
         let (mut config, life) = new.check(&self.0.settings)?;
         let expected = self.0.runtime.variables(&new.template).await?;
         config.envs = expected.into_iter().chain(config.envs).collect();
-        let service = self.clone();
-        let made = tokio::spawn(async move { service.create_now(wanted, new, config, life).await });
+        let (service, cancel) = (self.clone(), cancel.clone());
+        let made = tokio::spawn(async move { service.create_now(wanted, new, config, life, cancel).await });
         let made = made.await.map_err(|error| SandboxError::Io {
             action: "make a sandbox".to_owned(),
             source: std::io::Error::other(error),
@@ -66,17 +78,19 @@ impl Service {
         new: NewSandbox,
         config: Config,
         life: Duration,
+        cancel: Cancel,
     ) -> Result<Sandbox> {
         let _waiting = Waiting::begin(self)?;
         let claim = wanted.claim();
         let place = loop {
+            cancel.check()?;
             match self.reserve(&wanted, claim.as_ref(), &new).await? {
                 Room::Here(place) => break place,
-                Room::Needless(made) => return self.made_before(&made).await,
+                Room::Needless(made) => return self.made_before(&made, &cancel).await,
                 Room::Awaited => sleep(LOOK).await,
             }
         };
-        let making = Making { wanted, new, config, life, claim };
+        let making = Making { wanted, new, config, life, claim, cancel };
         let made = match self.take_ready(&making.new, &making.config) {
             Some(ready) => self.give_ready(&making, ready, place).await,
             None => self.make(&making, self.unmade()?, place).await,
@@ -87,7 +101,7 @@ impl Service {
         self.fill_pool();
         match made? {
             Made::Now(sandbox) => Ok(*sandbox),
-            Made::Before(id) => self.made_before(&id).await,
+            Made::Before(id) => self.made_before(&id, &making.cancel).await,
         }
     }
 
@@ -134,8 +148,9 @@ impl Service {
     }
 
     async fn attach_new(&self, making: &Making, ready: &Ready) -> Result<Option<(Vec<String>, Kind)>> {
-        let _maker = self.maker().await?;
-        let workspace = self.make_workspace(&ready.live.id, &making.new, making.config.disk).await?;
+        let (_maker, cancel) = (self.maker(&making.cancel).await?, &making.cancel);
+        let workspace = self.make_workspace(&ready.live.id, &making.new, making.config.disk, cancel).await?;
+        cancel.check()?;
         let missing = self.attach(ready, &workspace.path).await;
         Ok(missing.map(|missing| (missing, workspace.provider)))
     }
@@ -261,8 +276,9 @@ impl Service {
     }
 
     /// Waits for the turn of one who makes a sandbox.
-    async fn maker(&self) -> Result<SemaphorePermit<'_>> {
-        self.0.makers.acquire().await.map_err(|_| SandboxError::QueueFull { waiting: 0 })
+    async fn maker(&self, cancel: &Cancel) -> Result<SemaphorePermit<'_>> {
+        let maker = until(cancel, self.0.makers.acquire()).await?;
+        maker.map_err(|_| SandboxError::QueueFull { waiting: 0 })
     }
 
     /// Refuses what is not limited as was asked for, where that must not be.
@@ -275,8 +291,9 @@ impl Service {
     }
 
     /// Waits for the sandbox that an earlier request of the same key made, or makes.
-    async fn made_before(&self, id: &str) -> Result<Sandbox> {
+    async fn made_before(&self, id: &str, cancel: &Cancel) -> Result<Sandbox> {
         loop {
+            cancel.check()?;
             let found = self.0.catalog.sandboxes().get(id).await?;
             let sandbox = found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })?;
             if sandbox.state != State::Starting {
@@ -287,9 +304,10 @@ impl Service {
     }
 
     async fn build(&self, making: &Making, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
-        let _maker = self.maker().await?;
+        let (_maker, cancel) = (self.maker(&making.cancel).await?, &making.cancel);
         self.still_wanted(sandbox).await?;
-        let workspace = self.make_workspace(&sandbox.id, &making.new, making.config.disk).await?;
+        let workspace = self.make_workspace(&sandbox.id, &making.new, making.config.disk, cancel).await?;
+        cancel.check()?;
         self.open_door(&ready.live)?;
         let config = &making.config;
         let egress = self.egress(&making.new.network);
@@ -306,7 +324,7 @@ impl Service {
             reach: self.reach(),
         };
         let missing = self.0.runtime.start(&start).await?.missing;
-        self.wait_for_guest(&ready.live).await?;
+        until(cancel, self.wait_for_guest(&ready.live)).await??;
         self.must_be_strict(&missing)?;
         self.set_running(
             &sandbox.id,
@@ -449,6 +467,7 @@ struct Making {
     config: Config,
     life: Duration,
     claim: Option<NewClaim>,
+    cancel: Cancel,
 }
 
 /// Where one more may go.

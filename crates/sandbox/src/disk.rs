@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::spawn_blocking;
 use workspace_host::{HostError, quota};
-use workspace_state::Store;
+use workspace_state::{Cancel, Store};
 use workspace_workspace::{Kind, Made, New, Options, Workspaces};
 
 use crate::config::NewSandbox;
@@ -60,12 +60,13 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 }
 
 impl Service {
-    /// Makes the workspace of a sandbox, which may hold so many bytes.
+    /// Makes the workspace of a sandbox, which may hold so many bytes, unless it is cancelled.
     pub(crate) async fn make_workspace(
         &self,
         id: &str,
         new: &NewSandbox,
         bytes: Option<u64>,
+        cancel: &Cancel,
     ) -> Result<Made> {
         let (snapshot, materialize) = (new.snapshot, new.materialize);
         // An empty one is a plain directory: nothing to share.
@@ -78,7 +79,7 @@ impl Service {
         }
         let user = self.0.runtime.user(id, &self.place(id)).await?;
         let id = id.to_owned();
-        self.on_workspaces(move |workspaces| {
+        self.on_workspaces_until(cancel, move |workspaces| {
             let prepare = |path: &Path| {
                 if let Some(bytes) = bytes {
                     limit(&id, path, bytes);

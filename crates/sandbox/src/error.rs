@@ -3,6 +3,7 @@
 use std::io;
 
 use workspace_catalog::{CatalogError, State};
+use workspace_state::Cancelled;
 use workspace_workspace::{WorkspaceError, says_full};
 
 use crate::runtime::{RuntimeError, WorkspaceUser};
@@ -221,6 +222,9 @@ pub enum SandboxError {
         /// Why.
         message: String,
     },
+    /// Nobody waits for the operation any more, or the server stops. What was done of it was undone.
+    #[error("the operation was cancelled")]
+    Cancelled,
     /// The runtime failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -253,6 +257,12 @@ impl SandboxError {
             }
             _ => false,
         }
+    }
+}
+
+impl From<Cancelled> for SandboxError {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
     }
 }
 

@@ -12,6 +12,7 @@
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
+mod cancellable;
 mod command;
 mod config;
 mod counted;

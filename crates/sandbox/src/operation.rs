@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Sandbox, State};
+use workspace_state::Cancel;
 
+use crate::cancellable::until;
 use crate::error::{Result, SandboxError};
 use crate::operation_lock::{OPERATION_WAIT, Operation};
 use crate::place::Place;
@@ -19,8 +21,8 @@ const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
 
 impl Service {
     /// Begins an operation on a sandbox (see [`crate::operation_lock::OperationLocks`]).
-    pub(crate) async fn operation(&self, id: &str) -> Result<Operation> {
-        let operation = self.0.operations.lock_within(id, OPERATION_WAIT).await;
+    pub(crate) async fn operation(&self, id: &str, cancel: &Cancel) -> Result<Operation> {
+        let operation = until(cancel, self.0.operations.lock_within(id, OPERATION_WAIT)).await?;
         operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })
     }
 

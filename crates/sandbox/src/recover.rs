@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
-use workspace_state::{GcOptions, Quiet};
+use workspace_state::{Cancel, GcOptions, Quiet};
 use workspace_workspace::Workspaces;
 
+use crate::cancellable::until;
 use crate::config::Config;
 use crate::door;
 use crate::error::{Doing as _, Result, SandboxError, without_host_paths};
@@ -67,7 +68,7 @@ impl Service {
             }
         }
         let service = self.clone();
-        let clearing = tokio::spawn(async move { service.clear_orphans().await });
+        let clearing = tokio::spawn(async move { service.clear_orphans(&service.0.cancel).await });
         match timeout_at(deadline.max(Instant::now() + RECOVERY_TIMEOUT), clearing).await {
             Ok(cleared) => drop(cleared.map_err(std::io::Error::other).doing(|| "clear up".to_owned())??),
             Err(_) => tracing::warn!("clearing up after the last server takes long and goes on"),
@@ -201,10 +202,14 @@ impl Service {
 
     /// Removes what expired, what belongs to nobody, and what nothing reaches in the store.
     pub async fn collect(&self) -> Result<Collected> {
+        self.cancellable(|service, cancel| async move { service.collect_now(&cancel).await }).await
+    }
+
+    async fn collect_now(&self, cancel: &Cancel) -> Result<Collected> {
         let expired = self.expire().await?;
-        self.files_removed(REMOVAL_TIMEOUT).await;
-        let orphans = self.clear_orphans().await?;
-        let unneeded = self.collect_content(true).await?;
+        until(cancel, self.files_removed(REMOVAL_TIMEOUT)).await?;
+        let orphans = self.clear_orphans(cancel).await?;
+        let unneeded = self.collect_content(true, cancel).await?;
         Ok(Collected {
             sandboxes: orphans.sandboxes + expired,
             workspaces: orphans.workspaces,
@@ -215,8 +220,8 @@ impl Service {
 
     /// Removes layers that nobody has needed for a while, or with `recent` all that nobody needs now, and what nothing
     /// reaches in the store.
-    pub(crate) async fn collect_content(&self, recent: bool) -> Result<Collected> {
-        self.on_workspaces(move |workspaces| {
+    pub(crate) async fn collect_content(&self, recent: bool, cancel: &Cancel) -> Result<Collected> {
+        self.on_workspaces_until(cancel, move |workspaces| {
             let layers = workspaces.collect(recent)?;
             let mut freed = layers.bytes;
             for _ in 0..COLLECTIONS {
@@ -234,7 +239,7 @@ impl Service {
     }
 
     /// What nobody knows of: a process, a directory, a workspace without a row.
-    async fn clear_orphans(&self) -> Result<Collected> {
+    async fn clear_orphans(&self, cancel: &Cancel) -> Result<Collected> {
         let mut collected = Collected::default();
         // Names first, rows after: whoever makes one now writes the row before the directory, or has it in the pool, and
         // whoever deletes one removes its files by himself.
@@ -254,6 +259,7 @@ impl Service {
             .collect();
         let orphans = places.iter().chain(&noted).filter(|id| !known.contains(id.as_str()));
         for id in orphans.collect::<HashSet<_>>() {
+            cancel.check()?;
             match self.clear_orphan(id).await {
                 Ok(()) => collected.sandboxes += 1,
                 // One that stays does not keep the others; the next look tries again.
@@ -263,6 +269,7 @@ impl Service {
             }
         }
         for id in workspaces.iter().filter(|id| !known.contains(id.as_str())) {
+            cancel.check()?;
             let freed = self.disk_usage(id).await;
             match self.remove_workspace(id).await {
                 Ok(()) => {

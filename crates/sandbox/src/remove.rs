@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use workspace_catalog::{Change, EventKind, Sandbox, State};
-use workspace_state::{NewSnapshot, SnapshotId};
+use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::WorkspaceError;
 
 use crate::disk::release;
@@ -211,7 +211,7 @@ impl Service {
         }
         let message = format!("what sandbox {id} left");
         let new = NewSnapshot { author: owner.to_owned(), ..NewSnapshot::with_message(message) };
-        let committed = match self.commit_still(id, new).await {
+        let committed = match self.commit_still(id, new, &Cancel::new()).await {
             // Whoever began to remove it has kept it.
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
             committed => committed?,

@@ -9,8 +9,10 @@ use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
 use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
+use workspace_state::Cancel;
 use workspace_workspace::Workspaces;
 
+use crate::cancellable::UnderWay;
 use crate::config::{Config, check_labels};
 use crate::disk::{self, Fullness};
 use crate::error::{Doing as _, Result, SandboxError};
@@ -25,7 +27,7 @@ use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
 use crate::template::{ImportOptions, Known, TemplateError, Templates};
 
-/// Longest time that closing waits for the files of deleted sandboxes.
+/// Longest time that closing waits for operations that were cancelled, and for the files of deleted sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes sandboxes, runs what is wanted in them, and ends them. Clones are the same service.
@@ -39,6 +41,10 @@ pub(crate) struct Inner {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
     lives: RwLock<HashMap<String, Arc<Live>>>,
+    /// Stops long operations: the settings', or that of [`Service::close`].
+    pub(crate) cancel: Cancel,
+    /// Operations that are not over.
+    pub(crate) under_way: UnderWay,
     /// One operation on a sandbox at a time.
     pub(crate) operations: OperationLocks,
     /// So many are made at once.
@@ -114,6 +120,8 @@ impl Service {
         let workspaces = Arc::new(disk::open(&settings, &runtime).await?);
         let makers = Semaphore::new(settings.creations_at_once.max(1) as usize);
         let service = Self(Arc::new(Inner {
+            cancel: settings.cancel.child(),
+            under_way: UnderWay::default(),
             settings,
             catalog,
             runtime,
@@ -142,9 +150,14 @@ impl Service {
         Ok(service)
     }
 
-    /// Closes the lines to all guests. The sandboxes go on; another service finds them.
+    /// Closes the lines to all guests, and cancels operations that are under way. The sandboxes go on; another service
+    /// finds them.
     pub async fn close(&self) {
+        self.0.cancel.cancel();
         self.0.makers.close();
+        if !self.0.under_way.idle(CLOSE_TIMEOUT).await {
+            tracing::warn!("operations did not end in time; the next start finishes what they left");
+        }
         self.empty_pool().await;
         // What is left after that the next start removes.
         self.files_removed(CLOSE_TIMEOUT).await;

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use workspace_state::Cancel;
 use workspace_workspace::{Choice, LazyCommand};
 
 use crate::runtime::Cidr;
@@ -81,6 +82,8 @@ pub struct Settings {
     pub egress_deny: Vec<Cidr>,
     /// Who is asked what names mean for them; none for whom the machine asks.
     pub egress_dns: Option<SocketAddr>,
+    /// Stops long operations when it is set, which whoever stops the program does shortly before it ends.
+    pub cancel: Cancel,
 }
 
 /// What a sandbox may use.
@@ -141,6 +144,7 @@ impl Settings {
             strict: false,
             egress_deny: vec![METADATA],
             egress_dns: None,
+            cancel: Cancel::new(),
         }
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! While a workspace is read, everything in its sandbox stands still, so that a snapshot is a moment in time. Whoever is
 //! killed meanwhile has noted in the sandbox's place that it stands still; the next server lets it go on.
+//!
+//! Each operation stops when its request does (see [`crate::cancellable`]), and then it was not done: a commit made no
+//! snapshot, a fork no sandbox, and a restore either left the workspace as it was or, once the workspace is being
+//! replaced, is finished.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +14,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use workspace_catalog::{Change, Sandbox, State};
-use workspace_state::{Durability, NewSnapshot, SnapshotId};
-use workspace_workspace::{Changes, Committed, Materialize, WorkspaceError};
+use workspace_state::{Cancel, Durability, NewSnapshot, SnapshotId};
+use workspace_workspace::{Cancellable, Changes, Committed, Materialize, WorkspaceError};
 
+use crate::cancellable::{lost, until};
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::create::Wanted;
 use crate::error::{Result, SandboxError};
@@ -107,13 +112,12 @@ impl Service {
     pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<Taken> {
         new.check()?;
         let sandbox = self.find_here(scope, id).await?;
-        let service = self.clone();
-        // Goes on when nobody waits for it any more: nothing stays frozen.
-        spawned(async move { service.commit_now(&sandbox.id, new).await }).await
+        self.cancellable(|service, cancel| async move { service.commit_now(&sandbox.id, new, &cancel).await })
+            .await
     }
 
-    async fn commit_now(&self, id: &str, new: NewCommit) -> Result<Taken> {
-        let operation = self.operation(id).await?;
+    async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<Taken> {
+        let operation = self.operation(id, cancel).await?;
         let sandbox = &self.current(id).await?;
         let buffered = new.buffered;
         let snapshot = NewSnapshot {
@@ -123,12 +127,12 @@ impl Service {
             durability: Durability::Buffered,
             ..NewSnapshot::default()
         };
-        let (committed, pause) = match self.while_frozen(sandbox, self.commit_still(id, snapshot)).await? {
-            (committed, Ok(pause)) => (committed, pause),
-            (committed, Err(error)) => {
+        let (committed, pause) = match self.while_frozen(sandbox, self.commit_still(id, snapshot, cancel)).await? {
+            (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
+            (committed, thawed) => {
                 // Whoever asked is told that it failed, so nobody knows of the snapshot.
                 self.forget_snapshot(committed.snapshot.id).await;
-                return Err(error);
+                return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
             }
         };
         drop(operation);
@@ -169,20 +173,26 @@ impl Service {
     }
 
     /// Makes what a workspace holds a snapshot, while nobody writes to it.
-    pub(crate) async fn commit_still(&self, id: &str, new: NewSnapshot) -> Result<Committed> {
+    pub(crate) async fn commit_still(
+        &self,
+        id: &str,
+        new: NewSnapshot,
+        cancel: &Cancel,
+    ) -> Result<Committed> {
         let id = id.to_owned();
-        self.on_workspaces(move |workspaces| workspaces.commit(&id, new, true)).await
+        self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, true)).await
     }
 
-    /// What differs between a sandbox's workspace and what it was made from.
+    /// Reads what differs between a sandbox's workspace and what it was made from. The trees stop with the flag of their
+    /// store's handle, which closing the service sets.
     pub async fn changes(&self, scope: &Scope, id: &str) -> Result<(Changes, Pause)> {
         let sandbox = self.find_here(scope, id).await?;
-        let service = self.clone();
-        spawned(async move {
-            let _operation = service.operation(&sandbox.id).await?;
+        self.cancellable(|service, cancel| async move {
+            let _operation = service.operation(&sandbox.id, &cancel).await?;
             let sandbox = service.current(&sandbox.id).await?;
             let id = sandbox.id.clone();
-            let changes = service.on_workspaces(move |workspaces| workspaces.changes(&id, true));
+            let read = move |workspaces: &Cancellable<'_>| workspaces.changes(&id, true);
+            let changes = service.on_workspaces_until(&cancel, read);
             let (changes, thawed) = service.while_frozen(&sandbox, changes).await?;
             Ok((changes, thawed?))
         })
@@ -199,12 +209,21 @@ impl Service {
         force: bool,
     ) -> Result<Restored> {
         self.running(scope, id).await?;
-        let (service, id) = (self.clone(), id.to_owned());
-        spawned(async move { service.restore_now(&id, snapshot, force).await }).await
+        let id = id.to_owned();
+        self.cancellable(|service, cancel| async move {
+            service.restore_now(&id, snapshot, force, &cancel).await
+        })
+        .await
     }
 
-    async fn restore_now(&self, id: &str, snapshot: SnapshotId, force: bool) -> Result<Restored> {
-        let _operation = self.operation(id).await?;
+    async fn restore_now(
+        &self,
+        id: &str,
+        snapshot: SnapshotId,
+        force: bool,
+        cancel: &Cancel,
+    ) -> Result<Restored> {
+        let _operation = self.operation(id, cancel).await?;
         let sandbox = &self.current(id).await?;
         let live = self.live(id).filter(|_| sandbox.state == State::Running);
         let live = live.ok_or_else(|| not_running(sandbox))?;
@@ -223,8 +242,9 @@ impl Service {
         let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
         let pause = loop {
             left -= 1;
+            cancel.check()?;
             ended.extend(self.workspace_users(&live, Some(Duration::ZERO)).await?);
-            match self.while_frozen(sandbox, self.replace(id, &live.place, snapshot)).await {
+            match self.while_frozen(sandbox, self.replace(id, &live.place, snapshot, cancel)).await {
                 // Files of processes that were just ended may be open still: what is frozen does not close them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
                 done => break done?.1?,
@@ -239,17 +259,23 @@ impl Service {
         Ok(Restored { view, ended, pause })
     }
 
-    /// Gives a sandbox, of which nothing runs, another workspace. If that fails it has the one it had.
-    async fn replace(&self, id: &str, place: &Place, snapshot: SnapshotId) -> Result<()> {
+    /// Gives a sandbox, of which nothing runs, another workspace. If that fails, or is cancelled before the workspace is
+    /// replaced, it has the one it had.
+    async fn replace(&self, id: &str, place: &Place, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
         let may_move = self.0.runtime.swaps();
         let name = id.to_owned();
         let switched = self
-            .on_workspaces(move |workspaces| {
+            .on_workspaces_until(cancel, move |workspaces| {
                 workspaces.reset(&name, Some(snapshot), Materialize::Auto, may_move)
             })
             .await?;
         if !switched.moved {
             return Ok(());
+        }
+        if cancel.is_cancelled() {
+            let name = id.to_owned();
+            self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+            return Err(SandboxError::Cancelled);
         }
         let swapped = limited(self.0.runtime.swap(id, place, &switched.made.path)).await;
         let (name, is_swapped) = (id.to_owned(), swapped.is_ok());
@@ -305,21 +331,36 @@ impl Service {
             return Err(SandboxError::Invalid { field: "count", message });
         }
         check_labels(&fork.labels)?;
+        fork.commit.check()?;
         let sandbox = self.find_here(scope, id).await?;
         // Before anything stands still for it, and a snapshot is made that nobody wants then.
         let like = like(&sandbox, &fork)?;
         self.must_be_possible(&like).await?;
         self.must_have_room(&wanted, fork.count).await?;
-        let taken = self.commit(scope, id, fork.commit.clone()).await?;
+        self.cancellable(|service, cancel| async move {
+            service.fork_now(&sandbox, like, wanted, fork, &cancel).await
+        })
+        .await
+    }
+
+    async fn fork_now(
+        &self,
+        sandbox: &Sandbox,
+        like: NewSandbox,
+        wanted: Wanted,
+        fork: Fork,
+        cancel: &Cancel,
+    ) -> Result<Forked> {
+        let taken = self.commit_now(&sandbox.id, fork.commit, cancel).await?;
         let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
         // No more at once than are made at once: the others do not stand in the way of whoever waits.
         let turns = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
         let made = (0..fork.count).map(|_| {
             let (service, wanted, new) = (self.clone(), wanted.clone(), new.clone());
-            let turns = Arc::clone(&turns);
+            let (turns, cancel) = (Arc::clone(&turns), cancel.clone());
             tokio::spawn(async move {
-                let _turn = turns.acquire().await;
-                service.create(wanted, new).await
+                let _turn = until(&cancel, turns.acquire()).await?;
+                service.create_until(&cancel, wanted, new).await
             })
         });
         let mut views = Vec::new();
@@ -330,14 +371,30 @@ impl Service {
                 Err(error) => failed = Some(error),
             }
         }
+        let failed = failed.or_else(|| cancel.check().err().map(SandboxError::from));
         let Some(error) = failed else { return Ok(Forked { taken, views }) };
-        for view in views {
-            if let Err(error) = self.remove(&Scope::All, &view.sandbox.id, false).await {
-                tracing::error!(sandbox = view.sandbox.id, %error, "a fork that is not wanted stays");
-            }
-        }
+        self.remove_forks(views).await;
         self.take_back_snapshot(&sandbox.owner, taken.committed.snapshot.id).await;
         Err(error)
+    }
+
+    /// Removes forks of which nobody is told.
+    async fn remove_forks(&self, views: Vec<View>) {
+        let turns = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
+        let removed = views.into_iter().map(|view| {
+            let (service, turns) = (self.clone(), Arc::clone(&turns));
+            tokio::spawn(async move {
+                let _turn = turns.acquire().await;
+                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, false).await {
+                    tracing::error!(sandbox = view.sandbox.id, %error, "failed to remove an unwanted fork");
+                }
+            })
+        });
+        for one in removed.collect::<Vec<_>>() {
+            if let Err(error) = one.await {
+                tracing::error!(%error, "failed to remove an unwanted fork");
+            }
+        }
     }
 
     /// Does something while nothing in a sandbox runs, for whoever holds its lock. The result stands even if the sandbox
@@ -378,15 +435,6 @@ impl Service {
         }
         self.thaw(id, place).await
     }
-}
-
-/// Runs to its end, whoever waits for it.
-async fn spawned<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    tokio::spawn(work).await.unwrap_or_else(|error| Err(lost(error)))
-}
-
-fn lost(error: tokio::task::JoinError) -> SandboxError {
-    SandboxError::Io { action: "finish".to_owned(), source: std::io::Error::other(error) }
 }
 
 /// What another sandbox like this one is made with, but for the snapshot.

@@ -230,7 +230,9 @@ impl Service {
         every(settings.disk_interval, service(), |service| async move { service.check_disks().await });
         every(ROOM_INTERVAL, service(), |service| async move { service.check_room().await });
         every(settings.layers_interval, service(), |service| async move { service.collect_layers().await });
-        let gc = |service: Service| async move { Ok(service.collect_content(false).await?.freed) };
+        let gc = |service: Service| async move {
+            Ok(service.collect_content(false, &service.0.cancel).await?.freed)
+        };
         // Not at once: a server that has just started has better things to do.
         later(settings.gc_interval, settings.gc_interval, service(), gc);
     }
@@ -377,14 +379,15 @@ impl Service {
         }
         let service = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = service.collect_content(true).await {
+            if let Err(error) = service.collect_content(true, &service.0.cancel).await {
                 tracing::error!(%error, "the disk is nearly full, and collecting garbage failed");
             }
         });
     }
 
     async fn collect_layers(&self) -> Result<u64> {
-        let collected = self.on_workspaces(|workspaces| workspaces.collect(false)).await?;
+        let collected =
+            self.on_workspaces_until(&self.0.cancel, |workspaces| workspaces.collect(false)).await?;
         Ok(collected.layers)
     }
 

@@ -82,7 +82,7 @@ impl App {
         readiness::add_checks(&readiness, &settings, &sandboxes, &creations);
         let counted = creations.clone();
         metrics.add(move |text| sandboxes::render(&service, &counted, text));
-        let shutdown = Shutdown::new();
+        let shutdown = Shutdown::with_work(sandboxes.settings().cancel.clone());
         Ok(Self {
             turns: Arc::new(Turns::new(&settings)),
             limiter: Arc::new(Limiter::new(&settings)),

@@ -8,6 +8,7 @@ use workspace_state::DirectoryError;
 
 use crate::code;
 use crate::error::ApiError;
+use crate::store::cancelled;
 
 /// Paths that an error names.
 const PATHS_MAX: usize = 100;
@@ -19,6 +20,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::Catalog(error) => error.into(),
             SandboxError::Template(TemplateError::Full) => Self::new(code::STORAGE_FULL, message),
             error if error.is_full() => no_room().because(message),
+            SandboxError::Cancelled => cancelled(),
             SandboxError::NotFound { id } => {
                 Self::new(code::SANDBOX_NOT_FOUND, message).detail("sandboxId", id)
             }

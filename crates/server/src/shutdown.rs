@@ -16,11 +16,12 @@ pub struct Shutdown {
 impl Shutdown {
     /// Nothing is stopping and nothing under way.
     pub fn new() -> Self {
-        Self {
-            begun: Arc::new(watch::Sender::new(false)),
-            running: Arc::new(watch::Sender::new(0)),
-            work: Cancel::new(),
-        }
+        Self::with_work(Cancel::new())
+    }
+
+    /// The same with a flag that others have.
+    pub(crate) fn with_work(work: Cancel) -> Self {
+        Self { begun: Arc::new(watch::Sender::new(false)), running: Arc::new(watch::Sender::new(0)), work }
     }
 
     /// The flag that stops long work in threads, whose requests would not end in time. What works for one request has a

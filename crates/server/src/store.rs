@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 
 use tokio::task::spawn_blocking;
-use workspace_state::{Store, StoreError, set_notice_handler};
+use workspace_state::{Cancel, Store, StoreError, set_notice_handler};
 
 use crate::code;
 use crate::error::ApiError;
@@ -28,9 +28,17 @@ pub(crate) async fn with_store<T: Send + 'static>(
     work: impl FnOnce(&Store) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let cancel = store.cancel().child();
+    let store = store.with_cancel(cancel.clone());
+    blocking_until(&cancel, move || work(&store)).await
+}
+
+/// Does work on trees whose store's handle has the flag `cancel`, which is set when the future is dropped.
+pub(crate) async fn blocking_until<T: Send + 'static>(
+    cancel: &Cancel,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     let stop = cancel.on_drop();
-    let store = store.with_cancel(cancel);
-    let done = blocking(move || work(&store)).await;
+    let done = blocking(work).await;
     stop.disarm();
     done
 }

@@ -8,7 +8,8 @@
 //!    collection does not wait for that: what is left is deleted by the next one.
 //! 4. **Rewrite** packs that are mostly dead, and remove them once the new ones are on disk and in use.
 //!
-//! Interrupted anywhere, nothing live is lost: each step is one transaction, and files go last.
+//! Interrupted anywhere, nothing live is lost: each step is one transaction, and files go last. The store's [`Cancel`] stops
+//! it in the same way.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -21,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use crate::batch::BulkPack;
+use crate::cancel::Cancel;
 use crate::change::{Change, Durability};
 use crate::checkpoint;
 use crate::commit::missing;
@@ -82,11 +84,12 @@ impl Store {
     }
 
     fn collect(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-        let inner = &self.inner;
+        let (inner, cancel) = (&self.inner, self.cancel());
         let _lock = inner.lock_collection()?;
         if inner.log.has_failed() {
             return Err(StoreError::Poisoned);
         }
+        cancel.check()?;
         if !options.dry_run {
             // What a wrong row does not name would be deleted, and the checkpoint would make the row the truth.
             inner.check_against_log()?;
@@ -97,18 +100,20 @@ impl Store {
         }
         let mut report = GcReport::default();
         progress.begin("marking nodes", None);
-        let dead = crate::pool::run(|| inner.find_dead(&mut report, progress));
+        let dead = crate::pool::run(|| inner.find_dead(&mut report, cancel, progress));
         progress.end();
         let (dead, live, seen) = dead?;
         if options.dry_run {
             return Ok(report);
         }
         failpoint::hit("gc-marked").at("collect", &inner.path)?;
-        inner.condemn(&dead, live, &seen)?;
+        inner.condemn(&dead, live, &seen, cancel)?;
         failpoint::hit("gc-condemned").at("collect", &inner.path)?;
+        cancel.check()?;
         report.condemned_bytes = inner.delete_condemned()?;
         failpoint::hit("gc-deleted").at("collect", &inner.path)?;
-        inner.rewrite_packs(&mut report, progress)?;
+        cancel.check()?;
+        inner.rewrite_packs(&mut report, cancel, progress)?;
         inner.remove_orphans(&mut report)?;
         Ok(report)
     }
@@ -171,13 +176,18 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    fn find_dead(&self, report: &mut GcReport, progress: &dyn Progress) -> Result<(Dead, Live, Seen)> {
+    fn find_dead(
+        &self,
+        report: &mut GcReport,
+        cancel: &Cancel,
+        progress: &dyn Progress,
+    ) -> Result<(Dead, Live, Seen)> {
         let txn = self.index.read()?;
         let mut live = Live::new();
         let mut seen = Seen::new();
         let roots = self.roots(&txn, &mut seen)?;
         let recent = self.recent(&txn)?;
-        self.mark((&txn, &recent), roots, &mut live, Marking::Parallel(progress))?;
+        self.mark((&txn, &recent), roots, &mut live, Marking::Parallel(progress), cancel)?;
         let mut dead = Vec::new();
         self.for_each_living(&txn, |object, location| {
             if live.contains(&short(&object)) {
@@ -228,6 +238,7 @@ impl Inner {
         roots: Vec<ObjectId>,
         live: &mut Live,
         how: Marking<'_>,
+        cancel: &Cancel,
     ) -> Result<()> {
         let mut wave: Vec<ObjectId> = roots.into_iter().filter(|root| live.insert(short(root))).collect();
         while !wave.is_empty() {
@@ -236,11 +247,15 @@ impl Inner {
             }
             let mut located = Vec::with_capacity(wave.len());
             for (kind, id) in &wave {
+                cancel.check()?;
                 let settled = self.index.objects(*kind).get(txn, id)?.and_then(Location::decode);
                 let location = settled.or_else(|| recent.get(&(*kind, *id)).copied());
                 located.push((*id, location.ok_or_else(|| missing(*kind, *id))?));
             }
-            let read = |(id, location): &([u8; 32], Location)| self.references_at(id, *location);
+            let read = |(id, location): &([u8; 32], Location)| {
+                cancel.check()?;
+                self.references_at(id, *location)
+            };
             let found: Vec<Vec<ObjectId>> = match how {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
                 Marking::Alone => located.iter().map(read).collect::<Result<_>>()?,
@@ -266,7 +281,13 @@ impl Inner {
     }
 
     /// Moves what is dead out of sight, unless it came to life since it was looked at.
-    fn condemn(&self, dead: &[(ObjectId, Location)], mut live: Live, seen: &Seen) -> Result<()> {
+    fn condemn(
+        &self,
+        dead: &[(ObjectId, Location)],
+        mut live: Live,
+        seen: &Seen,
+        cancel: &Cancel,
+    ) -> Result<()> {
         if dead.is_empty() {
             return Ok(());
         }
@@ -275,7 +296,7 @@ impl Inner {
         self.index.settle(&mut txn)?;
         let mut seen = seen.clone();
         let roots = self.roots(&txn, &mut seen)?;
-        self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone)?;
+        self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone, cancel)?;
         let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
         state.epoch += 1;
         for (object, location) in dead {
@@ -321,13 +342,13 @@ impl Inner {
         Ok(waiting)
     }
 
-    fn rewrite_packs(&self, report: &mut GcReport, progress: &dyn Progress) -> Result<()> {
+    fn rewrite_packs(&self, report: &mut GcReport, cancel: &Cancel, progress: &dyn Progress) -> Result<()> {
         self.close_wasteful_log()?;
         let plan = self.plan_rewrite()?;
         if plan.packs.is_empty() {
             return Ok(());
         }
-        match self.replace_packs(&plan, report, progress) {
+        match self.replace_packs(&plan, report, cancel, progress) {
             // A sync that failed is not tried again.
             Err(error) if error.is_full() && !self.log.has_failed() => {
                 // Without room for what must move. Packs in which nothing lives make some.
@@ -335,8 +356,8 @@ impl Inner {
                 if dead.packs.is_empty() {
                     return Err(error);
                 }
-                self.replace_packs(&dead, report, progress)?;
-                match self.replace_packs(&rest, report, progress) {
+                self.replace_packs(&dead, report, cancel, progress)?;
+                match self.replace_packs(&rest, report, cancel, progress) {
                     // What could not move now waits for the next collection.
                     Err(error) if error.is_full() && !self.log.has_failed() => Ok(()),
                     other => other,
@@ -347,13 +368,19 @@ impl Inner {
     }
 
     /// Moves what lives in the packs of a plan into new ones, and removes them.
-    fn replace_packs(&self, plan: &Plan, report: &mut GcReport, progress: &dyn Progress) -> Result<()> {
+    fn replace_packs(
+        &self,
+        plan: &Plan,
+        report: &mut GcReport,
+        cancel: &Cancel,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         if plan.packs.is_empty() {
             return Ok(());
         }
         progress.begin("rewriting packs", Some(plan.moves.len() as u64));
         let mut new = Vec::new();
-        let moved = self.copy_objects(plan, &mut new, progress).and_then(|moved| {
+        let moved = self.copy_objects(plan, &mut new, cancel, progress).and_then(|moved| {
             failpoint::hit("gc-rewritten").at("collect", &self.path)?;
             self.take_into_use(plan, &new, &moved)?;
             Ok(moved)
@@ -477,10 +504,12 @@ impl Inner {
         &self,
         plan: &Plan,
         new: &mut Vec<BulkPack>,
+        cancel: &Cancel,
         progress: &dyn Progress,
     ) -> Result<Vec<(ObjectId, Location, Location)>> {
         let mut moved = Vec::with_capacity(plan.moves.len());
         for ((kind, id), from) in &plan.moves {
+            cancel.check()?;
             progress.advance(1);
             // A damaged record stays damaged where `verify` finds it: its pack is not given up.
             let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;

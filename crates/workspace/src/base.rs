@@ -36,6 +36,8 @@ impl FromStr for Materialize {
 pub struct Base {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) tree: Tree,
+    /// The handle that work on it is done with: its [`Cancel`](workspace_state::Cancel) stops that.
+    pub(crate) store: Store,
     pub(crate) materialize: Materialize,
 }
 
@@ -44,11 +46,11 @@ impl Base {
     pub(crate) fn new(store: &Store, snapshot: Option<SnapshotId>, materialize: Materialize) -> Result<Self> {
         let Some(id) = snapshot else {
             let tree = store.empty_tree()?.preview()?;
-            return Ok(Self { snapshot: None, tree, materialize });
+            return Ok(Self { snapshot: None, tree, store: store.clone(), materialize });
         };
         let snapshot = store.find_snapshot(&id)?.ok_or(WorkspaceError::UnknownSnapshot(id))?;
         let tree = Tree::of_snapshot(store, &snapshot)?;
-        Ok(Self { snapshot: Some(snapshot), tree, materialize })
+        Ok(Self { snapshot: Some(snapshot), tree, store: store.clone(), materialize })
     }
 
     /// The snapshot's id.

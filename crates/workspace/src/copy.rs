@@ -41,10 +41,10 @@ impl Copy {
     }
 
     /// Files share their blocks with those of the layers that hold the snapshot, where there are layers.
-    fn options(&self, snapshot: Option<&Snapshot>) -> Result<CheckoutOptions> {
-        let share = match (&self.layers, snapshot) {
+    fn options(&self, base: &Base) -> Result<CheckoutOptions> {
+        let share = match (&self.layers, &base.snapshot) {
             // Deltas have only what changed: such a file is shared with the layer that has it.
-            (Some(layers), Some(snapshot)) => layers.find_or_write(snapshot, false)?.paths(),
+            (Some(layers), Some(snapshot)) => layers.find_or_write(&base.store, snapshot, false)?.paths(),
             _ => Vec::new(),
         };
         // Set-id bits stay: they are without effect in a sandbox, and nobody else reaches a workspace.
@@ -56,10 +56,10 @@ impl Copy {
         SnapshotOptions { new, ignore: false, note: true, still, complete: true }
     }
 
-    fn snapshot(&self, tree: &Path, new: NewSnapshot, still: bool) -> Result<SnapshotReport> {
+    fn snapshot(&self, store: &Store, tree: &Path, new: NewSnapshot, still: bool) -> Result<SnapshotReport> {
         let reader = Reader::new(&self.here.get(), still);
         let options = Self::snapshot_options(new, still);
-        let report = snapshot_directory_with(&self.store, tree, options, &reader, &Quiet);
+        let report = snapshot_directory_with(store, tree, options, &reader, &Quiet);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 }
@@ -81,7 +81,7 @@ impl Provider for Copy {
             }
             return Ok(Under::default());
         };
-        checkout(&self.store, snapshot, &tree, &self.options(Some(snapshot))?, &Quiet)?;
+        checkout(&base.store, snapshot, &tree, &self.options(base)?, &Quiet)?;
         Ok(Under::default())
     }
 
@@ -95,11 +95,11 @@ impl Provider for Copy {
         Ok(Under::default())
     }
 
-    fn present(&self, place: &Place, _base: &Base, still: bool) -> Result<Present> {
+    fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present> {
         let options = Self::snapshot_options(NewSnapshot::default(), still);
         let reader = Reader::new(&self.here.get(), still);
         let tree = Self::tree(place);
-        let preview = preview_directory_with(&self.store, &tree, &options, &reader, &Quiet)
+        let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
         Ok(Present { tree: preview.tree, skipped: preview.skipped })
     }
@@ -107,27 +107,28 @@ impl Provider for Copy {
     fn commit(
         &self,
         place: &Place,
-        _base: &Base,
+        base: &Base,
         new: NewSnapshot,
         still: bool,
     ) -> Result<(Snapshot, Vec<Skipped>)> {
-        let report = self.snapshot(&Self::tree(place), new, still)?;
+        let report = self.snapshot(&base.store, &Self::tree(place), new, still)?;
         Ok((report.snapshot, report.skipped))
     }
 
-    /// Whatever is there is noted as what the directory holds, and then only what differs is written.
+    /// Whatever is there is noted as what the directory holds, and then only what differs is written. One that is
+    /// cancelled is undone, which nothing cancels.
     fn switch(&self, place: &Place, base: &Base) -> Result<bool> {
         let tree = Self::tree(place);
-        let options = self.options(base.snapshot.as_ref())?;
+        let options = self.options(base)?;
         let SnapshotReport { snapshot: present, skipped, .. } =
-            self.snapshot(&tree, NewSnapshot::default(), true)?;
+            self.snapshot(&base.store, &tree, NewSnapshot::default(), true)?;
         let special: Vec<_> = skipped.into_iter().map(|skipped| skipped.path).collect();
         access::remove_special(&self.here.get(), &tree, &special)?;
         let done = match &base.snapshot {
-            Some(snapshot) => checkout(&self.store, snapshot, &tree, &options, &Quiet).map(drop),
+            Some(snapshot) => checkout(&base.store, snapshot, &tree, &options, &Quiet).map(drop),
             None => {
                 let empty = self.store.empty_tree()?.commit(NewSnapshot::default())?;
-                let done = checkout(&self.store, &empty, &tree, &options, &Quiet).map(drop);
+                let done = checkout(&base.store, &empty, &tree, &options, &Quiet).map(drop);
                 self.store.remove_snapshots(&[empty.id])?;
                 done
             }

@@ -125,6 +125,16 @@ impl WorkspaceError {
         )
     }
 
+    /// Whether it was not done because the work was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::Cancelled(_))
+                | Self::Directory(DirectoryError::Store(StoreError::Cancelled(_)))
+                | Self::Tree(TreeError::Store(StoreError::Cancelled(_)))
+        )
+    }
+
     /// Whether there is no room on the disk, or a quota is used up.
     pub fn is_full(&self) -> bool {
         match self {

@@ -28,7 +28,8 @@ use workspace_host::holder::Holder;
 use workspace_host::usage::measure;
 use workspace_host::{HostError, overlay};
 use workspace_state::{
-    CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, Tree, TreeId, materialize, platform,
+    Cancel, CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, StoreError, Tree, TreeId,
+    materialize, platform,
 };
 
 use crate::delta::Delta;
@@ -45,6 +46,8 @@ const DELTA_KEPT: Duration = Duration::from_secs(15 * 60);
 /// How long a base is kept for nobody.
 const BASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Time between two looks whether a request that waits for a layer is cancelled.
+const CANCEL_POLL: Duration = Duration::from_millis(50);
 /// How long another process may take to let go.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -210,7 +213,8 @@ impl Layers {
     }
 
     /// The stack of a snapshot's tree, made of the stack of one of its ancestors if that takes little.
-    pub(crate) fn find_or_derive(&self, snapshot: &Snapshot) -> Result<Option<Held>> {
+    /// The store's handle stops it when it is cancelled.
+    pub(crate) fn find_or_derive(&self, store: &Store, snapshot: &Snapshot) -> Result<Option<Held>> {
         if let Some(held) = self.find(snapshot) {
             return Ok(Some(held));
         }
@@ -227,8 +231,8 @@ impl Layers {
         let Some((from, mut layers)) = from else { return Ok(None) };
         let to = Key::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
-        let made = self.make(&name, &Layer::new(Some(from), to, false), |directory| {
-            let (old, new) = (from.open(&self.0.store)?, to.open(&self.0.store)?);
+        let made = self.make(&name, &Layer::new(Some(from), to, false), store.cancel(), |directory| {
+            let (old, new) = (from.open(store)?, to.open(store)?);
             match Delta::between(&old, &new, LARGEST_DELTA)? {
                 Some(delta) => delta.write(directory, &self.0.options).map(|()| true),
                 None => Ok(false),
@@ -240,15 +244,15 @@ impl Layers {
     }
 
     /// The stack of a snapshot's tree, written whole if there is none.
-    pub(crate) fn find_or_write(&self, snapshot: &Snapshot, sync: bool) -> Result<Held> {
-        if let Some(held) = self.find_or_derive(snapshot)? {
+    pub(crate) fn find_or_write(&self, store: &Store, snapshot: &Snapshot, sync: bool) -> Result<Held> {
+        if let Some(held) = self.find_or_derive(store, snapshot)? {
             return Ok(held);
         }
         let key = Key::of(snapshot);
         let name = format!("base-{}", key.name());
-        let _made = self.make(&name, &Layer::new(None, key, sync), |directory| {
+        let _made = self.make(&name, &Layer::new(None, key, sync), store.cancel(), |directory| {
             let options = CheckoutOptions { sync, ..self.0.options.clone() };
-            materialize(&key.open(&self.0.store)?, directory, &options, &Quiet)?;
+            materialize(&key.open(store)?, directory, &options, &Quiet)?;
             Ok(true)
         })?;
         self.note(Stack { key, layers: vec![name] })
@@ -282,17 +286,20 @@ impl Layers {
         Ok(None)
     }
 
-    /// Makes a layer unless it is there, and takes hold of it. Who comes while another makes or removes it waits. None
-    /// if `write` gave it up.
+    /// Makes a layer unless it is there, and takes hold of it. Who comes while another makes or removes it waits, until
+    /// it is cancelled itself. None if `write` gave it up.
     fn make(
         &self,
         name: &str,
         layer: &Layer,
+        cancel: &Cancel,
         write: impl FnOnce(&Path) -> Result<bool>,
     ) -> Result<Option<Held>> {
         let mut state = self.0.lock();
         while state.busy.contains(name) {
-            state = self.0.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            cancel.check().map_err(StoreError::from)?;
+            let waited = self.0.done.wait_timeout(state, CANCEL_POLL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if !state.layers.contains_key(name) {
             state.busy.insert(name.to_owned());
@@ -342,7 +349,7 @@ impl Layers {
         let work = move || {
             // One at a time: they would only take the disk from each other.
             let _turn = layers.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = layers.find_or_write(&snapshot, true) {
+            if let Err(error) = layers.find_or_write(&layers.0.store, &snapshot, true) {
                 tracing::warn!(snapshot = %snapshot.id, %error, "a snapshot could not be materialised");
             }
             layers.0.lock().later.remove(&key);
@@ -358,25 +365,48 @@ impl Layers {
         !self.0.lock().later.is_empty()
     }
 
-    /// Removes stacks that nobody has asked for, and layers that are in no stack and under no workspace.
     /// Removes what nobody lies over, and what nobody asked for in the time that it is kept unless that is to go too.
-    pub(crate) fn collect(&self, now: Instant, recent: bool) -> Result<Collected> {
+    /// What is left when it is cancelled, or fails, goes with a later collection.
+    pub(crate) fn collect(&self, now: Instant, recent: bool, cancel: &Cancel) -> Result<Collected> {
         let mut collected = Collected::default();
         let (stacks, layers) = self.0.unused(now, recent);
+        let mut leaving = Leaving { inner: &self.0, layers };
         for key in stacks {
             let path = self.0.root.join("stacks").join(key.name());
             remove_file(&path)?;
             collected.stacks += 1;
         }
-        for name in layers {
-            collected.bytes += measure(&Holder::Machine, &self.0.tree_of(&name)).bytes;
+        while let Some((name, layer)) = leaving.layers.pop() {
+            if let Err(cancelled) = cancel.check() {
+                leaving.layers.push((name, layer));
+                return Err(StoreError::from(cancelled).into());
+            }
+            let bytes = measure(&Holder::Machine, &self.0.tree_of(&name)).bytes;
             let removed = self.0.remove_layer(&name);
             self.0.lock().busy.remove(&name);
             self.0.done.notify_all();
             removed?;
+            collected.bytes += bytes;
             collected.layers += 1;
         }
         Ok(collected)
+    }
+}
+
+/// Layers that are to be removed. Those that are still here in the end stay, for whoever waits for them.
+struct Leaving<'a> {
+    inner: &'a Inner,
+    layers: Vec<(String, Layer)>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inner.lock();
+        for (name, layer) in self.layers.drain(..) {
+            state.busy.remove(&name);
+            state.layers.insert(name, layer);
+        }
+        self.inner.done.notify_all();
     }
 }
 
@@ -439,7 +469,7 @@ impl Inner {
     }
 
     /// Takes what is unused out of what is known. Nobody makes the layers anew before they were removed.
-    fn unused(&self, now: Instant, recent: bool) -> (Vec<Key>, Vec<String>) {
+    fn unused(&self, now: Instant, recent: bool) -> (Vec<Key>, Vec<(String, Layer)>) {
         let mut state = self.lock();
         let Known { stacks, layers, users, busy, .. } = &mut *state;
         let is_old = |(stack, used): &(Stack, Instant)| {
@@ -457,10 +487,11 @@ impl Inner {
             .filter(|name| !needed.contains(name) && !users.contains_key(*name))
             .cloned()
             .collect();
-        for name in &free {
-            layers.remove(name);
+        let take = |name: String| {
             busy.insert(name.clone());
-        }
+            layers.remove(&name).map(|layer| (name, layer))
+        };
+        let free = free.into_iter().filter_map(take).collect();
         (old, free)
     }
 

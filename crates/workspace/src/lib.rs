@@ -49,4 +49,6 @@ pub use layers::Collected;
 pub use lazy_command::LazyCommand;
 pub use provider::{Kind, Place, Present, Provider, Under};
 pub use record::{Generation, Phase, Record};
-pub use workspaces::{Changes, Committed, Made, New, Options, State, Switched, Usage, Workspaces};
+pub use workspaces::{
+    Cancellable, Changes, Committed, Made, New, Options, State, Switched, Usage, Workspaces,
+};

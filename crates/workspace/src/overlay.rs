@@ -33,7 +33,6 @@ const FEW: usize = 1_000;
 /// Makes workspaces by the kernel's overlay.
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    store: Store,
     here: Here,
     layers: Layers,
     lazy: Option<Lazy>,
@@ -64,7 +63,7 @@ impl Overlay {
         view: PathBuf,
     ) -> Self {
         let lazy = lazy.map(|command| Lazy::new(command, store.path(), view, &here.get(), owner));
-        Self { store: store.clone(), here: here.clone(), layers: layers.clone(), lazy, owner }
+        Self { here: here.clone(), layers: layers.clone(), lazy, owner }
     }
 
     /// Whether layers must not hold attributes that a holder's overlays would take for their own notes.
@@ -76,7 +75,7 @@ impl Overlay {
         let Some(snapshot) = &base.snapshot else {
             return Ok(Lower { paths: vec![self.layers.empty()?], under: Under::default() });
         };
-        if let Some(held) = self.layers.find_or_derive(snapshot)? {
+        if let Some(held) = self.layers.find_or_derive(&base.store, snapshot)? {
             return Ok(Lower::of(held));
         }
         let lazy = match (&self.lazy, base.materialize) {
@@ -85,12 +84,12 @@ impl Overlay {
             (Some(lazy), Materialize::Auto) => (!is_small(&base.tree)?).then_some(lazy),
         };
         let Some(lazy) = lazy else {
-            return Ok(Lower::of(self.layers.find_or_write(snapshot, false)?));
+            return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
         };
         let path = match lazy.path(&self.here.get(), &snapshot.id, place.user.is_some()) {
             Err(error) if base.materialize == Materialize::Auto => {
                 tracing::warn!(%error, "the files of a snapshot are all written before its workspace is there");
-                return Ok(Lower::of(self.layers.find_or_write(snapshot, false)?));
+                return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
             }
             path => path?,
         };
@@ -151,7 +150,7 @@ impl Overlay {
         let upper = place.join("upper");
         let (holder, index) = (self.here.get(), Index::read(&place.join("index")));
         let scan = Scan {
-            store: &self.store,
+            store: &base.store,
             holder: &holder,
             access: &Access::new(&holder),
             base,

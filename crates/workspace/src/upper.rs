@@ -19,7 +19,7 @@ use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
 use workspace_state::{
     Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped, Store,
-    Taken, Timestamp, Tree, TreeError, VirtualTree, ensure_complete, unescape_attributes,
+    StoreError, Taken, Timestamp, Tree, TreeError, VirtualTree, ensure_complete, unescape_attributes,
 };
 
 use crate::access::Access;
@@ -197,6 +197,7 @@ impl Walk<'_> {
     }
 
     fn entry(&mut self, at: &Below, name: &[u8], files: &mut Vec<Unread>) -> Result<()> {
+        self.scan.store.cancel().check().map_err(StoreError::from)?;
         let path = join(&at.path, name);
         let found = self.scan.stat(at.fd.as_fd(), name).on("look at", &self.scan.shown(&path))?;
         let Some(stat) = found else { return Ok(()) };

@@ -8,6 +8,7 @@
 //! Operations on one workspace come one after another, on several at once. Each first writes down what it is about to do:
 //! killed in between, the next process that opens the directory finishes it or takes it back.
 
+mod cancellable;
 mod recover;
 mod reset;
 
@@ -21,8 +22,8 @@ use std::time::Instant;
 use workspace_host::holder::Holder;
 use workspace_host::usage::measure;
 use workspace_state::{
-    CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId, Store, Tree,
-    diff,
+    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId,
+    Store, Tree, diff,
 };
 
 use crate::base::{Base, Materialize};
@@ -36,6 +37,7 @@ use crate::overlay::Overlay;
 use crate::provider::{Kind, Place, Provider, Under};
 use crate::record::{Generation, Phase, Record};
 
+pub use cancellable::Cancellable;
 pub use reset::Switched;
 pub use workspace_host::usage::Usage;
 
@@ -228,6 +230,10 @@ impl Workspaces {
 
     /// Makes a workspace.
     pub fn create(&self, id: &str, new: &New<'_>) -> Result<Made> {
+        self.create_with(&self.store, id, new)
+    }
+
+    fn create_with(&self, store: &Store, id: &str, new: &New<'_>) -> Result<Made> {
         check_name(id)?;
         let kind = new.provider.unwrap_or(self.chosen.kind);
         self.must_have(kind)?;
@@ -240,7 +246,7 @@ impl Workspaces {
             }
             all.insert(id.to_owned(), Arc::clone(&slot));
         }
-        let made = self.make(id, kind, new);
+        let made = self.make(store, id, kind, new);
         if made.is_err() {
             self.forget(id, &slot);
         }
@@ -251,7 +257,7 @@ impl Workspaces {
         Ok(made)
     }
 
-    fn make(&self, id: &str, kind: Kind, new: &New<'_>) -> Result<(Record, Under)> {
+    fn make(&self, store: &Store, id: &str, kind: Kind, new: &New<'_>) -> Result<(Record, Under)> {
         let directory = self.directory.join(id);
         match fs::create_dir(&directory) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -259,7 +265,7 @@ impl Workspaces {
             }
             made => made.on("make", &directory)?,
         }
-        let base = Base::new(&self.store, new.snapshot, new.materialize);
+        let base = Base::new(store, new.snapshot, new.materialize);
         let current = base.as_ref().map_or(None, Base::id);
         let mut record = Record::new(Generation::new(1, kind, current, new.user));
         let made = base.and_then(|base| {
@@ -322,9 +328,13 @@ impl Workspaces {
 
     /// What differs from what it was made from. `still` says that nobody writes to it meanwhile.
     pub fn changes(&self, id: &str, still: bool) -> Result<Changes> {
-        self.with(id, |known| {
+        self.changes_with(&self.store, id, still)
+    }
+
+    fn changes_with(&self, store: &Store, id: &str, still: bool) -> Result<Changes> {
+        self.with_cancel(store.cancel(), id, |known| {
             let (place, generation) = (self.current(id, &known.record), &known.record.current);
-            let base = self.base(generation)?;
+            let base = Base::new(store, generation.base, Materialize::default())?;
             let present = self.provider(generation.provider).present(&place, &base, still)?;
             let Base { tree: before, .. } = base;
             Ok(Changes { base: generation.base, before, after: present.tree, skipped: present.skipped })
@@ -333,9 +343,13 @@ impl Workspaces {
 
     /// Makes what is in it a snapshot, whose parent is the last one, or what it was made from.
     pub fn commit(&self, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
-        self.with(id, |known| {
+        self.commit_with(&self.store, id, new, still)
+    }
+
+    fn commit_with(&self, store: &Store, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
+        self.with_cancel(store.cancel(), id, |known| {
             let (place, generation) = (self.current(id, &known.record), &known.record.current);
-            let base = self.base(generation)?;
+            let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(known, new)?;
             let provider = self.provider(generation.provider);
             let (snapshot, skipped) = provider.commit(&place, &base, new, still)?;
@@ -461,7 +475,7 @@ impl Workspaces {
 
     /// Removes layers that nobody has needed for a while; with `recent`, all that nobody needs now.
     pub fn collect(&self, recent: bool) -> Result<Collected> {
-        self.layers.collect(Instant::now(), recent)
+        self.layers.collect(Instant::now(), recent, self.store.cancel())
     }
 
     /// Whether layers are being written in the background.
@@ -536,8 +550,18 @@ impl Workspaces {
 
     /// Works on a workspace; others that want to wait.
     fn with<T>(&self, id: &str, work: impl FnOnce(&mut Known) -> Result<T>) -> Result<T> {
+        self.with_cancel(self.store.cancel(), id, work)
+    }
+
+    /// Works on a workspace; others that want to wait, until they are cancelled.
+    fn with_cancel<T>(
+        &self,
+        cancel: &Cancel,
+        id: &str,
+        work: impl FnOnce(&mut Known) -> Result<T>,
+    ) -> Result<T> {
         let slot = self.slot(id)?;
-        let mut known = locked(&slot.known);
+        let mut known = cancellable::lock(&slot.known, cancel)?;
         let known = known.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
         let done = work(known);
         *locked(&slot.paths) = Some(self.paths(id, &known.record, &known.under));

@@ -2,6 +2,7 @@
 //! ordinary user.
 
 mod attempts;
+mod cancelled;
 mod commands;
 mod docker;
 mod docker_only;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
     trials.extend(races::trials());
     trials.extend(swapped::trials());
     trials.extend(snapshots::trials());
+    trials.extend(cancelled::trials());
     trials.extend(escape::trials());
     trials.extend(egress::trials());
     trials.extend(docker_only::trials());

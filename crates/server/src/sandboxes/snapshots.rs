@@ -22,7 +22,7 @@ use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Optional, Path, Query};
 use crate::request::RequestId;
 use crate::snapshots::{Diff, DiffQuery, Patches, Snapshot};
-use crate::store::blocking;
+use crate::store::{blocking, blocking_until};
 
 /// What to say about the snapshot.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -296,14 +296,16 @@ pub(super) async fn changes(
     let limit = query.check()?;
     let turn = app.turns.comparison(&caller.owner).await;
     let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
+    // The trees have the flag of their request, which outlives the call.
+    let cancel = changes.before.store().cancel().clone();
     if query.patch {
-        let patches = blocking(move || {
+        let patches = blocking_until(&cancel, move || {
             let _turn = turn;
             Ok(Patches::new(changes.before, changes.after, limit)?)
         });
         return patches.await?.answer().await;
     }
-    let answer = blocking(move || {
+    let answer = blocking_until(&cancel, move || {
         let _turn = turn;
         let compare = if query.insight { Diff::judged } else { Diff::plain };
         Ok(Changes {

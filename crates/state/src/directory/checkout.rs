@@ -114,9 +114,12 @@ fn check_out(
     let mark = new_mark();
     let switch = || Switch::new(store, known, root, options, &mark, progress);
     if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
-        // Somewhere between two trees: finish that first, then both are known to be one.
+        // Somewhere between two trees: finish that first, then both are known to be one. Unless it is to go back, and
+        // every entry is looked at anyway: then as if it had been finished.
         let towards = (tree.root(), times);
-        run(&switch(), from, towards, &marks, &mut report)?;
+        if !(options.force && from == Some(target)) {
+            run(&switch(), from, towards, &marks, &mut report)?;
+        }
         from = Some(towards);
         report.resumed = true;
     }

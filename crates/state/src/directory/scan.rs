@@ -11,6 +11,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::batch::Batch;
+use crate::error::StoreError;
 use crate::id::NodeId;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
@@ -348,6 +349,7 @@ impl Scan<'_> {
         if depth > DEPTH_MAX {
             return Err(DirectoryError::TooDeep { path: shown(&self.known.path, path) });
         }
+        self.must_go_on()?;
         let opened = self.reading.open_directory(self.root.as_fd(), path);
         let fd = match opened.map_err(|error| errno(&error)) {
             Ok(fd) => fd,
@@ -370,6 +372,11 @@ impl Scan<'_> {
         self.below(path, depth, &ignores, &seen, old.as_ref(), &mut ready)?;
         self.forget_vanished(path, old.as_ref(), &seen)?;
         self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
+    }
+
+    /// Fails once the store's handle is cancelled: entries that did not change need nothing of the store.
+    fn must_go_on(&self) -> Result<()> {
+        Ok(self.store.cancel().check().map_err(StoreError::from)?)
     }
 
     /// The stat record of a directory. One that is not of the tree that the records above it are of was left
@@ -409,6 +416,7 @@ impl Scan<'_> {
             };
         let mut seen = Vec::with_capacity(names.len());
         for name in names {
+            self.must_go_on()?;
             let stat = match self.reading.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
@@ -694,7 +702,7 @@ impl Base<'_> {
 
     /// Copies an entry that did not change.
     fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
-        let missing = || crate::error::StoreError::MissingNode(self.record.node);
+        let missing = || StoreError::MissingNode(self.record.node);
         let (page, times, at) =
             self.store.find_entry(self.record.node, Some(self.record.times), name)?.ok_or_else(missing)?;
         let times = times.ok_or_else(missing)?;

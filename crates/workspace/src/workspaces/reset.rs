@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use workspace_state::{PinId, SnapshotId};
+use workspace_state::{PinId, SnapshotId, Store};
 
 use super::{ASIDE, Known, Made, Workspaces};
 use crate::base::{Base, Materialize};
@@ -31,8 +31,19 @@ impl Workspaces {
         materialize: Materialize,
         may_move: bool,
     ) -> Result<Switched> {
-        self.with(id, |known| {
-            let base = Base::new(&self.store, snapshot, materialize)?;
+        self.reset_with(&self.store, id, snapshot, materialize, may_move)
+    }
+
+    pub(super) fn reset_with(
+        &self,
+        store: &Store,
+        id: &str,
+        snapshot: Option<SnapshotId>,
+        materialize: Materialize,
+        may_move: bool,
+    ) -> Result<Switched> {
+        self.with_cancel(store.cancel(), id, |known| {
+            let base = Base::new(store, snapshot, materialize)?;
             if known.record.current.provider == Kind::Overlay {
                 if !may_move {
                     let reason = "whoever uses it cannot be moved to another directory".to_owned();

@@ -17,6 +17,7 @@ use crate::directory::parallel::{each, each_while_open};
 use crate::directory::path::{open_as_owner, open_directory};
 use crate::directory::read::looks;
 use crate::directory::stat_index::{Looks, StatEntry, StatRecord};
+use crate::error::StoreError;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
 use crate::platform::mode_bits;
@@ -182,6 +183,8 @@ impl Switch<'_> {
 
     /// Brings one name to where it should be.
     fn apply_entry(&self, place: &Place<'_>, at: usize, pair: &Pair<'_>) -> Result<Applied> {
+        // What is removed, or shares its blocks with another file, is not read from the store.
+        self.store.cancel().check().map_err(StoreError::from)?;
         self.progress.advance(1);
         let here = join(place.path, pair.name);
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;

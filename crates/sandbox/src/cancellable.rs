@@ -1,0 +1,100 @@
+//! Operations that stop when nobody waits for them any more.
+//!
+//! An operation runs in a task of its own, so that it always gets to thaw what it froze and to take back what it did in
+//! part. It hears of a [`Cancel`], which is set when the future of its request is dropped and when the service closes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use workspace_state::Cancel;
+use workspace_workspace::{Cancellable, Workspaces};
+
+use crate::disk::blocking;
+use crate::error::{Result, SandboxError};
+use crate::service::Service;
+
+/// Time between two looks whether an operation that waits for something else is cancelled.
+const CANCEL_POLL: Duration = Duration::from_millis(20);
+
+/// Number of operations under way, also of those whose client has left.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay(Arc<watch::Sender<usize>>);
+
+/// One operation, counted until it is dropped.
+struct Counted(Arc<watch::Sender<usize>>);
+
+impl UnderWay {
+    fn begin(&self) -> Counted {
+        self.0.send_modify(|count| *count += 1);
+        Counted(Arc::clone(&self.0))
+    }
+
+    /// Waits until there is none, for `limit` at most. Returns whether there is none.
+    pub(crate) async fn idle(&self, limit: Duration) -> bool {
+        let mut count = self.0.subscribe();
+        timeout(limit, count.wait_for(|count| *count == 0)).await.is_ok()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+impl Service {
+    /// Runs an operation to its end, and cancels it when the returned future is dropped.
+    pub(crate) async fn cancellable<T, W>(&self, operation: impl FnOnce(Self, Cancel) -> W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T>> + Send + 'static,
+    {
+        let cancel = self.0.cancel.child();
+        let stop = cancel.on_drop();
+        let counted = self.0.under_way.begin();
+        let operation = operation(self.clone(), cancel);
+        let done = tokio::spawn(async move {
+            let done = operation.await;
+            drop(counted);
+            done
+        });
+        let done = done.await.unwrap_or_else(|error| Err(lost(error)));
+        stop.disarm();
+        done
+    }
+
+    /// Does something with the workspaces that may take a while, until it is cancelled.
+    pub(crate) async fn on_workspaces_until<T: Send + 'static>(
+        &self,
+        cancel: &Cancel,
+        work: impl FnOnce(&Cancellable<'_>) -> workspace_workspace::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (workspaces, cancel) = (Arc::clone(&self.0.workspaces), cancel.clone());
+        let work = move |workspaces: &Workspaces| work(&workspaces.cancellable(&cancel));
+        match blocking(move || work(&workspaces)).await? {
+            Err(error) if error.is_cancelled() => Err(SandboxError::Cancelled),
+            done => Ok(done?),
+        }
+    }
+}
+
+/// Waits for something that can be given up at any moment, until it is cancelled.
+pub(crate) async fn until<T>(cancel: &Cancel, awaited: impl Future<Output = T>) -> Result<T> {
+    tokio::select! {
+        biased;
+        done = awaited => Ok(done),
+        () = cancelled(cancel) => Err(SandboxError::Cancelled),
+    }
+}
+
+async fn cancelled(cancel: &Cancel) {
+    while !cancel.is_cancelled() {
+        sleep(CANCEL_POLL).await;
+    }
+}
+
+pub(crate) fn lost(error: tokio::task::JoinError) -> SandboxError {
+    SandboxError::Io { action: "finish".to_owned(), source: std::io::Error::other(error) }
+}

@@ -1,0 +1,81 @@
+//! Work on workspaces that stops when nobody waits for it any more.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store, StoreError};
+
+use super::{Changes, Committed, Made, New, Switched, Workspaces};
+use crate::base::Materialize;
+use crate::error::Result;
+use crate::layers::Collected;
+
+/// Time between two attempts to lock a workspace that somebody else works on.
+const LOCK_POLL: Duration = Duration::from_millis(5);
+
+/// Workspaces of [`Workspaces::cancellable`]. What is done with it fails with [`StoreError::Cancelled`] once the flag is
+/// set, and leaves a workspace as it was.
+#[derive(Debug)]
+pub struct Cancellable<'a> {
+    workspaces: &'a Workspaces,
+    store: Store,
+}
+
+impl Workspaces {
+    /// The same workspaces, for work that `cancel` stops.
+    pub fn cancellable(&self, cancel: &Cancel) -> Cancellable<'_> {
+        Cancellable { workspaces: self, store: self.store.with_cancel(cancel.clone()) }
+    }
+}
+
+impl Cancellable<'_> {
+    /// The store of the snapshots.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Makes a workspace, as [`Workspaces::create`] does.
+    pub fn create(&self, id: &str, new: &New<'_>) -> Result<Made> {
+        self.workspaces.create_with(&self.store, id, new)
+    }
+
+    /// Reads what differs, as [`Workspaces::changes`] does. The trees stop with the flag as well.
+    pub fn changes(&self, id: &str, still: bool) -> Result<Changes> {
+        self.workspaces.changes_with(&self.store, id, still)
+    }
+
+    /// Makes a snapshot, as [`Workspaces::commit`] does. One whose record is being written is finished.
+    pub fn commit(&self, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
+        self.workspaces.commit_with(&self.store, id, new, still)
+    }
+
+    /// Makes a workspace hold another snapshot, as [`Workspaces::reset`] does. A directory that is changed in place is
+    /// changed back.
+    pub fn reset(
+        &self,
+        id: &str,
+        snapshot: Option<SnapshotId>,
+        materialize: Materialize,
+        may_move: bool,
+    ) -> Result<Switched> {
+        self.workspaces.reset_with(&self.store, id, snapshot, materialize, may_move)
+    }
+
+    /// Removes layers, as [`Workspaces::collect`] does, until the flag is set.
+    pub fn collect(&self, recent: bool) -> Result<Collected> {
+        self.workspaces.layers.collect(Instant::now(), recent, self.store.cancel())
+    }
+}
+
+/// Locks what others may hold for long, unless `cancel` is set before.
+pub(super) fn lock<'a, T>(mutex: &'a Mutex<T>, cancel: &Cancel) -> Result<MutexGuard<'a, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(PoisonError::into_inner(poisoned)),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        cancel.check().map_err(StoreError::from)?;
+        std::thread::sleep(LOCK_POLL);
+    }
+}
