@@ -133,7 +133,7 @@ pub mod users {
     use super::Process;
     use super::holder::Holder;
     use crate::error::Result;
-    pub use crate::user::{User, Why};
+    pub use crate::user::{User, Users, Why};
 
     /// The processes that use it.
     pub fn users(_holder: &Holder, process: &Process) -> Result<Vec<User>> {
@@ -146,7 +146,12 @@ pub mod users {
     }
 
     /// Ends them.
-    pub fn end_users(_holder: &Holder, process: &Process, _grace: Duration) -> Result<Vec<User>> {
+    pub fn end_users(
+        _holder: &Holder,
+        process: &Process,
+        _grace: Duration,
+        _whose: Users,
+    ) -> Result<Vec<User>> {
         match *process {}
     }
 }

@@ -134,6 +134,7 @@ fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
             .and_then(|held| json(&held)),
         "attach" => read(&mut asked).and_then(|order| attach::run(&order)).and_then(|()| json(&())),
         "swap" => read(&mut asked).and_then(|order| swap::run(&order)).and_then(|()| json(&())),
+        "settle" => read(&mut asked).and_then(|order| swap::run_settle(&order)).and_then(|new| json(&new)),
         "users" => read(&mut asked).and_then(|order| users::run(&order)).and_then(|users| json(&users)),
         "deleted" => {
             read(&mut asked).and_then(|order| users::deleted_here(&order)).and_then(|all| json(&all))

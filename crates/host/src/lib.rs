@@ -92,6 +92,8 @@ pub(crate) use remove_tree::remove_tree;
 #[cfg(target_os = "linux")]
 pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
 #[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub use swap::{SwapStep, swap_killed};
 pub use swap::{swap, swap_given};
 
 #[cfg(not(target_os = "linux"))]

@@ -103,14 +103,6 @@ pub(crate) fn attach(tree: BorrowedFd<'_>, path: &Path) -> Result<()> {
         .doing(format!("mount {}", path.display()))
 }
 
-/// Mounts beneath what is on top of others, `MOVE_MOUNT_BENEATH`.
-const BENEATH: MoveMountFlags = MoveMountFlags::from_bits_retain(0x200);
-
-/// Mounts a detached tree beneath what is mounted at `path`, since 6.5. It is seen when that is taken away.
-pub(crate) fn attach_beneath(tree: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
-    move_mount(tree, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | BENEATH)
-}
-
 /// Makes what is at `source` visible at `target` as well.
 pub(crate) fn bind(source: &Path, target: &Path, access: Access) -> Result<()> {
     let tree = detached(source, access)?;

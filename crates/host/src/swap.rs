@@ -1,18 +1,21 @@
 //! Replacing the workspace of a running sandbox.
 //!
-//! The new one is mounted beneath the old one, which is then taken away: whoever looks finds the one or the other.
-//! Kernels before 6.5 cannot do that; there the old one is taken away first, and for a moment there is none. So this
-//! is to be done while the sandbox is frozen.
+//! The new one is mounted on top of the old one, and then the two change places by `pivot_root`, from a helper whose root is
+//! the old one: the kernel moves every process whose working directory is the root of the old one to the root of the new
+//! one. After that the old one is on top, and is taken away. Whoever looks finds the one or the other.
 //!
-//! Whoever has a working directory, a descriptor or a mapping in the old one stays with it ([`users`](crate::users)
-//! tells who); it is there for as long as they are.
+//! Whoever has a working directory further down, a descriptor or a mapping in the old one stays with it
+//! ([`users`](crate::users) tells who); it is there for as long as they are.
+//!
+//! A helper that is killed leaves two mounts, one on top of the other. Before they change places the upper one is the new
+//! one, afterwards it is the old one, so in both cases taking away the upper one is right: [`settle`].
 
+use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +24,7 @@ use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
 use crate::launch::{WORKSPACE, give, take_up};
-use crate::mounts::{self, Access};
+use crate::mounts;
 use crate::own_users;
 use crate::process::Process;
 
@@ -38,6 +41,18 @@ pub(crate) struct Order {
     workspace: PathBuf,
     /// Whom the sandbox runs as, if that is a user of its own.
     user: Option<u32>,
+    /// Where the helper is to be killed.
+    killed_after: Option<SwapStep>,
+}
+
+/// A step of a swap, after which tests kill the helper.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SwapStep {
+    Closed,
+    Mounted,
+    Pivoted,
+    Detached,
 }
 
 /// Replaces the workspace of the sandbox whose first process this is, and gives the new one to its user.
@@ -53,40 +68,104 @@ pub fn swap_given(holder: &Holder, process: &Process, workspace: &Path) -> Resul
 }
 
 fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
-    let order =
-        Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), user };
-    entry::ask("swap", &order, &[])
+    let order = Order::new(holder, process, workspace, user);
+    let Err(error) = entry::ask::<()>("swap", &order, &[]) else { return Ok(()) };
+    // The helper has undone what it did, unless it was killed.
+    match entry::ask("settle", &order, &[]) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(error),
+        Err(more) => Err(HostError::Helper(format!("{error}; then {more}"))),
+    }
+}
+
+/// Begins to replace a workspace, with a helper that is killed after a step.
+#[doc(hidden)]
+pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
+    let order = Order::new(holder, process, workspace, own_users::of(process));
+    entry::ask("swap", &Order { killed_after: Some(after), ..order }, &[])
+}
+
+impl Order {
+    fn new(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
+        let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
+        Self { holder, process, workspace, user, killed_after: None }
+    }
+
+    fn done(&self, step: SwapStep) {
+        if self.killed_after == Some(step) {
+            // SAFETY: the call takes a number.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
+    }
 }
 
 /// What the helper does.
 pub(crate) fn run(order: &Order) -> Result<()> {
-    let gone = || HostError::Helper("the sandbox has ended".to_owned());
-    let process = order.process.pidfd().ok_or_else(gone)?;
-    order.holder.join()?;
-    let _lock = lock(&order.process)?;
-    let new = take_up(&order.workspace, order.user)?;
-    enter(process.as_fd())?;
-    if !is_mounted(WORKSPACE)? {
-        return Err(HostError::Helper("the sandbox has no workspace yet".to_owned()));
+    let (new, _lock) = go_inside(order)?;
+    if settle(new.as_fd())? {
+        return Ok(());
     }
     let old = close()?;
-    let swapped = match mounts::attach_beneath(new.as_fd(), Path::new(WORKSPACE)) {
-        Ok(()) => detach(),
-        // This kernel cannot, or not with this mount.
-        Err(Errno::INVAL) => one_after_the_other(new.as_fd()),
-        Err(error) => Err(error).doing(format!("mount beneath {WORKSPACE}")),
-    };
+    order.done(SwapStep::Closed);
+    let swapped = change_places(order, old.as_fd(), new.as_fd());
     if swapped.is_err() {
         mounts::set_read_only(old.as_fd(), false).doing(format!("open {WORKSPACE} again"))?;
     }
     swapped
 }
 
+/// What the helper does after another one failed. Returns whether the new workspace is there.
+pub(crate) fn run_settle(order: &Order) -> Result<bool> {
+    let (new, _lock) = go_inside(order)?;
+    settle(new.as_fd())
+}
+
+/// Takes up the new workspace, and goes to the mounts of the sandbox.
+fn go_inside(order: &Order) -> Result<(OwnedFd, File)> {
+    let gone = || HostError::Helper("the sandbox has ended".to_owned());
+    let process = order.process.pidfd().ok_or_else(gone)?;
+    order.holder.join()?;
+    let lock = lock(&order.process)?;
+    let new = take_up(&order.workspace, order.user)?;
+    enter(process.as_fd())?;
+    if !is_mounted(WORKSPACE)? {
+        return Err(HostError::Helper("the sandbox has no workspace yet".to_owned()));
+    }
+    Ok((new, lock))
+}
+
+/// Finishes, or takes back, what a helper began that was killed. Returns whether the workspace is `new` then.
+fn settle(new: BorrowedFd<'_>) -> Result<bool> {
+    while mounted_there()? > 1 {
+        unmount(WORKSPACE, UnmountFlags::DETACH).doing(format!("take away the upper {WORKSPACE}"))?;
+    }
+    let there = open()?;
+    mounts::set_read_only(there.as_fd(), false).doing(format!("open {WORKSPACE} again"))?;
+    Ok(identity(there.as_fd())? == identity(new)?)
+}
+
+/// Number of mounts at the workspace, one on top of the other.
+fn mounted_there() -> Result<usize> {
+    // The helper has no number inside; the first process has the same mounts.
+    let table = std::fs::read_to_string("/proc/1/mountinfo").doing("look at the sandbox's mounts")?;
+    Ok(table.lines().filter(|line| line.split(' ').nth(4) == Some(WORKSPACE)).count())
+}
+
+/// Device and inode of a directory.
+fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(directory).doing(format!("look at {WORKSPACE}"))?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn open() -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(WORKSPACE, flags, Mode::empty()).doing(format!("open {WORKSPACE}"))
+}
+
 /// Nobody writes to the old one any more, also who has it in ways that cannot be seen, such as a descriptor that was
 /// sent through a socket and not received.
 fn close() -> Result<OwnedFd> {
-    let old = rustix::fs::open(WORKSPACE, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let old = old.doing(format!("open {WORKSPACE}"))?;
+    let old = open()?;
     let deadline = Instant::now() + CLOSE_TIMEOUT;
     let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
     let mut closed = mounts::set_read_only(old.as_fd(), true);
@@ -104,17 +183,33 @@ fn close() -> Result<OwnedFd> {
     }
 }
 
-/// Takes the old one away and mounts the new one, or the old one again.
-fn one_after_the_other(new: BorrowedFd<'_>) -> Result<()> {
-    let at = Path::new(WORKSPACE);
-    let old = mounts::detached(at, Access::Write)?;
-    detach()?;
-    mounts::attach(new, at).map_err(|error| match mounts::attach(old.as_fd(), at) {
-        Ok(()) => error,
-        Err(more) => HostError::Helper(format!("{error}; then {more}")),
-    })
+/// Puts the new one in the place of the old one, with those who are at the root of the old one.
+fn change_places(order: &Order, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
+    mounts::attach(new, Path::new(WORKSPACE))?;
+    order.done(SwapStep::Mounted);
+    if let Err(error) = pivot(old, new) {
+        return match take_away(new) {
+            Ok(()) => Err(error),
+            Err(more) => Err(HostError::Helper(format!("{error}; then {more}"))),
+        };
+    }
+    order.done(SwapStep::Pivoted);
+    take_away(old)?;
+    order.done(SwapStep::Detached);
+    Ok(())
 }
 
-fn detach() -> Result<()> {
-    unmount(WORKSPACE, UnmountFlags::DETACH).doing(format!("take away the former {WORKSPACE}"))
+/// Lets two mounts, the new one on top of the old one, change places. The root of this process is in the workspace then.
+fn pivot(old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
+    let go = |to| rustix::process::fchdir(to).doing(format!("go to {WORKSPACE}"));
+    go(old)?;
+    rustix::process::chroot(".").doing(format!("make {WORKSPACE} the root of a helper"))?;
+    go(new)?;
+    rustix::process::pivot_root(".", ".").doing(format!("replace {WORKSPACE}"))
+}
+
+/// Unmounts a mount that is on top, found by its root.
+fn take_away(mount: BorrowedFd<'_>) -> Result<()> {
+    rustix::process::fchdir(mount).doing(format!("go to {WORKSPACE}"))?;
+    unmount(".", UnmountFlags::DETACH).doing(format!("take away the upper {WORKSPACE}"))
 }

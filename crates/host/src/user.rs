@@ -4,6 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// Which processes count as users of a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Users {
+    /// Those that would stay with the old one if it were replaced.
+    Bound,
+    /// Those as well whose working directory is its root, and who go along.
+    All,
+}
+
 /// A process that uses the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
@@ -19,7 +28,7 @@ pub struct User {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// It is its working directory, or that is inside.
+    /// A directory inside is its working directory, or the workspace itself where those count.
     Cwd,
     /// The same for its root.
     Root,

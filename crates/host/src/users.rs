@@ -1,5 +1,6 @@
-//! Who uses the workspace of a sandbox: processes inside that have something open in what is mounted there, are in it,
-//! or run a program from it. They would stay with what was mounted there before, if it were replaced.
+//! Who uses the workspace of a sandbox: processes inside that have something open in what is mounted there, are in a
+//! directory of it, or run a program from it. They would stay with what was mounted there before, if it were replaced.
+//! Those whose working directory is its root are moved with it, see [`swap`](crate::swap()).
 //!
 //! A helper looks at them from the mounts of the sandbox, where `/proc` is the sandbox's own: it lists what is inside
 //! and nothing else. What is used is told by mounts, not by names, but for what is mapped into memory: the kernel
@@ -19,7 +20,7 @@ use crate::entry;
 use crate::error::{Doing as _, HostError, Result};
 use crate::holder::Holder;
 use crate::process::Process;
-pub use crate::user::{User, Why};
+pub use crate::user::{User, Users, Why};
 use look::Found;
 
 /// How long what was killed may take to end.
@@ -34,29 +35,30 @@ pub(crate) struct Order {
     process: Process,
     /// Whether they are to end, and how long they have before they are killed.
     end: Option<Duration>,
+    whose: Users,
 }
 
 /// The processes that use the workspace of the sandbox whose first process this is. That one is never among them, nor
 /// are those that look after commands.
 pub fn users(holder: &Holder, process: &Process) -> Result<Vec<User>> {
-    ask(holder, process, None)
+    ask(holder, process, None, Users::Bound)
 }
 
 /// Ends them, and whoever comes to use it meanwhile: they are asked to, and killed after a while. Those that were ended.
 /// To be done while the sandbox is not frozen: what is frozen does not end.
-pub fn end_users(holder: &Holder, process: &Process, grace: Duration) -> Result<Vec<User>> {
-    ask(holder, process, Some(grace))
+pub fn end_users(holder: &Holder, process: &Process, grace: Duration, whose: Users) -> Result<Vec<User>> {
+    ask(holder, process, Some(grace), whose)
 }
 
-fn ask(holder: &Holder, process: &Process, end: Option<Duration>) -> Result<Vec<User>> {
-    let order = Order { holder: holder.clone(), process: process.clone(), end };
+fn ask(holder: &Holder, process: &Process, end: Option<Duration>, whose: Users) -> Result<Vec<User>> {
+    let order = Order { holder: holder.clone(), process: process.clone(), end, whose };
     entry::ask("users", &order, &[])
 }
 
 /// How many bytes files of the workspace take that have no name any more, and that processes of the sandbox whose first
 /// process this is have open.
 pub fn deleted(holder: &Holder, process: &Process) -> Result<u64> {
-    let order = Order { holder: holder.clone(), process: process.clone(), end: None };
+    let order = Order { holder: holder.clone(), process: process.clone(), end: None, whose: Users::Bound };
     entry::ask("deleted", &order, &[])
 }
 
@@ -70,8 +72,8 @@ pub(crate) fn deleted_here(order: &Order) -> Result<u64> {
 pub(crate) fn run(order: &Order) -> Result<Vec<User>> {
     go_inside(order)?;
     match order.end {
-        None => Ok(look::found()?.into_iter().map(|found| found.user).collect()),
-        Some(grace) => end(grace),
+        None => Ok(look::found(order.whose)?.into_iter().map(|found| found.user).collect()),
+        Some(grace) => end(grace, order.whose),
     }
 }
 
@@ -82,12 +84,12 @@ fn go_inside(order: &Order) -> Result<()> {
     enter(process.as_fd())
 }
 
-fn end(grace: Duration) -> Result<Vec<User>> {
+fn end(grace: Duration, whose: Users) -> Result<Vec<User>> {
     let killing = Instant::now() + grace;
     let mut ended: Vec<(User, u64)> = Vec::new();
     let mut pause = LOOK.0;
     loop {
-        let left = look::found()?;
+        let left = look::found(whose)?;
         if left.is_empty() {
             return Ok(ended.into_iter().map(|(user, _)| user).collect());
         }

@@ -41,7 +41,7 @@ pub use workspace_host::egress::{Allow, AllowError, Cidr, Egress, Way};
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::holder::Holder;
 pub use workspace_host::limits::{Limits, Usage};
-pub use workspace_host::users::{User as WorkspaceUser, Why};
+pub use workspace_host::users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
 
 use crate::place::Place;
 use crate::port::Reach;
@@ -258,14 +258,14 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// The processes inside that have their working directory, something open or something mapped in the workspace.
-    /// If they are to `end`, they are asked to and killed after that time, and so is whoever comes meanwhile; those
-    /// that were ended. What is frozen does not end, so that is refused.
+    /// The processes inside that have their working directory below the workspace, or something open or mapped in it.
+    /// If they are to `end`, or all that are in the workspace, they are asked to and killed after that time, and so is
+    /// whoever comes meanwhile; those that were ended. What is frozen does not end, so that is refused.
     async fn workspace_users(
         &self,
         id: &str,
         place: &Place,
-        end: Option<Duration>,
+        end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
         let _ = (id, place, end);
         let reason = outside::CANNOT.to_owned();
@@ -279,8 +279,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(0)
     }
 
-    /// Replaces the workspace of a running sandbox by another directory, which is given to its user. Whoever uses the
-    /// old one stays with it. To be done while it is frozen: kernels before 6.5 leave a moment without a workspace.
+    /// Replaces the workspace of a running sandbox by another directory, which is given to its user. Processes whose working
+    /// directory is the workspace itself go along; whoever uses the old one in another way stays with it.
     async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
         let _ = (id, place, workspace);
         let reason = outside::CANNOT.to_owned();

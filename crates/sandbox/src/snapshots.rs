@@ -24,13 +24,13 @@ use crate::error::{Result, SandboxError};
 use crate::live::Live;
 use crate::operation::limited;
 use crate::place::Place;
-use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser};
+use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
 use crate::service::{Scope, Service, View, config_of, not_running};
 
 /// How many sandboxes one fork may make.
 pub const FORKS_MAX: u32 = 1_000;
-/// Attempts to replace a workspace whose users were ended, and the pause between them.
-const RESTORE_ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(100));
+/// Attempts to replace a workspace whose users were ended, and the pause between them. The last one ends everybody in it.
+const RESTORE_ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(100));
 /// Longest message of a snapshot.
 const MESSAGE_MAX: usize = 64 << 10;
 
@@ -127,14 +127,15 @@ impl Service {
             durability: Durability::Buffered,
             ..NewSnapshot::default()
         };
-        let (committed, pause) = match self.while_frozen(sandbox, self.commit_still(id, snapshot, cancel)).await? {
-            (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
-            (committed, thawed) => {
-                // Whoever asked is told that it failed, so nobody knows of the snapshot.
-                self.forget_snapshot(committed.snapshot.id).await;
-                return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
-            }
-        };
+        let (committed, pause) =
+            match self.while_frozen(sandbox, self.commit_still(id, snapshot, cancel)).await? {
+                (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
+                (committed, thawed) => {
+                    // Whoever asked is told that it failed, so nobody knows of the snapshot.
+                    self.forget_snapshot(committed.snapshot.id).await;
+                    return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
+                }
+            };
         drop(operation);
         if !buffered {
             // Nobody has to stand still for this.
@@ -199,8 +200,9 @@ impl Service {
         .await
     }
 
-    /// Makes a running sandbox hold another snapshot. Processes that use its workspace end; unless that is to be forced,
-    /// their being there is an error.
+    /// Makes a running sandbox hold another snapshot. Processes that are in a directory of its workspace, or have something
+    /// open or mapped there, end; unless that is to be forced, their being there is an error. Those that are in the
+    /// workspace itself go on, and find themselves in the restored one.
     pub async fn restore(
         &self,
         scope: &Scope,
@@ -210,9 +212,9 @@ impl Service {
     ) -> Result<Restored> {
         self.running(scope, id).await?;
         let id = id.to_owned();
-        self.cancellable(|service, cancel| async move {
-            service.restore_now(&id, snapshot, force, &cancel).await
-        })
+        self.cancellable(
+            |service, cancel| async move { service.restore_now(&id, snapshot, force, &cancel).await },
+        )
         .await
     }
 
@@ -243,8 +245,10 @@ impl Service {
         let pause = loop {
             left -= 1;
             cancel.check()?;
-            ended.extend(self.workspace_users(&live, Some(Duration::ZERO)).await?);
-            match self.while_frozen(sandbox, self.replace(id, &live.place, snapshot, cancel)).await {
+            // Of those that go on, some may be in a directory each time.
+            let whose = if left == 0 { WorkspaceUsers::All } else { WorkspaceUsers::Bound };
+            ended.extend(self.workspace_users(&live, Some((whose, Duration::ZERO))).await?);
+            match self.while_frozen(sandbox, self.replace(&live, snapshot, cancel)).await {
                 // Files of processes that were just ended may be open still: what is frozen does not close them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
                 done => break done?.1?,
@@ -261,7 +265,13 @@ impl Service {
 
     /// Gives a sandbox, of which nothing runs, another workspace. If that fails, or is cancelled before the workspace is
     /// replaced, it has the one it had.
-    async fn replace(&self, id: &str, place: &Place, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
+    async fn replace(&self, live: &Live, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
+        let (id, place) = (live.id.as_str(), &live.place);
+        // Somebody may have come to use it before everything stood still.
+        if !self.workspace_users(live, None).await?.is_empty() {
+            let reason = "processes that were not ended keep using it".to_owned();
+            return Err(WorkspaceError::Unusable { id: id.to_owned(), reason }.into());
+        }
         let may_move = self.0.runtime.swaps();
         let name = id.to_owned();
         let switched = self
@@ -290,7 +300,11 @@ impl Service {
     }
 
     /// The processes that use the workspace of a sandbox, ended if they are to.
-    async fn workspace_users(&self, live: &Live, end: Option<Duration>) -> Result<Vec<WorkspaceUser>> {
+    async fn workspace_users(
+        &self,
+        live: &Live,
+        end: Option<(WorkspaceUsers, Duration)>,
+    ) -> Result<Vec<WorkspaceUser>> {
         match limited(self.0.runtime.workspace_users(&live.id, &live.place, end)).await {
             Ok(users) => Ok(users),
             Err(error) => Err(self.unmoved(&live.id, &live.place, error).await),

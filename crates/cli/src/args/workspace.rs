@@ -74,7 +74,8 @@ pub(crate) struct SandboxCommit {
 
 /// Make a sandbox hold a snapshot of the server, in place
 ///
-/// What runs in it goes on, except processes that use /workspace: those are ended, and named on stderr.
+/// What runs in it goes on, also in /workspace itself. Processes in a directory below it, or that have something of it open or
+/// mapped, are ended, and named on stderr.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -64,7 +64,9 @@ fn a_sandbox_is_committed_restored_forked_and_compared() {
 
     let base = server.json(&["sandbox", "get", forks.lines().next().unwrap()])[0]["snapshot"].clone();
     server.ok(&["exec", "work", "--", "sh", "-c", "rm README.md"]);
-    server.ok(&["exec", "-d", "work", "--", "sleep", "1000"]);
+    server.ok(&["exec", "-d", "work", "--", "sh", "-c", "mkdir deep; cd deep; exec sleep 1000"]);
+    let sleeps = "until cat /proc/[0-9]*/comm | grep -qx sleep; do :; done";
+    server.ok(&["exec", "work", "--", "sh", "-c", sleeps]);
     let ran = server.run(&["sandbox", "restore", "work", &first, "--no-force"]);
     assert!(ran.status == 1 && ran.stderr.contains("sleep"), "{}", ran.stderr);
     let ran = server.run(&["sandbox", "restore", "work", &first]);

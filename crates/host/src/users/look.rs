@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, StatxFlags, openat, readlinkat, statx};
 use rustix::io::Errno;
 
-use super::{User, Why};
+use super::{User, Users, Why};
 use crate::error::{Doing as _, HostError, Result};
 use crate::launch::WORKSPACE;
 use crate::process::Status;
@@ -31,15 +31,15 @@ impl Found {
     }
 }
 
-/// All that use the workspace now.
-pub(super) fn found() -> Result<Vec<Found>> {
+/// All of them that use the workspace now.
+pub(super) fn found(whose: Users) -> Result<Vec<Found>> {
     let all = directory(CWD, "/proc").doing("look at the sandbox's processes")?;
     let mounts = mounts(all.as_fd())?;
     let numbers = names(all.as_fd(), ".").doing("list the sandbox's processes")?;
     let numbers = numbers.iter().filter_map(|name| name.parse::<i32>().ok()).filter(|pid| *pid != FIRST);
     let mut found = Vec::new();
     for pid in numbers {
-        match look(all.as_fd(), pid, &mounts) {
+        match look(all.as_fd(), pid, &mounts, whose) {
             Ok(user) => found.extend(user),
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error).doing("look at a process of the sandbox"),
@@ -110,10 +110,10 @@ fn is_inside(path: &str) -> bool {
 }
 
 /// One process, if it uses the workspace.
-fn look(all: BorrowedFd<'_>, pid: i32, mounts: &HashSet<u64>) -> io::Result<Option<Found>> {
+fn look(all: BorrowedFd<'_>, pid: i32, mounts: &HashSet<u64>, whose: Users) -> io::Result<Option<Found>> {
     let process = directory(all, &pid.to_string())?;
     let status = Status::parse(&text(process.as_fd(), "stat")?)?;
-    let why = match why(process.as_fd(), mounts) {
+    let why = match why(process.as_fd(), mounts, whose) {
         // Those that look after commands do not let themselves be looked into either; they use nothing there.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             (status.parent != FIRST).then_some(Why::Hidden)
@@ -126,10 +126,10 @@ fn look(all: BorrowedFd<'_>, pid: i32, mounts: &HashSet<u64>) -> io::Result<Opti
 }
 
 /// How a process uses one of these mounts, if it does. Threads may have directories and descriptors of their own.
-fn why(process: BorrowedFd<'_>, mounts: &HashSet<u64>) -> io::Result<Option<Why>> {
+fn why(process: BorrowedFd<'_>, mounts: &HashSet<u64>, whose: Users) -> io::Result<Option<Why>> {
     let mut mapped = None;
     for thread in names(process, "task")? {
-        let used = thread_uses(process, &thread, mounts).or_else(none_if_gone)?;
+        let used = thread_uses(process, &thread, mounts, whose).or_else(none_if_gone)?;
         if used.is_some() {
             return Ok(used);
         }
@@ -141,10 +141,20 @@ fn why(process: BorrowedFd<'_>, mounts: &HashSet<u64>) -> io::Result<Option<Why>
     Ok((mapped == Some(true)).then_some(Why::Mapping))
 }
 
-fn thread_uses(process: BorrowedFd<'_>, thread: &str, mounts: &HashSet<u64>) -> io::Result<Option<Why>> {
+fn thread_uses(
+    process: BorrowedFd<'_>,
+    thread: &str,
+    mounts: &HashSet<u64>,
+    whose: Users,
+) -> io::Result<Option<Why>> {
     for (name, why) in [("cwd", Why::Cwd), ("root", Why::Root)] {
         let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        match statx(process, format!("task/{thread}/{name}"), flags, StatxFlags::MNT_ID) {
+        let path = format!("task/{thread}/{name}");
+        match statx(process, &path, flags, StatxFlags::MNT_ID) {
+            Ok(found)
+                if mounts.contains(&found.stx_mnt_id)
+                    && (why, whose) == (Why::Cwd, Users::Bound)
+                    && is_workspace(process, &path)? => {}
             Ok(found) if mounts.contains(&found.stx_mnt_id) => return Ok(Some(why)),
             // One that has ended has none.
             Ok(_) | Err(Errno::NOENT) => {}
@@ -161,6 +171,14 @@ fn thread_uses(process: BorrowedFd<'_>, thread: &str, mounts: &HashSet<u64>) -> 
         }
     }
     Ok(None)
+}
+
+/// Whether a link of `/proc` is to the root of the workspace. Only that has this path, since it is mounted there.
+fn is_workspace(process: BorrowedFd<'_>, path: &str) -> io::Result<bool> {
+    match readlinkat(process, path, Vec::new()) {
+        Err(Errno::NOENT) => Ok(false),
+        link => Ok(link?.as_bytes() == WORKSPACE.as_bytes()),
+    }
 }
 
 /// Whether something in the workspace is mapped; none if there is no memory any more.

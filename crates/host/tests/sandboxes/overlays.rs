@@ -195,7 +195,7 @@ pub(crate) fn attribute(path: &Path, name: &str) -> Option<String> {
 }
 
 /// Whether the kernel takes layers one by one and can mount beneath another mount.
-pub(crate) fn is_new_kernel() -> bool {
+fn is_new_kernel() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let new = (numbers.next(), numbers.next()) >= (Some(6), Some(7));

@@ -4,11 +4,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use workspace_host::users::{User, Why, end_users, users};
-use workspace_host::{Process, swap};
+use workspace_host::users::{User, Users, Why, end_users, users};
+use workspace_host::{Process, SwapStep, swap, swap_killed};
 
 use crate::guest::{Home, Sandbox, soon};
-use crate::overlays::is_new_kernel;
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
@@ -20,7 +19,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         where_there_is_no_workspace_nobody_uses_it,
         another_workspace_takes_its_place,
         a_reader_finds_the_one_or_the_other,
-        whoever_is_in_the_old_one_stays_there,
+        whoever_is_in_a_directory_of_the_old_one_stays_there,
+        whoever_is_in_the_workspace_itself_goes_along,
+        a_helper_that_is_killed_leaves_the_one_or_the_other,
         a_file_that_is_open_for_writing_keeps_the_old_one,
         without_a_workspace_there_is_nothing_to_swap,
     ]
@@ -47,8 +48,10 @@ fn whoever_uses_the_workspace_is_found() {
     let sandbox = home.launch(|_| {});
     assert_eq!(found(&home, &sandbox), []);
     start_inside(&sandbox, "cd /tmp; exec sleep 100");
+    // It would go along.
+    start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
+    soon("it is there", || sandbox.sh("ls /tmp") == "ready\n");
     for (text, command, why) in [
-        ("cd /workspace; exec sleep 100", "sleep", Why::Cwd),
         ("mkdir /workspace/deep; cd /workspace/deep; exec sleep 100", "sleep", Why::Cwd),
         ("exec 9>/workspace/file; exec sleep 100", "sleep", Why::Descriptor),
         ("exec 9>'/workspace/gone'; rm /workspace/gone; exec sleep 100", "sleep", Why::Descriptor),
@@ -70,7 +73,7 @@ fn whoever_uses_the_workspace_is_found() {
 fn a_program_whose_first_thread_ended_is_found() {
     let home = Home::new();
     let sandbox = home.launch(|_| {});
-    let program = r#"cd /workspace; exec python3 -c '
+    let program = r#"mkdir /workspace/deep; cd /workspace/deep; exec python3 -c '
 import ctypes, threading, time
 threading.Thread(target=lambda: time.sleep(100)).start()
 open("/tmp/ready", "w")
@@ -82,7 +85,7 @@ ctypes.CDLL(None).syscall(60, 0)
     });
     let found = found(&home, &sandbox);
     assert!(found.iter().any(|user| (user.command.as_str(), user.why) == ("python3", Why::Cwd)), "{found:?}");
-    end_users(&home.holder, &sandbox.process, Duration::from_secs(10)).unwrap();
+    end_users(&home.holder, &sandbox.process, Duration::from_secs(10), Users::Bound).unwrap();
 }
 
 /// What is mapped from an overlay is a file of a layer to the kernel.
@@ -111,13 +114,14 @@ fn a_program_in_an_overlay_is_found() {
 fn whoever_uses_the_workspace_is_ended() {
     let home = Home::new();
     let sandbox = home.launch(|_| {});
+    sandbox.sh("mkdir /workspace/deep");
     start_inside(&sandbox, "exec sleep 100");
-    start_inside(&sandbox, "cd /workspace; exec sleep 100");
+    start_inside(&sandbox, "cd /workspace/deep; exec sleep 100");
     start_inside(&sandbox, "exec sleep 100 9>/workspace/file");
-    start_inside(&sandbox, "cd /workspace; exec sh -c 'kill -STOP $$; exec sleep 100'");
+    start_inside(&sandbox, "cd /workspace/deep; exec sh -c 'kill -STOP $$; exec sleep 100'");
     let before = wait_for(&home, &sandbox, 3);
     let began = Instant::now();
-    let ended = end_users(&home.holder, &sandbox.process, Duration::from_secs(20)).unwrap();
+    let ended = end_users(&home.holder, &sandbox.process, Duration::from_secs(20), Users::Bound).unwrap();
     assert!(began.elapsed() < Duration::from_secs(10));
     let numbers = |users: &[User]| users.iter().map(|user| user.pid).collect::<Vec<_>>();
     assert_eq!(numbers(&ended), numbers(&before));
@@ -128,10 +132,11 @@ fn whoever_uses_the_workspace_is_ended() {
 fn who_does_not_listen_is_killed() {
     let home = Home::new();
     let sandbox = home.launch(|_| {});
-    let deaf = "trap '' TERM; cd /workspace; touch ready; while :; do sleep 0.01; done";
+    let deaf = "trap '' TERM; mkdir /workspace/deep; cd /workspace/deep; touch ../ready; while :; do sleep 0.01; done";
     start_inside(&sandbox, deaf);
     soon("it is there", || home.path("workspace/ready").exists());
-    let ended = end_users(&home.holder, &sandbox.process, Duration::from_millis(100)).unwrap();
+    let grace = Duration::from_millis(100);
+    let ended = end_users(&home.holder, &sandbox.process, grace, Users::Bound).unwrap();
     assert!(ended.iter().any(|user| user.command == "sh"), "{ended:?}");
     assert_eq!(found(&home, &sandbox), []);
     assert_eq!(sandbox.sh("echo works"), "works\n");
@@ -186,29 +191,66 @@ open R, ">/tmp/seen"; print R sort keys %seen; close R; rename "/tmp/seen", "/tm
     }
     sandbox.sh("touch /tmp/end");
     soon("it tells", || sandbox.sh("ls /tmp").contains("told"));
-    let mut told = sandbox.sh("cat /tmp/told");
-    if !is_new_kernel() {
-        // There is a moment between the two, and nothing wrong in it.
-        told = told.replace("No such file or directory\n", "");
-    }
-    assert_eq!(told, "one\ntwo\n");
+    assert_eq!(sandbox.sh("cat /tmp/told"), "one\ntwo\n");
 }
 
-fn whoever_is_in_the_old_one_stays_there() {
+fn whoever_is_in_a_directory_of_the_old_one_stays_there() {
     let home = Home::new();
     let sandbox = home.launch(|_| {});
-    start_inside(&sandbox, "cd /workspace; while :; do echo x >> count; sleep 0.01; done");
-    soon("it counts", || home.path("workspace/count").exists());
+    let count = "mkdir /workspace/deep; cd /workspace/deep; while :; do echo x >> count; sleep 0.01; done";
+    start_inside(&sandbox, count);
+    soon("it counts", || home.path("workspace/deep/count").exists());
     let new = other(&home, "one");
     // It may have the file open just now, since nothing stands still here.
     soon("it is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
-    let size = || std::fs::metadata(home.path("workspace/count")).unwrap().len();
+    let size = || std::fs::metadata(home.path("workspace/deep/count")).unwrap().len();
     let before = size();
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(size(), before, "the old one is written to");
-    assert!(!home.path("one/count").exists());
+    assert!(!home.path("one/deep").exists());
     // It is not a user of the new one.
     assert_eq!(found(&home, &sandbox), []);
+}
+
+fn whoever_is_in_the_workspace_itself_goes_along() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
+    for name in ["one", "two", "three"] {
+        swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
+        soon("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+    }
+    let all = end_users(&home.holder, &sandbox.process, Duration::from_secs(10), Users::All).unwrap();
+    assert!(all.iter().any(|user| user.why == Why::Cwd && user.command == "sh"), "{all:?}");
+}
+
+fn a_helper_that_is_killed_leaves_the_one_or_the_other() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let workspaces = [other(&home, "one"), other(&home, "two")];
+    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
+    let is_seen = |name: &str| {
+        soon("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+        assert_eq!(sandbox.sh("cat /workspace/name"), format!("{name}\n"));
+        assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
+        assert_eq!(sandbox.sh("touch /workspace/written && echo yes"), "yes\n");
+    };
+    is_seen("one");
+    for step in [SwapStep::Closed, SwapStep::Mounted, SwapStep::Pivoted, SwapStep::Detached] {
+        for (name, to) in [("two", &workspaces[1]), ("one", &workspaces[0])] {
+            // Something may have a file open for writing just now, since nothing stands still here.
+            soon("a helper is killed", || {
+                let killed = swap_killed(&home.holder, &sandbox.process, to, step).unwrap_err().to_string();
+                assert!(killed.contains("without a word") || killed.contains("open for writing"), "{killed}");
+                killed.contains("without a word")
+            });
+            // Whoever comes next finishes it, or begins anew.
+            soon("it is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
+            is_seen(name);
+        }
+    }
+    sandbox.sh("touch /tmp/end");
 }
 
 fn a_file_that_is_open_for_writing_keeps_the_old_one() {

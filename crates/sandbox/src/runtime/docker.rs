@@ -32,7 +32,10 @@ use workspace_host::{HostError, Process, freeze};
 use super::egress::{HandoverError, hand_over};
 use super::guest::{User, is_harmless};
 use super::outside::{self, SWAP, USERS, first_process};
-use super::{Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, paused};
+use super::{
+    Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+    paused,
+};
 use crate::handover::Handover;
 use crate::place::Place;
 
@@ -356,7 +359,7 @@ impl Runtime for Docker {
         &self,
         id: &str,
         place: &Place,
-        end: Option<Duration>,
+        end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
         let (process, place) = (self.first(id, place, USERS).await?, place.clone());
         blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &place, end)).await

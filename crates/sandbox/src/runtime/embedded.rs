@@ -19,7 +19,7 @@ use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
 use super::outside::{self, SWAP, USERS};
 use super::watched::ended;
-use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser};
+use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
 use crate::place::Place;
 use crate::template::{Known, Templates};
 
@@ -270,7 +270,7 @@ impl Runtime for Embedded {
         &self,
         _id: &str,
         place: &Place,
-        end: Option<Duration>,
+        end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
         let (holder, process, place) = (self.holder(), running(place, USERS)?, place.clone());
         let users = blocking(move || outside::workspace_users(&holder, &process, &place, end)).await?;

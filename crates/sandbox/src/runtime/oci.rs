@@ -26,7 +26,9 @@ use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_harmless};
 use super::outside::{self, SWAP, USERS, first_process};
 use super::watched::ended;
-use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, paused};
+use super::{
+    Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, paused,
+};
 use crate::handover::Handover;
 use crate::place::Place;
 use crate::template::{Known, Templates};
@@ -320,7 +322,7 @@ impl Runtime for Oci {
         &self,
         id: &str,
         place: &Place,
-        end: Option<Duration>,
+        end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
         let (process, place) = (self.first(id, place, USERS).await?, place.clone());
         let users = move || outside::workspace_users(&Holder::Machine, &process, &place, end);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, geteuid};
 use workspace_host::holder::Holder;
 use workspace_host::launch::SOCKETS;
-use workspace_host::users::{self, User as WorkspaceUser};
+use workspace_host::users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
 use workspace_host::{HostError, Process, swap_given};
 
 use super::guest::User;
@@ -26,14 +26,14 @@ pub(super) fn workspace_users(
     holder: &Holder,
     process: &Process,
     place: &Place,
-    end: Option<Duration>,
+    end: Option<(WorkspaceUsers, Duration)>,
 ) -> Result<Vec<WorkspaceUser>, HostError> {
     match end {
         None => users::users(holder, process),
         Some(_) if place.frozen().exists() => {
             Err(HostError::Helper("the sandbox is frozen, and what is frozen does not end".to_owned()))
         }
-        Some(grace) => users::end_users(holder, process, grace),
+        Some((whose, grace)) => users::end_users(holder, process, grace, whose),
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         changes_are_told,
         a_restored_sandbox_holds_the_other_snapshot,
         who_uses_the_workspace_is_told_and_ended,
+        commands_in_the_workspace_itself_go_on_in_the_restored_one,
+        whoever_goes_in_and_out_of_directories_does_not_keep_a_restore_off,
         forks_hold_the_present_state,
         forks_are_all_made_or_none,
         a_fork_that_is_refused_leaves_no_snapshot,
@@ -178,7 +180,7 @@ async fn who_uses_the_workspace_is_told_and_ended(home: &Home) {
     let id = view.sandbox.id.as_str();
     let outside = request("cd /tmp && exec sleep 1000");
     service.run(&alice(), id, outside).await.unwrap();
-    let mut inside = service.run(&alice(), id, request("exec sleep 1000")).await.unwrap();
+    let mut inside = service.run(&alice(), id, request("cd src; exec sleep 1000")).await.unwrap();
     let seen = "for c in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $c; echo; done | grep -c 'sleep 100[0]'";
     soon("both run", async || sh(&service, &view, seen).await.stdout == "2\n").await;
     let refused = service.restore(&alice(), id, base.id, false).await.unwrap_err();
@@ -192,6 +194,41 @@ async fn who_uses_the_workspace_is_told_and_ended(home: &Home) {
     assert_eq!(restored.ended.len(), 1);
     inside.wait().await.unwrap();
     assert_eq!(sh(&service, &view, seen).await.stdout, "1\n");
+}
+
+async fn commands_in_the_workspace_itself_go_on_in_the_restored_one(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    // One that is replaced, and one that is changed in place.
+    for provider in [None, Some(Provider::Copy)] {
+        let view = service.create(wanted(), NewSandbox { provider, ..from(base.id) }).await.unwrap();
+        let id = view.sandbox.id.as_str();
+        sh(&service, &view, "echo other > src/main").await;
+        let wait = "touch /tmp/ready; until [ -e /tmp/go ]; do sleep 0.01; done; pwd -P; cat src/main; echo mine > new";
+        let waiting = service.run(&alice(), id, request(wait)).await.unwrap();
+        soon("it waits", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+        let restored = service.restore(&alice(), id, base.id, false).await.unwrap();
+        assert_eq!(restored.ended, []);
+        sh(&service, &view, "touch /tmp/go").await;
+        let ran = read(&waiting, 0).await;
+        assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("/workspace\nfirst\n", 0), "{ran:?}");
+        let (changes, _) = service.changes(&alice(), id).await.unwrap();
+        assert_eq!(changes.differences().unwrap().len(), 1);
+        service.remove(&alice(), id, false).await.unwrap();
+    }
+}
+
+async fn whoever_goes_in_and_out_of_directories_does_not_keep_a_restore_off(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let id = view.sandbox.id.as_str();
+    let busy = "touch /tmp/ready; while :; do (cd src && sleep 0.02); done";
+    service.run(&alice(), id, request(busy)).await.unwrap();
+    soon("it is busy", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+    sh(&service, &view, "echo gone > gone").await;
+    service.restore(&alice(), id, base.id, true).await.unwrap();
+    assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
 }
 
 async fn forks_hold_the_present_state(home: &Home) {

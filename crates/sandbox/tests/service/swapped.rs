@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_sandbox::runtime::{Why, WorkspaceUser};
+use workspace_sandbox::runtime::{Why, WorkspaceUser, WorkspaceUsers};
 use workspace_sandbox::{CommandHandle, RunRequest, Service, View};
 
 use crate::home::{Home, alice, create, request, sh, soon};
@@ -24,7 +24,7 @@ async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
 }
 
 async fn users(home: &Home, service: &Service, view: &View, end: Option<Duration>) -> Vec<WorkspaceUser> {
-    let place = home.place(view);
+    let (place, end) = (home.place(view), end.map(|grace| (WorkspaceUsers::Bound, grace)));
     service.runtime().workspace_users(&view.sandbox.id, &place, end).await.unwrap()
 }
 
@@ -47,7 +47,8 @@ async fn whoever_uses_the_workspace_is_told_and_ended(home: &Home) {
     // Neither the guest agent nor what looks after a command is one.
     assert_eq!(users(home, &service, &view, None).await, []);
     let _outside = start(&service, &view, "cd /; exec sleep 100").await;
-    let _cwd = start(&service, &view, "exec sleep 100").await;
+    let _moved = start(&service, &view, "exec sleep 100").await;
+    let _cwd = start(&service, &view, "mkdir deep; cd deep; exec sleep 100").await;
     let _descriptor = start(&service, &view, "exec 9>file; cd /; exec sleep 100").await;
     let _mapping = start(&service, &view, "cp -L /bin/sleep sleep; cd /; exec /workspace/sleep 100").await;
     let mut found = Vec::new();
@@ -61,18 +62,20 @@ async fn whoever_uses_the_workspace_is_told_and_ended(home: &Home) {
     assert_eq!(ended, found);
     assert_eq!(users(home, &service, &view, None).await, []);
     let left = sh(&service, &view, "cat /proc/[0-9]*/comm | grep -c sleep").await;
-    assert_eq!(left.stdout, "1\n");
+    assert_eq!(left.stdout, "2\n");
 }
 
 async fn what_is_frozen_is_not_ended(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
-    let _cwd = start(&service, &view, "exec sleep 100").await;
+    let _cwd = start(&service, &view, "mkdir deep; cd deep; exec sleep 100").await;
     soon("it is found", async || users(home, &service, &view, None).await.len() == 1).await;
     let (id, place) = (view.sandbox.id.as_str(), home.place(&view));
     service.runtime().freeze(id, &place).await.unwrap();
     assert_eq!(users(home, &service, &view, None).await.len(), 1);
-    let refused = service.runtime().workspace_users(id, &place, Some(Duration::ZERO)).await.unwrap_err();
+    let refused =
+        service.runtime().workspace_users(id, &place, Some((WorkspaceUsers::Bound, Duration::ZERO)));
+    let refused = refused.await.unwrap_err();
     assert!(refused.to_string().contains("frozen"), "{refused}");
     service.runtime().thaw(id, &place).await.unwrap();
     assert_eq!(users(home, &service, &view, Some(Duration::ZERO)).await.len(), 1);

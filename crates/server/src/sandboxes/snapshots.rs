@@ -106,7 +106,8 @@ pub(super) struct Committed {
 pub(super) struct Restore {
     /// The snapshot.
     snapshot: String,
-    /// Whether processes that use the workspace are ended; otherwise their being there is an error.
+    /// Whether processes that are in a directory below the workspace, or have something of it open or mapped, are ended; otherwise
+    /// their being there is an error.
     #[serde(default = "yes")]
     force: bool,
 }
@@ -226,7 +227,8 @@ pub(super) async fn commit(
     Ok((StatusCode::CREATED, Json(Committed { snapshot, skipped, frozen: taken.pause.into() })))
 }
 
-/// Make a running sandbox hold another snapshot, in place. Processes that use its workspace end.
+/// Make a running sandbox hold another snapshot, in place. Processes that are in `/workspace` itself go on in the restored one;
+/// those that are in a directory below it, or have something of it open or mapped, end.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path)), request_body = Restore, responses(
     (status = 200, description = "The sandbox", body = Restored),
     (status = "default", description = "An error", body = ErrorBody),

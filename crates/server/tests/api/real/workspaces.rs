@@ -77,13 +77,16 @@ fn a_sandbox_goes_from_snapshot_to_snapshot() {
     let content = house.get(&format!("/api/v1/snapshots/{step}/files/src/main"));
     assert_eq!(content.body, "second\n");
 
+    house.begin(&id, json!({ "command": "cd src; exec sleep 1000" }));
     house.begin(&id, json!({ "command": "exec sleep 1000" }));
-    soon("it runs", || house.out(&id, "cat /proc/[0-9]*/comm").contains("sleep"));
+    let sleeping = || house.out(&id, "cat /proc/[0-9]*/comm").matches("sleep").count();
+    soon("they run", || sleeping() == 2);
     let refused =
         ask(&house, KEY, &format!("{id}/restore"), &json!({ "snapshot": snapshot, "force": false }));
     assert_eq!((refused.status, &refused.json()["error"]["name"]), (409, &json!("WORKSPACE_IN_USE")));
     let restored = done(&ask(&house, KEY, &format!("{id}/restore"), &json!({ "snapshot": snapshot })), 200);
     assert_eq!(restored["ended"].as_array().unwrap().len(), 1, "{restored}");
+    assert_eq!(sleeping(), 1);
     assert_eq!(restored["sandbox"]["snapshot"], json!(snapshot));
     assert_eq!(house.out(&id, "cat src/main README; ls"), "first\nplease\nREADME\nlink\nsrc\n");
 
