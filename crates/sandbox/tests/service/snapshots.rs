@@ -204,12 +204,12 @@ async fn commands_in_the_workspace_itself_go_on_in_the_restored_one(home: &Home)
         let view = service.create(wanted(), NewSandbox { provider, ..from(base.id) }).await.unwrap();
         let id = view.sandbox.id.as_str();
         sh(&service, &view, "echo other > src/main").await;
-        let wait = "touch /tmp/ready; until [ -e /tmp/go ]; do sleep 0.01; done; pwd -P; cat src/main; echo mine > new";
+        let wait = "touch $HOME/ready; until [ -e $HOME/go ]; do sleep 0.01; done; pwd -P; cat src/main; echo mine > new";
         let waiting = service.run(&alice(), id, request(wait)).await.unwrap();
-        soon("it waits", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+        soon("it waits", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
         let restored = service.restore(&alice(), id, base.id, false).await.unwrap();
         assert_eq!(restored.ended, []);
-        sh(&service, &view, "touch /tmp/go").await;
+        sh(&service, &view, "touch $HOME/go").await;
         let ran = read(&waiting, 0).await;
         assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("/workspace\nfirst\n", 0), "{ran:?}");
         let (changes, _) = service.changes(&alice(), id).await.unwrap();
@@ -223,9 +223,9 @@ async fn whoever_goes_in_and_out_of_directories_does_not_keep_a_restore_off(home
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
     let id = view.sandbox.id.as_str();
-    let busy = "touch /tmp/ready; while :; do (cd src && sleep 0.02); done";
+    let busy = "touch $HOME/ready; while :; do (cd src && sleep 0.02); done";
     service.run(&alice(), id, request(busy)).await.unwrap();
-    soon("it is busy", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+    soon("it is busy", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
     sh(&service, &view, "echo gone > gone").await;
     service.restore(&alice(), id, base.id, true).await.unwrap();
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
