@@ -1,5 +1,6 @@
 //! Being told to stop while something is under way; numbers and log lines.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -84,6 +85,72 @@ fn sandboxes_that_are_being_made_are_made() {
     let list = house.get("/api/v1/sandboxes").json();
     let states = list["items"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap());
     assert!(states.into_iter().all(|state| state == "running"), "{list}");
+}
+
+/// A sandbox with so much in its workspace that a commit takes a while.
+fn filled(house: &House, bytes: u64) -> String {
+    let id = house.create();
+    let fill = format!("head -c {bytes} /dev/urandom > big && echo done");
+    assert_eq!(house.out(&id, &fill), "done\n");
+    id
+}
+
+fn is_frozen(house: &House, id: &str) -> bool {
+    house.path().join("sandboxes").join(id).join("frozen").exists()
+}
+
+fn snapshots(house: &House) -> usize {
+    house.get("/api/v1/snapshots").json()["items"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_commit_ends_with_the_connection_of_its_client() {
+    let house = House::new();
+    let id = filled(&house, 200_000_000);
+    let mut client = std::net::TcpStream::connect(house.address()).unwrap();
+    let key = crate::support::KEY;
+    let head =
+        format!("POST /api/v1/sandboxes/{id}/commit HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
+    write!(client, "{head}content-length: 0\r\n\r\n").unwrap();
+    soon("it is under way", || is_frozen(&house, &id));
+    drop(client);
+    soon("the sandbox goes on", || !is_frozen(&house, &id));
+    assert_eq!(house.out(&id, "echo works"), "works\n");
+    assert_eq!(snapshots(&house), 0);
+    assert_eq!(house.post(&format!("/api/v1/sandboxes/{id}/commit"), &json!({})).status, 201);
+    assert_eq!(snapshots(&house), 1);
+}
+
+#[test]
+fn a_commit_that_does_not_end_in_time_is_cancelled() {
+    let mut house = House::with(&[("SHUTDOWN_TIMEOUT", "1")]);
+    let id = filled(&house, 300_000_000);
+    let (address, path) = (house.address(), format!("/api/v1/sandboxes/{id}/commit"));
+    let answer = std::thread::scope(|scope| {
+        let call = crate::support::Call::new(address, "POST", &path).key(crate::support::KEY).json("{}");
+        let commit = scope.spawn(move || call.try_send());
+        soon("it is under way", || is_frozen(&house, &id));
+        house.signal(Signal::TERM);
+        commit.join().unwrap()
+    });
+    assert!(house.wait().success());
+    // A quick machine may have been done in time.
+    let done = match answer {
+        Some(answer) if answer.status == 503 => {
+            assert_eq!(answer.error(), "SHUTTING_DOWN");
+            0
+        }
+        answer => {
+            let answer = answer.expect("the client hears of it");
+            assert_eq!(answer.status, 201, "{}", answer.body);
+            1
+        }
+    };
+    house.start();
+    soon("its guest is back", || house.sandbox(&id)["agentConnected"] == true);
+    assert!(!is_frozen(&house, &id));
+    assert_eq!(house.out(&id, "echo works"), "works\n");
+    assert_eq!(snapshots(&house), done);
 }
 
 #[test]
