@@ -11,7 +11,7 @@ use workspace_catalog::Catalog;
 use workspace_sandbox::Service;
 use workspace_state::Store;
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Retention};
 use crate::auth::{self, Cache};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
@@ -72,7 +72,8 @@ impl App {
         sandboxes: Service,
         store: &Store,
     ) -> Result<Self, PrivateError> {
-        let audit = Audit::open(&settings.audit_log, settings.audit_redact.0.clone())?;
+        let retention = Retention { max_bytes: settings.audit_max.0, kept: settings.audit_kept };
+        let audit = Audit::open(&settings.audit_log, retention, settings.audit_redact.0.clone())?;
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
         let counted = audit.clone();
         metrics.add(move |text| counted.render(text));

@@ -1,10 +1,11 @@
 //! The audit log: who did what, as lines of JSON.
 //!
 //! Recording never waits: entries go through a bounded channel to a thread that writes. What does not fit and
-//! what cannot be written is counted (`audit_lost_total`) and said in the server's log.
+//! what cannot be written is counted (`audit_lost_total`) and said in the server's log. Files have a largest size, and
+//! only so many are kept (`audit/file.rs`).
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
+mod file;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -17,8 +18,11 @@ use serde_json::{Map, Value, json};
 
 use crate::auth::Caller;
 use crate::metrics;
-use crate::private::{self, PrivateError};
+use crate::private::PrivateError;
 use crate::request::RequestId;
+
+pub use file::Retention;
+use file::{LogFile, Lost};
 
 const WAITING_MAX: usize = 10_000;
 const REDACTED: &str = "[redacted]";
@@ -88,8 +92,8 @@ enum Message {
 
 impl Audit {
     /// Opens the log, made for its owner alone.
-    pub fn open(path: &Path, patterns: Vec<Regex>) -> Result<Self, PrivateError> {
-        let file = private::append(path)?;
+    pub fn open(path: &Path, retention: Retention, patterns: Vec<Regex>) -> Result<Self, PrivateError> {
+        let file = LogFile::open(path, retention)?;
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let lost = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&lost);
@@ -104,7 +108,9 @@ impl Audit {
         let line = line(entry, &self.shared.patterns, Timestamp::now());
         match self.shared.sender.try_send(Message::Line(line)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => lose(&self.shared.lost, "no room"),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                lose(&self.shared.lost, 1, "no room")
+            }
         }
     }
 
@@ -130,31 +136,30 @@ impl Audit {
     }
 }
 
-fn lose(lost: &AtomicU64, reason: &str) {
-    // The first, and then ever fewer: a full disk must not fill the other log.
-    if lost.fetch_add(1, Ordering::Relaxed).count_ones() <= 1 {
-        tracing::error!(reason, "an audit entry was lost");
+fn lose(lost: &AtomicU64, entries: u64, reason: &str) {
+    let before = lost.fetch_add(entries, Ordering::Relaxed);
+    // The first, and then whenever there are twice as many: a full disk must not fill the other log.
+    if before == 0 || before.ilog2() < (before + entries).ilog2() {
+        tracing::error!(entries, total = before + entries, reason, "audit entries were lost");
     }
 }
 
-fn write(file: File, receiver: &Receiver<Message>, lost: &AtomicU64) {
-    let mut file = BufWriter::new(file);
+fn write(mut file: LogFile, receiver: &Receiver<Message>, lost: &AtomicU64) {
+    let count = |written: Result<(), Lost>| {
+        if let Err(Lost { lines, error }) = written {
+            lose(lost, lines, &error.to_string());
+        }
+    };
     while let Ok(first) = receiver.recv() {
         let mut closing = false;
         // Whatever waits goes out with one system call.
-        for message in std::iter::once(first).chain(receiver.try_iter()) {
+        for message in std::iter::once(first).chain(receiver.try_iter().take(WAITING_MAX)) {
             match message {
-                Message::Line(line) => {
-                    if let Err(error) = file.write_all(line.as_bytes()) {
-                        lose(lost, &error.to_string());
-                    }
-                }
+                Message::Line(line) => count(file.add(&line)),
                 Message::Close => closing = true,
             }
         }
-        if let Err(error) = file.flush() {
-            lose(lost, &error.to_string());
-        }
+        count(file.flush());
         if closing {
             return;
         }
@@ -218,6 +223,8 @@ fn redact_text(text: &str, pattern: &Regex) -> String {
 mod tests {
     use super::*;
 
+    const RETENTION: Retention = Retention { max_bytes: 1 << 20, kept: 8 };
+
     #[test]
     fn an_entry_is_a_line_of_json_without_what_is_redacted() {
         let patterns = [Regex::new(r"password=(\S+)").unwrap(), Regex::new("hush+").unwrap()];
@@ -246,7 +253,7 @@ mod tests {
     fn what_was_recorded_is_written_when_the_log_is_closed() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("audit.log");
-        let audit = Audit::open(&path, Vec::new()).unwrap();
+        let audit = Audit::open(&path, RETENTION, Vec::new()).unwrap();
         for _ in 0..1000 {
             audit.record(Entry { event: "x", ..Entry::default() });
         }
@@ -254,5 +261,40 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1000);
         audit.record(Entry::default());
         assert_eq!(audit.lost(), 1);
+    }
+
+    #[test]
+    fn entries_of_many_threads_are_whole_lines_across_rotations() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("audit.log");
+        let retention = Retention { max_bytes: 4_096, kept: 1_000 };
+        let audit = Audit::open(&path, retention, Vec::new()).unwrap();
+        // No more than may wait, so that none is lost however slow the disk is.
+        let (threads, each) = (8, WAITING_MAX / 8);
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let audit = &audit;
+                scope.spawn(move || {
+                    for number in 0..each {
+                        let Value::Object(details) = json!({ "number": format!("{thread}-{number}") }) else {
+                            unreachable!()
+                        };
+                        audit.record(Entry { event: "x", details, ..Entry::default() });
+                    }
+                });
+            }
+        });
+        audit.close();
+        assert_eq!(audit.lost(), 0);
+        let (mut seen, mut files) = (std::collections::HashSet::new(), 0);
+        for entry in std::fs::read_dir(place.path()).unwrap() {
+            files += 1;
+            for line in std::fs::read_to_string(entry.unwrap().path()).unwrap().lines() {
+                let read: Value = serde_json::from_str(line).unwrap();
+                assert!(seen.insert(read["number"].as_str().unwrap().to_owned()), "{line}");
+            }
+        }
+        assert_eq!(seen.len(), threads * each);
+        assert!(files > 10, "{files} files");
     }
 }

@@ -201,6 +201,11 @@ settings! {
     max_template: Size = is("32g");
     /// The audit log: JSON lines, readable by the server's user alone.
     audit_log: PathBuf = Found("`audit.log` in `DATA_DIR`", |around| path(around, "audit.log"));
+    /// The largest size of the audit log. One that would grow beyond it is renamed to `NAME.1`, what was that to `NAME.2`, and so
+    /// on. If that cannot be done, it grows on.
+    audit_max: Size = is("64m");
+    /// Renamed audit logs that are kept; older ones are removed.
+    audit_kept: u32 = is("8");
     /// What is replaced by `[redacted]` in the audit log; of a pattern with a group, the group alone.
     audit_redact: Patterns = is("(?i)(?:password|passwd|secret|token|api[_-]?key)\\s*[=:]\\s*(\\S+)\n(?i)bearer\\s+(\\S+)");
     /// Which log lines are written: a level, or `target=level` separated by commas.

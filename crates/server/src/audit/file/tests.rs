@@ -1,0 +1,161 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Room for ten lines of [`line`].
+const RETENTION: Retention = Retention { max_bytes: 100, kept: 3 };
+
+fn line(number: u32) -> String {
+    format!("{number:09}\n")
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(|line| format!("{line}\n")).collect()
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_full_file_is_renamed_and_the_oldest_goes() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    let mut log = LogFile::open(&path, RETENTION).unwrap();
+    for number in 0..55 {
+        log.add(&line(number)).unwrap();
+        if number % 7 == 0 {
+            log.flush().unwrap();
+        }
+    }
+    log.flush().unwrap();
+    assert_eq!(
+        names(place.path()),
+        ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"].map(str::to_owned).into()
+    );
+    let of = |numbers: std::ops::Range<u32>| numbers.map(line).collect::<Vec<_>>();
+    assert_eq!(lines(&path), of(50..55));
+    assert_eq!(lines(&beside(&path, "1")), of(40..50));
+    assert_eq!(lines(&beside(&path, "3")), of(20..30));
+}
+
+#[test]
+fn a_log_that_is_opened_again_goes_on_and_keeps_its_limit() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    for number in 0..12 {
+        let mut log = LogFile::open(&path, RETENTION).unwrap();
+        log.add(&line(number)).unwrap();
+        log.flush().unwrap();
+    }
+    assert_eq!((lines(&beside(&path, "1")).len(), lines(&path).len()), (10, 2));
+}
+
+#[test]
+fn files_from_a_time_when_more_were_kept_go() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    for number in 1..=6 {
+        fs::write(beside(&path, &number.to_string()), line(number)).unwrap();
+    }
+    let mut log = LogFile::open(&path, RETENTION).unwrap();
+    for number in 0..11 {
+        log.add(&line(number)).unwrap();
+    }
+    log.flush().unwrap();
+    assert_eq!(names(place.path()).len(), 4, "{:?}", names(place.path()));
+    assert_eq!(lines(&beside(&path, "3")), [line(2)]);
+}
+
+#[test]
+fn a_line_longer_than_the_limit_is_written_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    let mut log = LogFile::open(&path, RETENTION).unwrap();
+    let long = format!("{}\n", "x".repeat(1_000));
+    for _ in 0..2 {
+        log.add(&long).unwrap();
+    }
+    log.flush().unwrap();
+    assert_eq!((lines(&path), lines(&beside(&path, "1"))), (vec![long.clone()], vec![long]));
+}
+
+/// A directory in the way cannot be replaced by a file: whoever runs the test, superuser or not, the rotation fails.
+#[test]
+fn a_rotation_that_fails_lets_the_old_file_grow() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    fs::create_dir_all(beside(&path, "1").join("full")).unwrap();
+    let mut log = LogFile::open(&path, Retention { kept: 1, ..RETENTION }).unwrap();
+    for number in 0..25 {
+        log.add(&line(number)).unwrap();
+    }
+    log.flush().unwrap();
+    assert!(log.failed.is_some());
+    assert_eq!(lines(&path), (0..25).map(line).collect::<Vec<_>>());
+    // Once it can be done, it is.
+    fs::remove_dir_all(beside(&path, "1")).unwrap();
+    log.failed = None;
+    log.add(&line(25)).unwrap();
+    log.flush().unwrap();
+    assert_eq!((lines(&beside(&path, "1")).len(), lines(&path)), (25, vec![line(25)]));
+}
+
+#[test]
+fn a_new_file_that_cannot_be_made_lets_the_old_one_grow() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    // Even the superuser cannot make it there: links are not followed.
+    std::os::unix::fs::symlink("/nowhere/else", beside(&path, "new")).unwrap();
+    let mut log = LogFile::open(&path, RETENTION).unwrap();
+    for number in 0..25 {
+        log.add(&line(number)).unwrap();
+    }
+    log.flush().unwrap();
+    assert!(log.failed.is_some());
+    assert_eq!(lines(&path).len(), 25);
+    assert!(!beside(&path, "1").exists());
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_counted() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    let mut log = LogFile::open(&path, RETENTION).unwrap();
+    log.file = File::options().write(true).open("/dev/full").unwrap();
+    for number in 0..3 {
+        log.add(&line(number)).unwrap();
+    }
+    let lost = log.flush().unwrap_err();
+    assert_eq!((lost.lines, lost.error.kind()), (3, io::ErrorKind::StorageFull));
+    // The next ones are not lost with them.
+    log.file = private::append(&path).unwrap();
+    log.add(&line(3)).unwrap();
+    log.flush().unwrap();
+    assert_eq!(lines(&path), [line(3)]);
+}
+
+#[test]
+fn a_piece_of_a_line_is_taken_back() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    let mut log = LogFile::open(&path, RETENTION).unwrap();
+    log.add(&line(0)).unwrap();
+    log.flush().unwrap();
+    log.file.write_all(b"half a li").unwrap();
+    log.torn = true;
+    log.add(&line(1)).unwrap();
+    log.flush().unwrap();
+    assert_eq!(lines(&path), [line(0), line(1)]);
+}
+
+#[test]
+fn what_is_no_file_is_not_rotated() {
+    let mut log = LogFile::open(Path::new("/dev/null"), RETENTION).unwrap();
+    for number in 0..100 {
+        log.add(&line(number)).unwrap();
+    }
+    log.flush().unwrap();
+    assert!(log.failed.is_none() && !Path::new("/dev/null.1").exists());
+}
