@@ -81,6 +81,8 @@ impl Service {
         cancel: Cancel,
     ) -> Result<Sandbox> {
         let _waiting = Waiting::begin(self)?;
+        // The namespaces that it is made in are not ended meanwhile.
+        let _making = self.0.making.read().await;
         let claim = wanted.claim();
         let place = loop {
             cancel.check()?;

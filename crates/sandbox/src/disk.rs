@@ -72,9 +72,7 @@ impl Service {
         // An empty one is a plain directory: nothing to share.
         let provider = new.provider.or(snapshot.is_none().then_some(Kind::Copy));
         let bytes = bytes.filter(|_| self.0.runtime.keeps_quotas());
-        if snapshot.is_some()
-            && let Ok(holder) = self.0.runtime.mounts().await
-        {
+        if let Ok(holder) = self.0.runtime.mounts().await {
             self.0.workspaces.use_holder(holder);
         }
         let user = self.0.runtime.user(id, &self.place(id)).await?;

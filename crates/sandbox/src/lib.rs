@@ -3,7 +3,7 @@
 //! A [`Service`] makes them, runs commands and terminals in them, and ends them. What must outlive the server is
 //! in the catalog, in files, or with the [`Runtime`]; the service finds everything again when it starts.
 //!
-//! - `create`, `remove`, `leftovers`, `recover`, `watch`: the life of a sandbox; `operation_lock`: which of them may happen at once.
+//! - `create`, `remove`, `leftovers`, `recover`, `watch`, `rest`: the life of a sandbox; `operation_lock`: which of them may happen at once.
 //! - `door`, `port`: where guest agents come in, by socket and over a network; `identity`: by what they know the server
 //!   there; `handover`: what they are given when they start; `live`: what is known of a sandbox whose guest is there.
 //! - `snapshots`: what becomes of a sandbox's workspace; `disk`: how workspaces are made and how much is in them.
@@ -41,6 +41,7 @@ mod processes;
 mod recover;
 mod remove;
 mod reserved;
+mod rest;
 pub mod runtime;
 mod service;
 mod settings;

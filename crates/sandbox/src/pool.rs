@@ -225,6 +225,8 @@ impl Service {
     }
 
     async fn start_ahead(&self, template: &str) -> Result<()> {
+        // The namespaces that it is started in are not ended meanwhile.
+        let _making = self.0.making.read().await;
         let ready = self.unmade()?;
         let live = ready.live.clone();
         self.0.pool.lock().ids.insert(live.id.clone());
@@ -310,7 +312,19 @@ impl Service {
         }
     }
 
-    /// Ends all that nobody has taken.
+    /// Ends all that nobody has taken, and starts no more until somebody wants one.
+    pub(crate) async fn drain_pool(&self) {
+        let ready: Vec<Ready> = {
+            let mut inner = self.0.pool.lock();
+            inner.demand.clear();
+            inner.ready.drain().flat_map(|(_, ready)| ready).collect()
+        };
+        for one in ready {
+            self.end_ready(&one.live).await;
+        }
+    }
+
+    /// Ends all that nobody has taken, for good.
     pub(crate) async fn empty_pool(&self) {
         let ready: Vec<Ready> = {
             let mut inner = self.0.pool.lock();

@@ -253,6 +253,16 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
+    /// Whether a process keeps the namespaces in which sandboxes are made.
+    fn has_holder(&self) -> bool {
+        false
+    }
+
+    /// Ends that process, and returns when it is gone. Whoever makes the next sandbox starts another one.
+    async fn rest(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
     /// Whether the workspace of a running sandbox can be replaced.
     fn swaps(&self) -> bool {
         false

@@ -50,6 +50,10 @@ pub(crate) struct Inner {
     /// So many are made at once.
     pub(crate) makers: Semaphore,
     pub(crate) waiting: AtomicU32,
+    /// Held for reading by who makes a sandbox, for writing by who ends what is there only for sandboxes.
+    pub(crate) making: tokio::sync::RwLock<()>,
+    /// When it was seen first that there is no sandbox; none if there is one.
+    pub(crate) idle_since: std::sync::Mutex<Option<Instant>>,
     /// Held by who counts the sandboxes and writes down one more.
     pub(crate) counting: Mutex<()>,
     /// Deleted sandboxes whose files are being removed.
@@ -130,6 +134,8 @@ impl Service {
             operations: OperationLocks::default(),
             makers,
             waiting: AtomicU32::default(),
+            making: tokio::sync::RwLock::default(),
+            idle_since: std::sync::Mutex::default(),
             counting: Mutex::default(),
             leftovers: Leftovers::default(),
             reserved: Places::default(),

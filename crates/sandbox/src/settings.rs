@@ -72,6 +72,8 @@ pub struct Settings {
     pub layers_interval: Duration,
     /// What nothing reaches in the store is removed so often.
     pub gc_interval: Duration,
+    /// Time without a sandbox after which the lazy view and an ordinary user's namespaces are ended.
+    pub rest_after: Duration,
     /// Events that are older are forgotten.
     pub events_kept: Duration,
     /// How many sandboxes are started at most before anybody wants them.
@@ -139,6 +141,7 @@ impl Settings {
             disk_reserve: 256 << 20,
             layers_interval: Duration::from_secs(60),
             gc_interval: Duration::from_secs(86_400),
+            rest_after: Duration::from_secs(300),
             events_kept: Duration::from_secs(30 * 86_400),
             pool: 8,
             strict: false,

@@ -233,6 +233,7 @@ impl Service {
         let gc = |service: Service| async move {
             Ok(service.collect_content(false, &service.0.cancel).await?.freed)
         };
+        every(self.rest_interval(), service(), |service| async move { service.rest_when_idle().await });
         // Not at once: a server that has just started has better things to do.
         later(settings.gc_interval, settings.gc_interval, service(), gc);
     }

@@ -133,7 +133,13 @@ impl Server {
         if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
             tracing::warn!("connections were cut off");
         }
-        if tokio::time::timeout(CLOSE_TIMEOUT, app.sandboxes.close()).await.is_err() {
+        let close = async {
+            app.sandboxes.close().await;
+            if let Err(error) = app.sandboxes.rest().await {
+                tracing::warn!(%error, "failed to end what is there only for sandboxes");
+            }
+        };
+        if tokio::time::timeout(CLOSE_TIMEOUT, close).await.is_err() {
             tracing::warn!("sandboxes were not let go in time; the next start looks after them");
         }
         app.audit.close();

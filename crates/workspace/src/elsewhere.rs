@@ -103,6 +103,11 @@ pub(crate) mod overlay {
             Self { here: here.clone() }
         }
 
+        /// There is no view.
+        pub(crate) fn end_view(&self, _is_used: &dyn Fn() -> bool) -> Result<bool> {
+            Ok(false)
+        }
+
         /// No layer is under an overlay.
         pub(crate) fn escapes(_holder: &Holder) -> bool {
             false

@@ -72,6 +72,17 @@ impl Lazy {
         Ok(overlay::mounted(holder, parent)?.contains(&wanted))
     }
 
+    /// Takes the view away, whose process then ends, unless it is used. Returns whether there was one.
+    pub(crate) fn end(&self, holder: &Holder, is_used: &dyn Fn() -> bool) -> Result<bool> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // What a holder that has ended had mounted went with it.
+        let is_gone = matches!(holder, Holder::Process(held) if !held.is_running());
+        if is_used() || is_gone || !self.is_mounted(holder)? {
+            return Ok(false);
+        }
+        Ok(overlay::unmount(holder, &self.mountpoint)?)
+    }
+
     /// Takes the view away after its process has died, so that the next who needs it starts another. Somebody else may have
     /// started it meanwhile: one that answers stays.
     pub(crate) fn give_up(&self, holder: &Holder) -> Result<()> {

@@ -71,6 +71,11 @@ impl Overlay {
         overlay::xattrs(holder) == Xattrs::User
     }
 
+    /// Ends the lazy view unless it is used, which is asked while nobody starts it.
+    pub(crate) fn end_view(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
+        self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.end(&self.here.get(), is_used))
+    }
+
     fn lower(&self, place: &Place, base: &Base) -> Result<Lower> {
         let Some(snapshot) = &base.snapshot else {
             return Ok(Lower { paths: vec![self.layers.empty()?], under: Under::default() });

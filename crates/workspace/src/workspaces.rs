@@ -223,6 +223,11 @@ impl Workspaces {
         &self.store
     }
 
+    /// The holder in whose namespaces mounts are made.
+    pub fn holder(&self) -> Holder {
+        self.here.get()
+    }
+
     /// Mounts are made in the namespaces of this holder from now on, because the one before has died.
     pub fn use_holder(&self, holder: Holder) {
         self.here.set(holder);
@@ -481,6 +486,12 @@ impl Workspaces {
     /// Whether layers are being written in the background.
     pub fn is_materializing(&self) -> bool {
         self.layers.is_writing()
+    }
+
+    /// Ends the lazy view, unless there is a workspace: whoever makes one is counted before he uses it. Returns whether
+    /// there was a view.
+    pub fn end_view(&self) -> Result<bool> {
+        self.overlay.end_view(&|| !self.lock().is_empty())
     }
 
     /// Lets another process have them, though somebody here may still hold this. Nothing is to be done with it any more.

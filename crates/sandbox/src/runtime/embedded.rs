@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::launch::{self, Launch, Launched};
@@ -33,6 +33,8 @@ const SHARED_BY_ALL: &str = "no user ids of their own for sandboxes: what the ke
     descriptors on their way, watches of epoll) they share with each other";
 /// Longest time that processes may take to end when they are killed.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time between two looks whether the holder has ended.
+const HOLDER_POLL: Duration = Duration::from_millis(5);
 /// Processes that have not ended by then are killed and thawed again.
 const END_POLL: Duration = Duration::from_millis(500);
 
@@ -48,6 +50,8 @@ pub struct Embedded {
     own_users: OwnUsers,
     /// Whether sandboxes get users of their own, and why not.
     own: OnceLock<Result<(), String>>,
+    /// What was unmet when the machine was looked at last.
+    unmet: Mutex<Option<Vec<String>>>,
 }
 
 impl Embedded {
@@ -70,6 +74,7 @@ impl Embedded {
             holder: Mutex::new(holder),
             own_users: OwnUsers::default(),
             own: OnceLock::new(),
+            unmet: Mutex::default(),
         })
     }
 
@@ -137,6 +142,11 @@ impl Embedded {
     }
 }
 
+/// Whether the process that kept the namespaces has ended.
+fn is_gone(holder: &Holder) -> bool {
+    matches!(holder, Holder::Process(held) if !held.is_running())
+}
+
 #[async_trait]
 impl Runtime for Embedded {
     fn name(&self) -> &'static str {
@@ -144,8 +154,7 @@ impl Runtime for Embedded {
     }
 
     async fn mounts(&self) -> Result<Holder, String> {
-        let gone = matches!(self.holder(), Holder::Process(held) if !held.is_running());
-        if gone {
+        if is_gone(&self.holder()) {
             self.renew_holder().await.map_err(|error| error.to_string())?;
         }
         Ok(self.holder())
@@ -197,10 +206,21 @@ impl Runtime for Embedded {
 
     async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
+        if is_gone(&holder) {
+            // The next sandbox starts another one; nobody has to for a look at the machine.
+            let unmet = self.unmet.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            if let Some(unmet) = unmet {
+                return Ok(unmet);
+            }
+            self.renew_holder().await?;
+        }
+        let holder = self.holder();
         let found = blocking(move || workspace_host::probe(&holder)).await?;
         let found = found.map_err(|error| failed("look at the machine", &error))?;
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
-        Ok(namespaces.into_iter().chain(limits::told(&found.missing())).collect())
+        let unmet: Vec<_> = namespaces.into_iter().chain(limits::told(&found.missing())).collect();
+        *self.unmet.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(unmet.clone());
+        Ok(unmet)
     }
 
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
@@ -260,6 +280,22 @@ impl Runtime for Embedded {
     async fn thaw(&self, _id: &str, place: &Place) -> Result<(), RuntimeError> {
         let note = place.frozen();
         blocking(move || freeze::thaw(&note)).await?.map_err(|error| failed("thaw a sandbox", &error))
+    }
+
+    fn has_holder(&self) -> bool {
+        matches!(self.holder(), Holder::Process(_))
+    }
+
+    async fn rest(&self) -> Result<(), RuntimeError> {
+        let Holder::Process(held) = self.holder() else { return Ok(()) };
+        held.kill();
+        let gone = async {
+            while held.is_running() {
+                sleep(HOLDER_POLL).await;
+            }
+        };
+        let stays = |_| failed("end the namespaces of sandboxes", &"their holder does not end");
+        timeout(END_TIMEOUT, gone).await.map_err(stays)
     }
 
     fn swaps(&self) -> bool {

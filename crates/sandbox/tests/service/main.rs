@@ -24,6 +24,7 @@ mod races;
 mod registry;
 mod remote;
 mod restart;
+mod resting;
 mod snapshots;
 mod swapped;
 mod terminals;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     trials.extend(oci_only::trials());
     trials.extend(remote::trials());
     trials.extend(pool::trials());
+    trials.extend(resting::trials());
     trials.extend(quota::trials());
     trials.extend(own_users::trials());
     trials.extend(ordinary::trials());
