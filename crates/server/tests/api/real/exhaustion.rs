@@ -156,6 +156,35 @@ fn open_files_are_the_sandboxes_own() {
     street.clear();
 }
 
+/// Makes pipes until they are smaller than usual, 5,000 at most, and keeps them.
+const TAKE_PIPES: &str = "perl -e 'my @kept; for (1..5000) { pipe(my $r, my $w) or last; push @kept, $r, $w; \
+                          last if fcntl($r, 1032, 0) < 65536 } open(my $f, q(>), q(taken)); print $f qq(x); close $f; sleep 1000'";
+
+#[test]
+fn what_the_kernel_counts_for_a_user_is_left_for_the_neighbour() {
+    use workspace_host::{holder::Holder, own_users};
+    let street = Street::new(&json!({}));
+    let ready = street.house.get("/ready").body;
+    let can = rustix::process::geteuid().is_root()
+        && own_users::probe(&Holder::Machine, street.house.path(), true).is_ok();
+    assert_eq!(!ready.contains("no user ids of their own"), can, "{ready}");
+    let users = [&street.greedy, &street.neighbour].map(|id| {
+        let pid = street.house.guest(id).unwrap().pid();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned()
+    });
+    assert_eq!(users[0] != users[1], can, "{users:?}");
+    let most = std::fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
+    if !can || !(1024..=65_536).contains(&most.trim().parse::<u64>().unwrap()) {
+        return;
+    }
+    street.house.begin(&street.greedy, json!({"command": TAKE_PIPES, "timeout": 0}));
+    soon("all pages are taken", || street.house.out(&street.greedy, "cat taken 2>/dev/null; true") == "x");
+    let size = "perl -e 'pipe(my $r, my $w); print fcntl($r, 1032, 0)'";
+    assert!(street.house.out(&street.greedy, size).parse::<u64>().unwrap() < 65_536);
+    assert_eq!(street.house.out(&street.neighbour, size), "65536");
+}
+
 #[test]
 fn a_flood_of_output_is_kept_in_bounds() {
     let street = Street::with(&json!({"cpu": "0.5"}), &[("OUTPUT_KEEP", "1m")]);
