@@ -23,10 +23,10 @@ const CANCEL_POLL: Duration = Duration::from_millis(20);
 pub(crate) struct UnderWay(Arc<watch::Sender<usize>>);
 
 /// One operation, counted until it is dropped.
-struct Counted(Arc<watch::Sender<usize>>);
+pub(crate) struct Counted(Arc<watch::Sender<usize>>);
 
 impl UnderWay {
-    fn begin(&self) -> Counted {
+    pub(crate) fn begin(&self) -> Counted {
         self.0.send_modify(|count| *count += 1);
         Counted(Arc::clone(&self.0))
     }

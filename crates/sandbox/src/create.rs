@@ -57,7 +57,13 @@ impl Service {
         let expected = self.0.runtime.variables(&new.template).await?;
         config.envs = expected.into_iter().chain(config.envs).collect();
         let (service, cancel) = (self.clone(), cancel.clone());
-        let made = tokio::spawn(async move { service.create_now(wanted, new, config, life, cancel).await });
+        // Whoever closes the service waits until what was made in part is taken back.
+        let counted = self.0.under_way.begin();
+        let made = tokio::spawn(async move {
+            let made = service.create_now(wanted, new, config, life, cancel).await;
+            drop(counted);
+            made
+        });
         let made = made.await.map_err(|error| SandboxError::Io {
             action: "make a sandbox".to_owned(),
             source: std::io::Error::other(error),

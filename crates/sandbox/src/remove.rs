@@ -216,7 +216,7 @@ impl Service {
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
             committed => committed?,
         };
-        self.note_snapshot(owner, committed.snapshot.id, id).await?;
+        self.note_snapshot(owner, &committed.snapshot, id).await?;
         self.remove_workspace(id).await?;
         Ok(Kept::Snapshot(committed.snapshot.id))
     }

@@ -161,12 +161,13 @@ impl Service {
     pub async fn close(&self) {
         self.0.cancel.cancel();
         self.0.makers.close();
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         if !self.0.under_way.idle(CLOSE_TIMEOUT).await {
-            tracing::warn!("operations did not end in time; the next start finishes what they left");
+            tracing::warn!("operations did not end in time, and may not have undone what they did in part");
         }
         self.empty_pool().await;
         // What is left after that the next start removes.
-        self.files_removed(CLOSE_TIMEOUT).await;
+        self.files_removed(deadline.saturating_duration_since(Instant::now())).await;
         let lives = std::mem::take(&mut *self.0.lives.write().unwrap_or_else(PoisonError::into_inner));
         for live in lives.values() {
             live.shut();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use workspace_catalog::{Change, Sandbox, State};
-use workspace_state::{Cancel, Durability, NewSnapshot, SnapshotId};
+use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{Cancellable, Changes, Committed, Materialize, WorkspaceError};
 
 use crate::cancellable::{lost, until};
@@ -132,7 +132,7 @@ impl Service {
                 (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
                 (committed, thawed) => {
                     // Whoever asked is told that it failed, so nobody knows of the snapshot.
-                    self.forget_snapshot(committed.snapshot.id).await;
+                    self.forget_snapshot(id, &committed.snapshot).await;
                     return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
                 }
             };
@@ -141,35 +141,38 @@ impl Service {
             // Nobody has to stand still for this.
             self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await?;
         }
-        self.note_snapshot(&sandbox.owner, committed.snapshot.id, id).await?;
+        self.note_snapshot(&sandbox.owner, &committed.snapshot, id).await?;
         Ok(Taken { committed, pause })
     }
 
     /// Notes whose a snapshot is that was made in a sandbox. One that cannot be noted goes: nobody could see it or remove it.
-    pub(crate) async fn note_snapshot(&self, owner: &str, snapshot: SnapshotId, sandbox: &str) -> Result<()> {
-        let noted = self.0.catalog.snapshots().add(owner, &snapshot.to_string(), Some(sandbox)).await;
+    pub(crate) async fn note_snapshot(&self, owner: &str, snapshot: &Snapshot, sandbox: &str) -> Result<()> {
+        let noted = self.0.catalog.snapshots().add(owner, &snapshot.id.to_string(), Some(sandbox)).await;
         if noted.is_err() {
-            self.forget_snapshot(snapshot).await;
+            self.forget_snapshot(sandbox, snapshot).await;
         }
         Ok(noted?)
     }
 
-    /// Removes a snapshot from the store, if that can be done.
-    async fn forget_snapshot(&self, snapshot: SnapshotId) {
-        let removed =
-            self.on_workspaces(move |workspaces| Ok(workspaces.store().remove_snapshots(&[snapshot])?)).await;
+    /// Removes the last snapshot of a sandbox from the store, if that can be done.
+    async fn forget_snapshot(&self, sandbox: &str, snapshot: &Snapshot) {
+        let (id, snapshot) = (sandbox.to_owned(), snapshot.clone());
+        let name = snapshot.id;
+        let removed = self.on_workspaces(move |workspaces| workspaces.uncommit(&id, &snapshot)).await;
         if let Err(error) = removed {
-            tracing::warn!(%snapshot, %error, "a snapshot that nobody has is left");
+            tracing::warn!(snapshot = %name, %error, "a snapshot that nobody has is left");
         }
     }
 
     /// Takes back a snapshot that was made for something which was not done.
-    async fn take_back_snapshot(&self, owner: &str, snapshot: SnapshotId) {
-        match self.0.catalog.snapshots().remove(Some(owner), &snapshot.to_string()).await {
+    async fn take_back_snapshot(&self, sandbox: &Sandbox, snapshot: &Snapshot) {
+        match self.0.catalog.snapshots().remove(Some(&sandbox.owner), &snapshot.id.to_string()).await {
             // Somebody else has it by now.
             Ok(true) => {}
-            Ok(false) => self.forget_snapshot(snapshot).await,
-            Err(error) => tracing::warn!(%snapshot, %error, "a snapshot that nobody wanted is left"),
+            Ok(false) => self.forget_snapshot(&sandbox.id, snapshot).await,
+            Err(error) => {
+                tracing::warn!(snapshot = %snapshot.id, %error, "a snapshot that nobody wanted is left");
+            }
         }
     }
 
@@ -388,7 +391,7 @@ impl Service {
         let failed = failed.or_else(|| cancel.check().err().map(SandboxError::from));
         let Some(error) = failed else { return Ok(Forked { taken, views }) };
         self.remove_forks(views).await;
-        self.take_back_snapshot(&sandbox.owner, taken.committed.snapshot.id).await;
+        self.take_back_snapshot(sandbox, &taken.committed.snapshot).await;
         Err(error)
     }
 

@@ -380,8 +380,11 @@ impl Service {
         }
         let service = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = service.collect_content(true, &service.0.cancel).await {
-                tracing::error!(%error, "the disk is nearly full, and collecting garbage failed");
+            match service.collect_content(true, &service.0.cancel).await {
+                Ok(_) | Err(SandboxError::Cancelled) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the disk is nearly full, and collecting garbage failed")
+                }
             }
         });
     }
@@ -451,8 +454,12 @@ where
         loop {
             ticks.tick().await;
             let Some(inner) = service.upgrade() else { return };
-            if let Err(error) = work(Service(inner)).await {
-                tracing::error!(%error, "looking after the sandboxes failed; it is tried again");
+            match work(Service(inner)).await {
+                // The service closes.
+                Ok(_) | Err(SandboxError::Cancelled) => {}
+                Err(error) => {
+                    tracing::error!(%error, "looking after the sandboxes failed; it is tried again")
+                }
             }
         }
     });

@@ -36,6 +36,9 @@ pub struct Record {
     /// The last snapshot that was made of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<SnapshotId>,
+    /// The same of the former generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_last: Option<SnapshotId>,
     /// What kept the base in the store before the current generation got another one; to be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare: Option<PinId>,
@@ -85,7 +88,7 @@ impl Record {
     /// Of a workspace that is there.
     pub(crate) fn new(current: Generation) -> Self {
         let uid = uuid::Uuid::now_v7().to_string();
-        Self { uid, phase: Phase::Ready, current, former: None, last: None, spare: None }
+        Self { uid, phase: Phase::Ready, current, former: None, last: None, former_last: None, spare: None }
     }
 
     /// The record in a workspace's directory.
@@ -164,6 +167,7 @@ mod tests {
             former: Some(generation.clone()),
             current: Generation { number: 2, provider: Kind::Copy, ..generation },
             last: None,
+            former_last: Some(SnapshotId::generate()),
             spare: None,
         };
         assert!(Record::is_unwritten(home.path()).unwrap());

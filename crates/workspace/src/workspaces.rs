@@ -367,6 +367,23 @@ impl Workspaces {
         })
     }
 
+    /// Takes back a commit of which nobody is told: the snapshot goes, and the next one has the parent that it had.
+    pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
+        let forgotten = self.with(id, |known| {
+            if known.record.last != Some(snapshot.id) {
+                return Ok(());
+            }
+            known.record.last = snapshot.parents.first().copied();
+            known.record.write(&self.directory.join(id))
+        });
+        match forgotten {
+            Ok(()) | Err(WorkspaceError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.store.remove_snapshots(&[snapshot.id])?;
+        Ok(())
+    }
+
     fn with_parent(&self, known: &Known, new: NewSnapshot) -> Result<NewSnapshot> {
         if !new.parents.is_empty() {
             return Ok(new);
@@ -561,7 +578,8 @@ impl Workspaces {
 
     /// Works on a workspace; others that want to wait.
     fn with<T>(&self, id: &str, work: impl FnOnce(&mut Known) -> Result<T>) -> Result<T> {
-        self.with_cancel(self.store.cancel(), id, work)
+        let slot = self.slot(id)?;
+        self.work(id, &slot, locked(&slot.known), work)
     }
 
     /// Works on a workspace; others that want to wait, until they are cancelled.
@@ -572,7 +590,16 @@ impl Workspaces {
         work: impl FnOnce(&mut Known) -> Result<T>,
     ) -> Result<T> {
         let slot = self.slot(id)?;
-        let mut known = cancellable::lock(&slot.known, cancel)?;
+        self.work(id, &slot, cancellable::lock(&slot.known, cancel)?, work)
+    }
+
+    fn work<T>(
+        &self,
+        id: &str,
+        slot: &Slot,
+        mut known: MutexGuard<'_, Option<Known>>,
+        work: impl FnOnce(&mut Known) -> Result<T>,
+    ) -> Result<T> {
         let known = known.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
         let done = work(known);
         *locked(&slot.paths) = Some(self.paths(id, &known.record, &known.under));

@@ -125,11 +125,12 @@ async fn a_commit_whose_client_leaves_stops_and_lets_the_sandbox_go_on(home: &Ho
     let (alice, id) = (alice(), view.sandbox.id.as_str());
     leave_when(service.commit(&alice, id, NewCommit::default()), async || place.frozen().exists()).await;
     is_usable(home, &service, &view).await;
-    assert_eq!(snapshots(&service), before);
-    // Nothing is in the way of the next.
+    soon("its snapshot is gone", async || snapshots(&service) == before).await;
+    // Nothing is in the way of the next, which has the parent that it would have had.
     let taken = service.commit(&alice, id, NewCommit::default()).await.unwrap();
     let tree = service.workspaces().store().restore(&taken.committed.snapshot.id).unwrap();
     assert!(tree.exists("big").unwrap());
+    assert_eq!(taken.committed.snapshot.parents, Vec::from_iter(view.config.snapshot));
 }
 
 async fn changes_whose_client_leaves_let_the_sandbox_go_on(home: &Home) {
@@ -212,12 +213,11 @@ async fn whoever_waits_for_another_operation_may_leave(home: &Home) {
     let service = home.start().await;
     let view = create_with(&service, small(&service), None).await;
     fill(&service, &view).await;
-    let (place, id) = (home.place(&view), view.sandbox.id.clone());
+    let (place, id, before) = (home.place(&view), view.sandbox.id.clone(), snapshots(&service));
     let first = service.clone();
     let of_first = id.clone();
     let first = tokio::spawn(async move { first.commit(&alice(), &of_first, NewCommit::default()).await });
     soon("the first one is under way", async || place.frozen().exists()).await;
-    let before = snapshots(&service);
     drop(
         tokio::time::timeout(Duration::from_millis(1), service.commit(&alice(), &id, NewCommit::default()))
             .await,

@@ -100,7 +100,7 @@ impl Workspaces {
             let under = self.make_generation(id, &record.uid, &mut next, base)?;
             record.former = Some(std::mem::replace(&mut record.current, next.clone()));
             record.phase = Phase::Switching;
-            record.last = base.id();
+            record.former_last = std::mem::replace(&mut record.last, base.id());
             record.write(&directory)?;
             Ok(under)
         });
@@ -147,7 +147,7 @@ impl Workspaces {
                 known.former = Some(std::mem::replace(&mut known.under, under));
             }
             known.record.phase = Phase::Ready;
-            known.record.last = None;
+            known.record.last = known.record.former_last.take();
             known.record.write(&self.directory.join(id))?;
             self.remove_former(id, known)
         })

@@ -68,7 +68,9 @@ impl Switch<'_> {
             fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700))).on("change", &self.shown(path))?;
         }
         let place = Place { fd: &fd, path, record: record.as_ref() };
-        let (mut entries, below) = self.apply_entries(&place, &pairs(&old, &new))?;
+        // A checkout that goes back to what the directory held finds most files as they were noted then.
+        let noted = if self.options.force { self.record_of(path, ids(Some(to)))? } else { None };
+        let (mut entries, below) = self.apply_entries(&place, noted.as_ref(), &pairs(&old, &new))?;
         if !below.is_empty() {
             drop(fd);
             self.apply_below(path, depth, &below, &mut entries)?;
@@ -87,12 +89,16 @@ impl Switch<'_> {
     fn apply_entries(
         &self,
         place: &Place<'_>,
+        noted: Option<&StatRecord>,
         pairs: &[Pair<'_>],
     ) -> Result<(Vec<Option<StatEntry>>, Vec<Below>)> {
         let mut entries = Vec::with_capacity(pairs.len());
         let mut changed = Vec::new();
         for pair in pairs {
-            let kept = self.kept_entry(place, pair);
+            let kept = match self.kept_entry(place, pair) {
+                None => self.noted_entry(place, noted, pair)?,
+                kept => kept,
+            };
             if kept.is_none() {
                 changed.push((entries.len(), pair));
             }
@@ -142,6 +148,23 @@ impl Switch<'_> {
         }
         self.unchanged.fetch_add(1, Ordering::Relaxed);
         Some(known.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
+    }
+
+    /// What was noted of a file that is still what it should be now. Names of one file are placed together.
+    fn noted_entry(
+        &self,
+        place: &Place<'_>,
+        noted: Option<&StatRecord>,
+        pair: &Pair<'_>,
+    ) -> Result<Option<StatEntry>> {
+        let (Some(noted), Some(after)) = (noted, pair.after) else { return Ok(None) };
+        let is_there = |known: &&StatEntry| !known.looks.is_directory() && self.looks_intact(place.fd, known);
+        let Some(known) = noted.find(pair.name).filter(is_there) else { return Ok(None) };
+        if self.entry(after)?.link.is_some() {
+            return Ok(None);
+        }
+        self.unchanged.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(known.clone()))
     }
 
     fn looks_intact(&self, fd: &OwnedFd, known: &StatEntry) -> bool {
