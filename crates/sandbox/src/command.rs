@@ -249,10 +249,18 @@ impl Service {
         }
         let live = match self.takes_orders(scope, sandbox, id).await {
             Err(SandboxError::CommandEnded { id }) => {
-                let live = self.running(scope, sandbox).await;
-                match live {
-                    Ok(live) if self.has_left(&live, &id).await? => live,
-                    _ => return Err(SandboxError::CommandEnded { id }),
+                let Ok(live) = self.running(scope, sandbox).await else {
+                    return Err(SandboxError::CommandEnded { id });
+                };
+                match self.has_left(&live, &id).await {
+                    Ok(true) => live,
+                    Ok(false) => return Err(SandboxError::CommandEnded { id }),
+                    // Nobody knows whether it left something, because the guest is older, slow or away. It is told anyway.
+                    Err(_) => {
+                        let order = KillCommandRequest { command_id: id.clone(), signal };
+                        drop(live.ask(Asked::KillCommand(order)).await);
+                        return Err(SandboxError::CommandEnded { id });
+                    }
                 }
             }
             live => live?,

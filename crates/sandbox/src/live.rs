@@ -67,6 +67,8 @@ pub(crate) struct Live {
     usage: watch::Sender<Option<ResourceUsage>>,
     /// The processes that its guest listed last.
     processes: watch::Sender<Vec<Process>>,
+    /// Number of the line over which the guest did not answer when it was asked for them; [`NO_LINE`] if it did.
+    lists_nothing: AtomicU64,
     commands: Mutex<HashMap<String, Arc<Running>>>,
     /// Commands that will be among those soon; changed only by who has the lock of those, or gives up.
     coming: AtomicUsize,
@@ -230,6 +232,7 @@ impl Live {
             silences: Mutex::default(),
             usage: watch::Sender::default(),
             processes: watch::Sender::default(),
+            lists_nothing: AtomicU64::new(NO_LINE),
             commands: Mutex::default(),
             coming: AtomicUsize::default(),
             until_forgetting: AtomicU32::default(),
@@ -471,13 +474,23 @@ impl Live {
     pub(crate) async fn list_processes(&self) -> Option<Vec<Process>> {
         let mut listed = self.processes.subscribe();
         listed.mark_unchanged();
-        self.ask(Asked::Processes(ProcessesRequest {})).await.ok()?;
-        tokio::time::timeout(COUNTING, listed.changed()).await.ok()?.ok()?;
+        let line = self.line.borrow().clone()?;
+        if self.lists_nothing.load(Ordering::Relaxed) == line.number {
+            return None;
+        }
+        self.ask_on(&line, Asked::Processes(ProcessesRequest {})).await.ok()?;
+        if !matches!(tokio::time::timeout(COUNTING, listed.changed()).await, Ok(Ok(()))) {
+            // An older guest: nobody waits for it again until another one connects.
+            self.lists_nothing.store(line.number, Ordering::Relaxed);
+            return None;
+        }
         let processes = listed.borrow().clone();
         Some(processes)
     }
 
     pub(crate) fn listed(&self, processes: Vec<Process>) {
+        // It was only slow.
+        self.lists_nothing.store(NO_LINE, Ordering::Relaxed);
         self.processes.send_replace(processes);
     }
 
@@ -689,6 +702,9 @@ fn no_input(id: &str, reason: NoInput, written: usize) -> SandboxError {
         NoInput::Full => SandboxError::InputFull { id, written },
     }
 }
+
+/// The number of no line.
+const NO_LINE: u64 = 0;
 
 /// Lines are numbered in the order in which they were made, from one.
 fn next_line() -> u64 {

@@ -170,7 +170,7 @@ impl Service {
         tokio::spawn(async move {
             if let Err(error) = service.finish_made(&live, config).await {
                 tracing::warn!(sandbox = live.id, %error, "a sandbox could not be finished");
-                let reason = error.to_string();
+                let reason = without_host_paths(&error.to_string());
                 if let Err(error) = service.mark(&live.id, State::Error, &reason).await {
                     tracing::error!(sandbox = live.id, %error, "and could not be marked");
                 }

@@ -10,7 +10,7 @@ use crate::code;
 use crate::error::ApiError;
 use crate::store::cancelled;
 
-/// Paths that an error names.
+/// Most paths that an error names.
 const PATHS_MAX: usize = 100;
 
 impl From<SandboxError> for ApiError {
@@ -131,12 +131,14 @@ pub(crate) fn no_room() -> ApiError {
 }
 
 fn of_runtime(error: RuntimeError, message: String) -> ApiError {
+    // The log has the paths that these may name.
+    let told = |code| ApiError::new(code, without_host_paths(&message)).because(&message);
     match error {
         RuntimeError::Unavailable { runtime, .. } => {
-            ApiError::new(code::RUNTIME_UNAVAILABLE, message).detail("runtime", runtime)
+            told(code::RUNTIME_UNAVAILABLE).detail("runtime", runtime)
         }
-        RuntimeError::Isolation(_) => ApiError::new(code::ISOLATION_UNAVAILABLE, message),
-        RuntimeError::Network(_) => ApiError::new(code::NETWORK_UNAVAILABLE, message),
+        RuntimeError::Isolation(_) => told(code::ISOLATION_UNAVAILABLE),
+        RuntimeError::Network(_) => told(code::NETWORK_UNAVAILABLE),
         RuntimeError::NoTemplate { name, .. } => no_template(message, name),
         RuntimeError::TemplateAway { name, fetch, .. } => {
             ApiError::new(code::TEMPLATE_UNAVAILABLE, message).detail("template", name).detail("fetch", fetch)
@@ -175,4 +177,23 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
 
 fn no_template(message: String, name: String) -> ApiError {
     ApiError::new(code::TEMPLATE_NOT_FOUND, message).detail("template", name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_runtime_name_no_paths_of_the_host() {
+        let reason = "the guest agent /srv/data/workspace-agent is not there".to_owned();
+        for error in [
+            RuntimeError::Unavailable { runtime: "embedded", reason: reason.clone() },
+            RuntimeError::Isolation(reason.clone()),
+            RuntimeError::Network(reason.clone()),
+        ] {
+            let told = ApiError::from(SandboxError::Runtime(error));
+            assert!(!told.message().contains("/srv") && told.message().contains("guest agent"), "{told:?}");
+            assert!(told.cause().is_some_and(|cause| cause.contains("/srv/data")), "{told:?}");
+        }
+    }
 }

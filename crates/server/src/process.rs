@@ -433,7 +433,8 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError
     })
 }
 
-/// Send a signal to a command and all that came of it, also to what it left behind when it ended. Without a body, 15.
+/// Send a signal to a command and all that came of it, also to what it left behind when it ended. Without a body, 15. Of a command
+/// that ended and left nothing, `COMMAND_NOT_RUNNING`.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/kill", tag = "process", operation_id = "kill_command",
     params(("id" = String, Path), ("command" = String, Path)), request_body = Option<Kill>, responses(
     (status = 204, description = "It was sent"),

@@ -10,7 +10,11 @@ use crate::home::{Home, PATIENCE, alice, create, request, sh, soon};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials![a_hung_guest_does_not_hang_its_callers, a_sandbox_with_a_hung_guest_is_removed]
+    trials![
+        a_hung_guest_does_not_hang_its_callers,
+        a_sandbox_with_a_hung_guest_is_removed,
+        a_command_that_ended_has_ended_also_for_a_guest_that_lists_no_processes,
+    ]
 }
 
 async fn a_hung_guest_does_not_hang_its_callers(home: &Home) {
@@ -60,4 +64,27 @@ async fn a_sandbox_with_a_hung_guest_is_removed(home: &Home) {
     let end = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
     assert!(end.failed.is_some(), "{end:?}");
     assert!(!guest.is_running());
+}
+
+/// As one of an older version does, a guest that stands still does not say what a command left behind.
+async fn a_command_that_ended_has_ended_also_for_a_guest_that_lists_no_processes(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
+    tokio::time::timeout(PATIENCE, handle.wait()).await.unwrap().unwrap();
+    let kill = async || {
+        let answer = service.kill(&alice(), id, &handle.id, 15).await;
+        assert!(matches!(answer, Err(SandboxError::CommandEnded { .. })), "{answer:?}");
+    };
+    kill().await;
+    let guest = home.process(id);
+    guest.signal(Signal::STOP);
+    for _ in 0..3 {
+        kill().await;
+    }
+    guest.signal(Signal::CONT);
+    // It is believed again as soon as it answers.
+    soon("it lists processes", async || service.processes(&alice(), id).await.is_ok()).await;
+    kill().await;
 }
