@@ -73,6 +73,9 @@ async fn a_command_that_ended_has_ended_also_for_a_guest_that_lists_no_processes
     let id = view.sandbox.id.as_str();
     let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
     tokio::time::timeout(PATIENCE, handle.wait()).await.unwrap().unwrap();
+    // What looked after it may be there a moment longer.
+    let is_alone = async || service.processes(&alice(), id).await.is_ok_and(|left| left.is_empty());
+    soon("nothing is left", is_alone).await;
     let kill = async || {
         let answer = service.kill(&alice(), id, &handle.id, 15).await;
         assert!(matches!(answer, Err(SandboxError::CommandEnded { .. })), "{answer:?}");

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use workspace_state::NewSnapshot;
-use workspace_workspace::{New, WorkspaceError};
+use workspace_state::{Cancel, NewSnapshot};
+use workspace_workspace::{Materialize, New, WorkspaceError};
 
 use crate::world::{Setting, World};
 
@@ -22,6 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     let links = || a_file_with_many_names_is_read_once(Setting::OVERLAY);
     trials.push(Setting::OVERLAY.trial("a_file_with_many_names_is_read_once", links));
+    let view = || a_view_that_nobody_uses_is_ended_and_started_again(Setting::OVERLAY);
+    trials.push(Setting::OVERLAY.trial("a_view_that_nobody_uses_is_ended_and_started_again", view));
+    let cancelled = || a_cancelled_collection_keeps_what_it_did_not_remove(Setting::OVERLAY);
+    trials.push(Setting::OVERLAY.trial("a_cancelled_collection_keeps_what_it_did_not_remove", cancelled));
     trials
 }
 
@@ -147,4 +151,59 @@ fn one_is_made_removed_and_committed_at_once(setting: Setting) {
     world.all().cleanup("a").unwrap();
     world.all().create("a", &New { snapshot: Some(snapshot.id), ..New::default() }).unwrap();
     assert_eq!(world.seen("a"), world.checked_out(&snapshot));
+}
+
+fn a_view_that_nobody_uses_is_ended_and_started_again(setting: Setting) {
+    let world = World::with_view(setting);
+    let mut tree = world.store.empty_tree().unwrap();
+    tree.write("file", "content\n").unwrap();
+    let snapshot = Some(tree.commit(NewSnapshot::default()).unwrap().id);
+    let new = New { snapshot, materialize: Materialize::Lazy, ..New::default() };
+    assert!(!world.all().end_view().unwrap(), "there is none yet");
+    world.all().create("a", &new).unwrap();
+    assert!(!world.all().end_view().unwrap(), "it is used");
+    assert_eq!(world.run("a", "cat file"), "content\n");
+    world.all().cleanup("a").unwrap();
+    assert!(world.all().end_view().unwrap());
+    // Somebody ends it whenever it can be, while others come.
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| {
+            let mut ended = 0_u32;
+            while !over.load(Ordering::Relaxed) {
+                ended += u32::from(world.all().end_view().unwrap());
+            }
+            ended
+        });
+        for _ in 0..10 {
+            world.all().create("b", &new).unwrap();
+            assert_eq!(world.run("b", "cat file"), "content\n");
+            world.all().cleanup("b").unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(ending.join().unwrap() > 0, "it was never ended");
+    });
+}
+
+fn a_cancelled_collection_keeps_what_it_did_not_remove(setting: Setting) {
+    let world = World::new(setting);
+    let mut tree = world.store.empty_tree().unwrap();
+    tree.write("file", "content\n").unwrap();
+    let snapshot = Some(tree.commit(NewSnapshot::default()).unwrap().id);
+    let new = New { snapshot, ..New::default() };
+    world.all().create("a", &new).unwrap();
+    world.all().cleanup("a").unwrap();
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let cancelled = world.all().cancellable(&cancel).collect(true).unwrap_err();
+    assert!(cancelled.is_cancelled(), "{cancelled}");
+    // Nobody waits for a layer that is being removed.
+    world.all().create("b", &new).unwrap();
+    assert_eq!(world.run("b", "cat file"), "content\n");
+    world.all().cleanup("b").unwrap();
+    assert_eq!(world.all().collect(true).unwrap().layers, 1);
+    // Nor is anything made that was cancelled before.
+    assert!(world.all().cancellable(&cancel).create("c", &new).unwrap_err().is_cancelled());
+    assert!(world.all().list().unwrap().is_empty());
 }
