@@ -26,8 +26,8 @@ use crate::merge::trivial;
 use crate::policy::FileRule;
 use crate::strategy::Strategy;
 
-/// Values, containers included, that a version may have: the time that operations on them take grows faster than their number.
-const VALUES_MAX: usize = 20_000;
+/// Values, containers included, that a version may have. Their history takes some hundred bytes of memory for each.
+const VALUES_MAX: usize = 500_000;
 
 /// Merges `.crdt.json`.
 pub(crate) struct CrdtJson;
@@ -135,7 +135,8 @@ fn edited(
     others: &BTreeSet<counts::Side>,
 ) -> Result<AutoCommit, AutomergeError> {
     // What lost against other values in this version may win in a later one: a history that needs no change gets none.
-    if update::read(&document, schema).as_ref() == Some(version) {
+    let there = update::read(&document, schema);
+    if there.as_ref() == Some(version) {
         return Ok(document);
     }
     let mut name = blake3::Hasher::new();
@@ -144,7 +145,7 @@ fn edited(
     }
     name.update(version.to_text().as_bytes());
     set_actor(&mut document, &name);
-    let (counts, wanted) = update::write(&mut document, version, schema)?;
+    let (counts, wanted) = update::write(&mut document, there.as_ref(), version, schema)?;
     commit(&mut document);
     let mut names = (0_u64..).map(|number| {
         let mut name = name.clone();

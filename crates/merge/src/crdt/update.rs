@@ -3,11 +3,14 @@
 //! Whole numbers, strings, true, false and null are what they are there; other numbers are kept as they are written, as
 //! bytes, which JSON has not. The root of a document is a map of the value and of the counts of its counters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use automerge::transaction::Transactable;
-use automerge::{AutoCommit, AutomergeError, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValue, Value};
+use automerge::{
+    AutoCommit, AutomergeError, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValue, Value, hydrate,
+};
 use imara_diff::{Algorithm, Diff, InternedInput};
 
 use super::counts::Counts;
@@ -106,17 +109,21 @@ fn to_scalar(data: &Data) -> Option<ScalarValue> {
     })
 }
 
-/// Makes a document hold a value, by as few operations as tell what changed. Returns the values that its counters should have,
-/// which [`Counts::add`] gives them.
+/// Makes a document hold a value, by as few operations as tell what changed. `there` is what it holds, if that can be read. Returns
+/// the values that its counters should have, which [`Counts::add`] gives them.
+///
+/// Operations on a document cost more the larger it is. There is none for what did not change, and one for all of a value
+/// that is new.
 pub(super) fn write(
     document: &mut AutoCommit,
+    there: Option<&Data>,
     data: &Data,
     schema: &Schema,
 ) -> Result<(Counts, BTreeMap<String, i128>), AutomergeError> {
     let counts = Counts::of(document)?;
     let mut writer =
         Writer { document, schema, counts: &counts, place: Place::default(), wanted: BTreeMap::new() };
-    writer.set(&ROOT, Prop::Map(WHOLE.to_owned()), data)?;
+    writer.set(&ROOT, Prop::Map(WHOLE.to_owned()), there, data)?;
     let wanted = writer.wanted;
     counts.retain(document, &wanted)?;
     Ok((counts, wanted))
@@ -133,7 +140,17 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Makes a member or an element hold a value.
-    fn set(&mut self, parent: &ObjId, at: Prop, data: &Data) -> Result<(), AutomergeError> {
+    fn set(
+        &mut self,
+        parent: &ObjId,
+        at: Prop,
+        there: Option<&Data>,
+        data: &Data,
+    ) -> Result<(), AutomergeError> {
+        // Counters are named as they are found.
+        if there == Some(data) && !self.schema.has_counters() {
+            return Ok(());
+        }
         let kind = self.schema.kind(&self.place.path);
         let before = self.document.get(parent, at.clone())?;
         let before = before.map(|(value, id)| (value.to_owned().into_owned(), id));
@@ -152,10 +169,18 @@ impl Writer<'_> {
                 self.set_members(id, all)
             }
             (Some((Value::Object(ObjType::Map), id)), Data::Object(all)) if kind != Crdt::Set => {
-                self.members(id, all)
+                let there = match there {
+                    Some(Data::Object(members)) => Some(members),
+                    _ => None,
+                };
+                self.members(id, there, all)
             }
             (Some((Value::Object(ObjType::List), id)), Data::Array(all)) if kind != Crdt::Set => {
-                self.elements(id, all)
+                let there = match there {
+                    Some(Data::Array(elements)) => Some(elements.as_slice()),
+                    _ => None,
+                };
+                self.elements(id, there, all)
             }
             (Some((Value::Scalar(scalar), _)), data) if of_scalar(scalar).as_ref() == Some(data) => Ok(()),
             _ => self.put(parent, at, data, kind),
@@ -164,13 +189,14 @@ impl Writer<'_> {
 
     /// Puts a value in the place of whatever is there.
     fn put(&mut self, parent: &ObjId, at: Prop, data: &Data, kind: Crdt) -> Result<(), AutomergeError> {
-        match to_scalar(data) {
-            Some(scalar) => self.document.put(parent, at, scalar),
-            None => {
-                let id = self.document.put_object(parent, at, shape(data, kind))?;
-                self.fill(&id, data, kind)
-            }
+        if let Some(scalar) = to_scalar(data) {
+            return self.document.put(parent, at, scalar);
         }
+        if let Some(value) = self.whole(data, kind) {
+            return self.document.batch_create_object(parent, at, &value, false).map(drop);
+        }
+        let id = self.document.put_object(parent, at, shape(data, kind))?;
+        self.fill(&id, data, kind)
     }
 
     fn insert(&mut self, list: &ObjId, at: usize, data: &Data) -> Result<(), AutomergeError> {
@@ -189,6 +215,50 @@ impl Writer<'_> {
                 self.in_element(list, at, |writer, id| writer.fill(id, data, kind))
             }
         }
+    }
+
+    /// A value that is put into the document as a whole; none if that cannot be done because a counter is in an array, whose name
+    /// is known only when it is there. Counters in it are noted.
+    fn whole(&mut self, data: &Data, kind: Crdt) -> Option<hydrate::Value> {
+        if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
+            self.wanted.insert(self.place.counter(), number);
+            return Some(hydrate::Value::Scalar(ScalarValue::counter(0)));
+        }
+        if let Some(scalar) = to_scalar(data) {
+            return Some(hydrate::Value::Scalar(scalar));
+        }
+        match data {
+            Data::Array(all) if kind == Crdt::Set => {
+                let there = || hydrate::Value::Scalar(ScalarValue::Boolean(true));
+                let members: HashMap<_, _> = all.iter().map(|value| (value.to_name(), there())).collect();
+                Some(hydrate::Value::Map(members.into()))
+            }
+            Data::Array(_) if self.schema.has_counters() => None,
+            Data::Array(all) => self.whole_elements(all).map(hydrate::Value::from),
+            Data::Object(all) => {
+                let mut members = HashMap::with_capacity(all.len());
+                for (key, value) in all {
+                    self.place.enter(key.clone());
+                    let kind = self.schema.kind(&self.place.path);
+                    let whole = self.whole(value, kind);
+                    members.insert(self.place.leave()?, whole?);
+                }
+                Some(hydrate::Value::Map(members.into()))
+            }
+            Data::Literal(_) | Data::String(_) => None,
+        }
+    }
+
+    /// Elements of a list that is here, as [`Writer::whole`]; none if the schema has counters.
+    fn whole_elements(&mut self, all: &[Data]) -> Option<Vec<hydrate::Value>> {
+        if self.schema.has_counters() {
+            return None;
+        }
+        self.place.enter("*".to_owned());
+        let kind = self.schema.kind(&self.place.path);
+        let elements = all.iter().map(|value| self.whole(value, kind)).collect();
+        self.place.leave();
+        elements
     }
 
     /// The path of what is in a list that is here.
@@ -215,21 +285,27 @@ impl Writer<'_> {
     fn fill(&mut self, id: &ObjId, data: &Data, kind: Crdt) -> Result<(), AutomergeError> {
         match data {
             Data::Array(all) if kind == Crdt::Set => self.set_members(id, all),
-            Data::Array(all) => self.elements(id, all),
-            Data::Object(all) => self.members(id, all),
+            Data::Array(all) => self.elements(id, Some(&[]), all),
+            Data::Object(all) => self.members(id, Some(&BTreeMap::new()), all),
             Data::Literal(_) | Data::String(_) => Ok(()),
         }
     }
 
-    fn members(&mut self, id: &ObjId, wanted: &BTreeMap<String, Data>) -> Result<(), AutomergeError> {
-        for key in keys(self.document, id) {
+    fn members(
+        &mut self,
+        id: &ObjId,
+        there: Option<&BTreeMap<String, Data>>,
+        wanted: &BTreeMap<String, Data>,
+    ) -> Result<(), AutomergeError> {
+        let known = there.map(|there| there.keys().cloned().collect());
+        for key in known.unwrap_or_else(|| keys(self.document, id)) {
             if !wanted.contains_key(&key) {
                 self.document.delete(id, key)?;
             }
         }
         for (key, data) in wanted {
             self.place.enter(key.clone());
-            self.set(id, Prop::Map(key.clone()), data)?;
+            self.set(id, Prop::Map(key.clone()), there.and_then(|there| there.get(key)), data)?;
             self.place.leave();
         }
         Ok(())
@@ -250,52 +326,91 @@ impl Writer<'_> {
 
     /// Elements that are the same but for their counters stay; the rest is changed in place as far as it goes, then removed or
     /// inserted.
-    fn elements(&mut self, id: &ObjId, wanted: &[Data]) -> Result<(), AutomergeError> {
-        let reader = Reader { document: self.document, schema: self.schema, counts: self.counts };
-        let there = reader.elements(id, &mut self.place);
+    fn elements(
+        &mut self,
+        id: &ObjId,
+        known: Option<&[Data]>,
+        wanted: &[Data],
+    ) -> Result<(), AutomergeError> {
+        let there: Vec<Option<Cow<'_, Data>>> = match known {
+            Some(known) => known.iter().map(|data| Some(Cow::Borrowed(data))).collect(),
+            None => {
+                let reader = Reader { document: self.document, schema: self.schema, counts: self.counts };
+                let read = reader.elements(id, &mut self.place);
+                read.into_iter().map(|data| data.map(Cow::Owned)).collect()
+            }
+        };
+        let there: Vec<Option<&Data>> = there.iter().map(Option::as_deref).collect();
         let hunks = self.hunks(&there, wanted);
         // Before anything is removed or inserted, while the numbers of elements are those that were read.
-        for (old, new) in unchanged(&hunks, there.len()) {
-            if there[old].as_ref() != Some(&wanted[new]) || self.schema.has_counters() {
-                self.element(id, old, &wanted[new])?;
+        if self.schema.has_counters() {
+            for (old, new) in unchanged(&hunks, there.len()) {
+                self.element(id, old, there[old], &wanted[new])?;
             }
         }
         // From the end, so that the numbers of what comes before stay.
         for (old, new) in hunks.into_iter().rev() {
             let common = old.len().min(new.len());
-            for at in (old.start + common..old.end).rev() {
-                self.document.delete(id, at)?;
-            }
-            for (step, at) in (new.start + common..new.end).enumerate() {
-                self.insert(id, old.start + common + step, &wanted[at])?;
+            let (gone, behind) = (old.len() - common, old.start + common);
+            let added = &wanted[new.start + common..new.end];
+            match self.whole_elements(added) {
+                Some(values) if gone > 0 || !values.is_empty() => {
+                    let gone = isize::try_from(gone).unwrap_or(isize::MAX);
+                    self.document.splice(id, behind, gone, values)?;
+                }
+                Some(_) => {}
+                None => {
+                    for at in (behind..old.end).rev() {
+                        self.document.delete(id, at)?;
+                    }
+                    for (step, data) in added.iter().enumerate() {
+                        self.insert(id, behind + step, data)?;
+                    }
+                }
             }
             for step in 0..common {
-                self.element(id, old.start + step, &wanted[new.start + step])?;
+                self.element(id, old.start + step, there[old.start + step], &wanted[new.start + step])?;
             }
         }
         Ok(())
     }
 
-    fn element(&mut self, list: &ObjId, at: usize, data: &Data) -> Result<(), AutomergeError> {
-        self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), data))
+    fn element(
+        &mut self,
+        list: &ObjId,
+        at: usize,
+        there: Option<&Data>,
+        data: &Data,
+    ) -> Result<(), AutomergeError> {
+        self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), there, data))
     }
 
     /// Where elements differ in more than their counters.
-    fn hunks(&mut self, there: &[Option<Data>], wanted: &[Data]) -> Vec<(Range<usize>, Range<usize>)> {
+    fn hunks(&mut self, there: &[Option<&Data>], wanted: &[Data]) -> Vec<(Range<usize>, Range<usize>)> {
+        if !self.schema.has_counters() {
+            return compare(there.iter().copied(), wanted.iter().map(Some));
+        }
         let (schema, mut path) = (self.schema, self.inside());
-        let mut compared = |data: &Data| match schema.has_counters() {
-            true => data.without_counts(schema, &mut path),
-            false => data.clone(),
-        };
-        let mut input = InternedInput::default();
-        input.update_before(there.iter().map(|data| data.as_ref().map(&mut compared)));
-        input.update_after(wanted.iter().map(|data| Some(compared(data))));
-        let is_long = there.len() + wanted.len() > Effort::default().exact;
-        let algorithm = if is_long { Algorithm::Histogram } else { Algorithm::Myers };
-        let range = |range: Range<u32>| range.start as usize..range.end as usize;
-        let diff = Diff::compute(algorithm, &input);
-        diff.hunks().map(|hunk| (range(hunk.before), range(hunk.after))).collect()
+        let mut compared = |data: &Data| data.without_counts(schema, &mut path);
+        let before: Vec<Option<Data>> = there.iter().map(|data| data.map(&mut compared)).collect();
+        let after: Vec<Option<Data>> = wanted.iter().map(|data| Some(compared(data))).collect();
+        compare(before.iter().map(Option::as_ref), after.iter().map(Option::as_ref))
     }
+}
+
+/// Where two sequences differ.
+fn compare<'a>(
+    before: impl ExactSizeIterator<Item = Option<&'a Data>>,
+    after: impl ExactSizeIterator<Item = Option<&'a Data>>,
+) -> Vec<(Range<usize>, Range<usize>)> {
+    let is_long = before.len() + after.len() > Effort::default().exact;
+    let mut input = InternedInput::default();
+    input.update_before(before);
+    input.update_after(after);
+    let algorithm = if is_long { Algorithm::Histogram } else { Algorithm::Myers };
+    let range = |range: Range<u32>| range.start as usize..range.end as usize;
+    let diff = Diff::compute(algorithm, &input);
+    diff.hunks().map(|hunk| (range(hunk.before), range(hunk.after))).collect()
 }
 
 /// Elements that are in no hunk: their numbers before and after.

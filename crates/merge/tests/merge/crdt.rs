@@ -126,17 +126,42 @@ fn counters_do_not_overflow() {
 
 #[test]
 fn a_document_of_too_many_values_is_left_to_people() {
-    let members: Vec<_> = (0..20_000).map(|at| format!("\"k{at}\":{at}")).collect();
-    let large = format!("{{{}}}", members.join(","));
-    let versions = Versions { base: Some(b"{}"), ours: br#"{"a":1}"#, theirs: large.as_bytes() };
+    let large = format!("[{}1]", "1,".repeat(500_000));
+    let versions = Versions { base: Some(b"[]"), ours: b"[2]", theirs: large.as_bytes() };
     let input = Input::new("new.crdt.json", versions);
     let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
-    assert!(merged.conflict.unwrap().reason.contains("theirs has more than 20000 values"));
-    assert_eq!(merged.merged.content, br#"{"a":1}"#);
-    let versions = Versions { ours: b"{}", ..versions };
+    assert!(merged.conflict.unwrap().reason.contains("theirs has more than 500000 values"));
+    assert_eq!(merged.merged.content, b"[2]");
+    let versions = Versions { ours: b"[]", ..versions };
     let input = Input::new("new.crdt.json", versions);
     let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
     assert_eq!((merged.conflict, merged.merged.content), (None, large.into_bytes()));
+}
+
+#[test]
+fn large_documents_are_merged() {
+    let count = 40_000;
+    let member =
+        |at: usize, by: usize| format!("\"k{at}\":{}", if at % 1_000 == by { at + count } else { at });
+    let element =
+        |at: usize, by: usize| format!("{{\"at\":{}}}", if at % 1_000 == by { at + count } else { at });
+    let text = |by: usize, more: &str| {
+        let members: Vec<_> = (0..count).map(|at| member(at, by)).collect();
+        let elements: Vec<_> = (0..count / 4).map(|at| element(at, by)).collect();
+        format!("{{\"map\":{{{}}},\"list\":[{}{more}]}}", members.join(","), elements.join(","))
+    };
+    let base = Version::plain(&text(1_000, ""));
+    let ours = Version::plain(&text(3, ",{\"by\":\"ours\"}"));
+    let merged = merge(&base, &ours, &text(7, ""));
+    let merged: serde_json::Value = serde_json::from_str(&merged.text()).unwrap();
+    let expected = |at: usize| if at % 1_000 == 3 || at % 1_000 == 7 { at + count } else { at };
+    for at in 0..count {
+        assert_eq!(merged["map"][format!("k{at}")], expected(at));
+    }
+    let list = merged["list"].as_array().unwrap();
+    assert_eq!(list.len(), count / 4 + 1);
+    assert!(list.iter().take(count / 4).enumerate().all(|(at, found)| found["at"] == expected(at)));
+    assert_eq!(list[count / 4]["by"], "ours");
 }
 
 #[test]
