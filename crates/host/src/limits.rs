@@ -238,6 +238,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn other_programs_have_the_limit_of_open_files_from_before() {
+        let before = getrlimit(Resource::Nofile);
+        raise_open_files().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current, before.maximum);
+        // Another test may have raised it before.
+        let usual = USUAL.get().copied().unwrap();
+        let output = usual_open_files(Command::new("sh").args(["-c", "ulimit -Sn"])).output().unwrap();
+        let expected = usual.map_or("unlimited".to_owned(), |usual| usual.to_string());
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), expected);
+    }
+
+    #[test]
     fn one_line_tells_all_limits_that_are_not_kept() {
         let missing = |limit, reason: &str| Missing { limit, reason: reason.to_owned() };
         assert_eq!(told(&[]), None);

@@ -75,8 +75,8 @@ fn configure(
     for layer in overlay.lower {
         let name = Name::of(open(layer)?)?;
         let set = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str());
-        // What is mounted nowhere goes with its descriptor.
-        names.push(name);
+        // What is shown to a user is mounted nowhere, and goes with its descriptor.
+        names.extend(overlay.user.is_some().then_some(name));
         if let Err(errno) = set {
             return layer_refused(context, overlay, errno);
         }

@@ -119,7 +119,7 @@ fn groups_of_the_server_are_left() {
     let home = Home::new();
     let mut command = std::process::Command::new("setpriv");
     command.args(["--groups", "4,24,27", "--"]).arg(std::env::current_exe().unwrap());
-    assert!(command.arg(IN_GROUPS).arg(&home.path("")).status().unwrap().success());
+    assert!(command.arg(IN_GROUPS).arg(home.path("")).status().unwrap().success());
     let sandbox = home.found();
     assert_eq!(sandbox.sh("id -G"), "1000\n");
     assert!(ids(&sandbox, "Groups:").is_empty());

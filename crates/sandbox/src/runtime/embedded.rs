@@ -180,7 +180,7 @@ impl Runtime for Embedded {
         match &own {
             Ok(()) => tracing::info!("every sandbox runs as a user id of its own"),
             Err(reason) => {
-                tracing::info!(reason, "sandboxes have no user ids of their own; see docs/isolation.md")
+                tracing::info!(reason, "sandboxes have no user ids of their own; see docs/isolation.md");
             }
         }
         // Asked twice, the first answer stays: sandboxes may run by it.

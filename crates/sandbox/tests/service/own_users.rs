@@ -1,9 +1,11 @@
 //! Sandboxes that run as users of their own.
 
+use std::path::Path;
+
 use libtest_mimic::Trial;
 use workspace_host::holder::Holder;
 use workspace_host::{launch, own_users};
-use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, Service, View};
+use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, Service, Settings, View};
 use workspace_state::{NewSnapshot, Snapshot};
 
 use crate::home::{Home, PATIENCE, alice, base, create, sh, soon, wanted};
@@ -16,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         every_sandbox_has_a_user_of_its_own,
         users_are_kept_across_servers,
         files_go_from_one_user_to_another,
+        sandboxes_keep_the_user_that_another_server_gave_them,
     ];
     trials.retain(|trial| trial.name().starts_with("embedded::"));
     trials
@@ -154,4 +157,56 @@ async fn files_go_from_one_user_to_another(home: &Home) {
         let restored = service.commit(&alice(), fork, NewCommit::default()).await.unwrap().committed.snapshot;
         assert_eq!(restored.tree, base_snapshot.tree, "{provider}");
     }
+}
+
+/// A service whose sandboxes share one user, because workspaces where it tried cannot be shown to others.
+async fn start_sharing(home: &Home) -> Service {
+    let runtime = home.kind.runtime(home.path()).await;
+    let nowhere = Path::new("/proc/self/fd");
+    runtime.find_own_users(nowhere, nowhere, false).await.unwrap();
+    let mut settings = Settings::new(home.path());
+    settings.pool = 0;
+    Service::start(settings, home.catalog().await, runtime).await.unwrap()
+}
+
+/// Does with a sandbox what needs mounts that are shown to its user.
+async fn use_all(home: &Home, service: &Service, view: &View, snapshot: &Snapshot) {
+    let (id, before) = (view.sandbox.id.as_str(), user(home, view));
+    soon("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    let ran =
+        sh(service, view, "cd /workspace; stat -c %u file; echo more >> file; cat file; rm -r d; ls").await;
+    assert_eq!(ran.stdout, "1000\ntext\nmore\nfile\n", "{ran:?}");
+    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    let restored = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
+    assert_eq!(restored.tree, snapshot.tree);
+    assert_eq!(user(home, view), before);
+}
+
+async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &Home) {
+    let service = start_sharing(home).await;
+    let told = service.runtime().lacks().await.unwrap().join("; ");
+    assert!(told.contains("no user ids of their own for sandboxes"), "{told}");
+    let snapshot = snapshot(&service);
+    let new = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
+    let old = [create(&service).await, service.create(wanted(), new()).await.unwrap()];
+    assert_eq!(user(home, &old[0]), user(home, &old[1]));
+    service.close().await;
+    drop(service);
+    let service = home.start().await;
+    let own = given(home, &service).await;
+    let later = [create(&service).await, service.create(wanted(), new()).await.unwrap()];
+    assert_eq!(user(home, &later[0]) != user(home, &later[1]), own);
+    for view in old.iter().chain(&later) {
+        use_all(home, &service, view, &snapshot).await;
+    }
+    service.close().await;
+    drop(service);
+    // And back again.
+    let service = start_sharing(home).await;
+    for view in old.iter().chain(&later) {
+        use_all(home, &service, view, &snapshot).await;
+        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    }
+    assert!(service.files_removed(PATIENCE).await);
 }
