@@ -4,6 +4,8 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use workspace_workspace::Workspaces;
+
 use crate::error::Result;
 use crate::service::Service;
 
@@ -39,7 +41,7 @@ impl Service {
         if self.0.runtime.has_holder() {
             self.drain_pool().await;
         }
-        self.on_workspaces(|workspaces| workspaces.end_view()).await?;
+        self.on_workspaces(Workspaces::end_view).await?;
         self.0.runtime.rest().await?;
         Ok(true)
     }

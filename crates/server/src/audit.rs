@@ -109,7 +109,7 @@ impl Audit {
         match self.shared.sender.try_send(Message::Line(line)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                lose(&self.shared.lost, 1, "no room")
+                lose(&self.shared.lost, 1, "no room");
             }
         }
     }
