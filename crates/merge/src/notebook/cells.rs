@@ -117,7 +117,7 @@ impl<'a> Cell<'a> {
         let (node, metadata) = (self.node, member(self.node, "metadata"));
         let of_metadata = move |key: &&str| metadata.and_then(|metadata| member(metadata, key));
         let results = RESULTS.iter().map(move |key| member(node, key));
-        results.chain(RESULT_METADATA.iter().map(move |key| of_metadata(key)))
+        results.chain(RESULT_METADATA.iter().map(of_metadata))
     }
 
     /// Whether another cell differs in its results at most.
