@@ -53,6 +53,12 @@ impl Context {
         Ok((Store::open_or_create(directory.path().join("store"))?, Some(directory)))
     }
 
+    /// Where the store is, or would be.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn store_path(&self) -> Option<PathBuf> {
+        self.path().ok()
+    }
+
     fn existing_path(&self) -> Result<PathBuf> {
         let path = self.path()?;
         if path.exists() {

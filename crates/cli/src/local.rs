@@ -9,8 +9,14 @@ mod left;
 mod problem;
 mod terminal;
 
+#[cfg(target_os = "linux")]
+pub(crate) use command::lost;
 pub(crate) use command::{Order, run};
 pub(crate) use home::Home;
+#[cfg(target_os = "linux")]
+pub(crate) use home::new_directory;
+#[cfg(target_os = "linux")]
+pub(crate) use left::{Claim, find as left_places};
 pub(crate) use terminal::run as run_in_terminal;
 
 use workspace_sandbox::{End, Scope};

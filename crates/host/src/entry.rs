@@ -23,7 +23,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::{attach, egress, enter, holder, launch, limits, overlay, probe, rights, swap, usage, users};
+use crate::{
+    attach, egress, enter, holder, host_view, launch, limits, overlay, probe, rights, swap, usage, users,
+};
 
 /// The first argument of such a start.
 pub(crate) const WORD: &str = "internal-host";
@@ -145,6 +147,9 @@ fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
         "measure" => read(&mut asked).and_then(|order| usage::run(&order)).and_then(|usage| json(&usage)),
         "connect" => read(&mut asked).and_then(|order| egress::run(&order)).and_then(|()| json(&())),
         "overlay" => read(&mut asked).and_then(|order| overlay::run(&order)).and_then(|done| json(&done)),
+        "host-view" => read(&mut asked)
+            .and_then(|order| host_view::run(&order, descriptors))
+            .and_then(|launched| json(&launched)),
         "probe" => read(&mut asked).and_then(|holder| probe::run(&holder)).and_then(|can| json(&can)),
         _ => Err(HostError::Helper("unknown task".to_owned())),
     };

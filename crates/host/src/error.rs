@@ -82,6 +82,15 @@ impl HostError {
         matches!(self, Self::Helper(said) if said.starts_with(NO_NETWORK))
     }
 
+    /// The same of an overlay, with the path that its user knows.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn at(self, path: &std::path::Path) -> Self {
+        match self {
+            Self::Overlay { source, reason, .. } => Self::Overlay { at: path.to_owned(), source, reason },
+            other => other,
+        }
+    }
+
     /// The number of the system's error, if it was one.
     pub fn os_error(&self) -> Option<i32> {
         match self {

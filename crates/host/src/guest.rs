@@ -91,7 +91,7 @@ impl Guest<'_> {
 }
 
 /// Makes the groups this process is in the only ones it sees.
-fn own_groups() -> Result<()> {
+pub(crate) fn own_groups() -> Result<()> {
     // SAFETY: the call takes a number.
     let done = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) == 0 };
     if done { Ok(()) } else { Err(io::Error::last_os_error()).doing("make a namespace for groups") }
@@ -103,7 +103,7 @@ fn take(number: RawFd) -> OwnedFd {
 }
 
 /// A network with nobody else in it, which programs expect all the same.
-fn loopback() -> io::Result<()> {
+pub(crate) fn loopback() -> io::Result<()> {
     // SAFETY: a socket of this process, and a structure that is made here and lives through the calls.
     unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);

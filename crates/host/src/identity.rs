@@ -32,6 +32,11 @@ impl Range {
         self.inside == 0
     }
 
+    /// The same ids, each mapped to itself.
+    pub(crate) fn as_itself(self) -> Self {
+        Self { outside: self.inside, ..self }
+    }
+
     /// The first id after it.
     pub(crate) fn end(self) -> u64 {
         u64::from(self.inside) + u64::from(self.count)
@@ -160,6 +165,33 @@ pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
 struct CapabilityHeader {
     version: u32,
     pid: i32,
+}
+
+/// Rights over files, users and processes that a superuser's programs expect: `CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_FOWNER`,
+/// `CAP_FSETID`, `CAP_KILL`, `CAP_SETGID` and `CAP_SETUID`. In a namespace of its own they hold for nothing of the machine's
+/// that can be written to.
+const FILES: u32 = 0b1111_1011;
+
+/// Gives up every right but those over files, for this process and all that come of it.
+pub(crate) fn keep_file_rights() -> Result<()> {
+    let check = |result: libc::c_int, action: &str| {
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).doing(action) }
+    };
+    // SAFETY: system calls that take numbers, and structures made here that live through the call.
+    unsafe {
+        for capability in 0..64 {
+            let kept = capability < 32 && FILES & (1 << capability) != 0;
+            if !kept && libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+                break;
+            }
+        }
+        check(
+            libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
+            "drop ambient rights",
+        )?;
+        check(set_capabilities(FILES), "drop rights")?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights for good")
+    }
 }
 
 /// What allows to change networks, `CAP_NET_ADMIN`.

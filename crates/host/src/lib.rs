@@ -43,6 +43,8 @@ mod hierarchy;
 #[cfg(target_os = "linux")]
 pub mod holder;
 #[cfg(target_os = "linux")]
+pub mod host_view;
+#[cfg(target_os = "linux")]
 mod identity;
 #[cfg(target_os = "linux")]
 mod ids;

@@ -80,6 +80,11 @@ pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
+/// Mounts an overlay in the namespaces of this process, on top of whatever is mounted there.
+pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    place::mount_on_top(xattrs, overlay)
+}
+
 /// Mounts an overlay in place of what is mounted there. Whoever opens a path below meanwhile finds the one or the
 /// other; where the kernel is older than 6.7, for a moment nothing. Who has something open in the old one, or works
 /// there, stays in it. What cannot be mounted replaces nothing.

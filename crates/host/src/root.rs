@@ -28,7 +28,7 @@ use crate::mounts::{Access, attach, bind};
 /// How much is read of a template's files.
 const LONGEST: u64 = 1 << 20;
 /// Where the new root is put together. Exists everywhere; what it holds on the machine is not seen any more.
-const NEW: &str = "/tmp";
+pub(crate) const NEW: &str = "/tmp";
 /// Directories of programs and libraries.
 pub const PROGRAMS: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
 /// Parts of the machine's `/etc` that programs need and that tell nothing.
@@ -109,7 +109,7 @@ impl Root<'_> {
             Some(template) => self.over(template)?,
         }
         self.memory()?;
-        self.devices()?;
+        devices()?;
         writable()?;
         kernel(self.memory)?;
         for place in self.places {
@@ -198,37 +198,38 @@ impl Root<'_> {
         let home = inside(MEMORY).join("home");
         std::os::unix::fs::chown(&home, Some(self.user), Some(self.group)).doing("give the home to its user")
     }
+}
 
-    fn devices(&self) -> Result<()> {
-        let dev = inside("dev");
-        temporary(&dev, "mode=0755,size=64k", MountFlags::NOEXEC)?;
-        for name in DEVICES {
-            let to = dev.join(name);
-            write(&to, "")?;
-            bind(&Path::new("/dev").join(name), &to, Access::Device)?;
-        }
-        for (name, target) in [
-            ("fd", "/proc/self/fd"),
-            ("stdin", "fd/0"),
-            ("stdout", "fd/1"),
-            ("stderr", "fd/2"),
-            ("ptmx", "pts/ptmx"),
-        ] {
-            symlink(target, dev.join(name)).doing(format!("link /dev/{name}"))?;
-        }
-        make(&dev.join("shm"))?;
-        make(&dev.join("pts"))?;
-        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-        mount(c"devpts", dev.join("pts"), c"devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620"))
-            .doing("mount devpts")?;
-        read_only(&dev, MountFlags::NOEXEC)
+/// Makes `/dev`, with harmless devices and terminals of its own.
+pub(crate) fn devices() -> Result<()> {
+    let dev = inside("dev");
+    temporary(&dev, "mode=0755,size=64k", MountFlags::NOEXEC)?;
+    for name in DEVICES {
+        let to = dev.join(name);
+        write(&to, "")?;
+        bind(&Path::new("/dev").join(name), &to, Access::Device)?;
     }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, dev.join(name)).doing(format!("link /dev/{name}"))?;
+    }
+    make(&dev.join("shm"))?;
+    make(&dev.join("pts"))?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount(c"devpts", dev.join("pts"), c"devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620"))
+        .doing("mount devpts")?;
+    read_only(&dev, MountFlags::NOEXEC)
 }
 
 /// Options of the filesystem in memory, for a sandbox that may use so much memory: half of it, and a file for every 4 KiB
 /// of that. Full, it must leave room for processes: they would be killed otherwise, and what fills it would stay. The
 /// kernel's own notes of a file, about 1 KiB, are beside its size. Without a limit the kernel's defaults hold.
-fn memory_options(memory: Option<u64>) -> String {
+pub(crate) fn memory_options(memory: Option<u64>) -> String {
     let Some(memory) = memory else { return "mode=0755".to_owned() };
     // Nothing means no bound to the kernel.
     let size = (memory / 2).max(PAGE);
@@ -292,16 +293,16 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).doing(format!("write {}", path.display()))
 }
 
-fn inside(path: impl AsRef<Path>) -> PathBuf {
+pub(crate) fn inside(path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     Path::new(NEW).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn make(path: &Path) -> Result<()> {
+pub(crate) fn make(path: &Path) -> Result<()> {
     fs::create_dir_all(path).doing(format!("make {}", path.display()))
 }
 
-fn temporary(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<()> {
+pub(crate) fn temporary(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<()> {
     let path = path.as_ref();
     let options = std::ffi::CString::new(options).map_err(io::Error::other).doing("read mount options")?;
     mount(c"tmpfs", path, c"tmpfs", MountFlags::NOSUID | MountFlags::NODEV | more, Some(options.as_c_str()))
@@ -309,12 +310,12 @@ fn temporary(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<
 }
 
 /// What is mounted there, but nothing below it, can only be read from now on.
-fn read_only(path: &Path, more: MountFlags) -> Result<()> {
+pub(crate) fn read_only(path: &Path, more: MountFlags) -> Result<()> {
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | more;
     mount_remount(path, flags, c"").doing(format!("make {} read-only", path.display()))
 }
 
-fn kernel(memory: Option<u64>) -> Result<()> {
+pub(crate) fn kernel(memory: Option<u64>) -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", inside("proc"), c"proc", flags, None).doing("mount proc")?;
     bounds::set(&inside("proc/sys"), memory)?;

@@ -9,17 +9,23 @@ use super::history::label;
 use super::sandbox::Network;
 use super::server::duration;
 
-/// Run a program over a copy of a directory, then keep or drop what it changed
+/// Run a program on a directory without risk, then keep or drop what it changed
 ///
-/// The program runs in a sandbox on this machine, no server is needed. It finds what DIR holds in /workspace, without what
-/// `.workspaceignore` files name, and can change nothing outside. What it changed is then listed, and on a terminal you are asked
-/// whether to keep it; without a terminal nothing is kept unless --keep says so. Keeping writes only what differs, and is
-/// refused when a file in its way was changed meanwhile; the changes are then a snapshot of the store. All else that
-/// was made for this is gone at the end.
+/// The program runs in a sandbox on this machine, no server is needed. It sees this system read-only, each file at its own path,
+/// and can change DIR and your home directory. What it changed in DIR is then listed, and on a terminal you are asked whether to
+/// keep it; without a terminal nothing is kept unless --keep says so. What it wrote anywhere else is dropped. Keys, tokens,
+/// histories and homes of other people are hidden from it: --list-hidden lists them, --show and --hide change that.
+///
+/// Keeping writes only what differs, and is refused when a file in its way was changed meanwhile; the changes then stay
+/// aside, and --apply writes or drops them.
+///
+/// With --template the program runs on a copy of DIR at /workspace instead, without your home and without what
+/// `.workspaceignore` files name; changes that cannot be kept are then a snapshot of the store.
 ///
 /// Stdout is the program's; the list and the question go to stderr. With --json stdout is one object, and what the program
 /// prints goes to stderr. The exit status is that of the program; 124 if its time was up, 125 if something else failed.
 #[derive(Debug, Args)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has it"))]
 #[command(after_help = "\
 Examples:
   workspace try -- make clean
@@ -37,9 +43,25 @@ pub(crate) struct Try {
     /// Drop what it changes; do not ask
     #[arg(long)]
     pub(crate) drop: bool,
-    /// What the sandbox is made from: base, which is this system, or a template of this user's server
-    #[arg(long, value_name = "TEMPLATE", default_value = "base")]
-    pub(crate) template: String,
+    /// Run on a copy of the directory at /workspace, in a sandbox made from a template: base, which has the programs of this
+    /// system, or one of this user's server
+    #[arg(long, value_name = "TEMPLATE", conflicts_with_all = ["show", "hide"])]
+    pub(crate) template: Option<String>,
+    /// Let it see this path, which is hidden by default; may be repeated
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) show: Vec<PathBuf>,
+    /// Hide this path from it; may be repeated
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) hide: Vec<PathBuf>,
+    /// List the paths that are hidden, and run nothing
+    #[arg(long, conflicts_with_all = ["template", "apply"])]
+    pub(crate) list_hidden: bool,
+    /// Write the changes of an earlier trial that are kept aside in this directory; with --drop, drop them
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["template", "keep"], value_hint = ValueHint::DirPath)]
+    pub(crate) apply: Option<PathBuf>,
+    /// With --apply: write over what was changed meanwhile
+    #[arg(long, requires = "apply", conflicts_with = "drop")]
+    pub(crate) force: bool,
     /// How long it may run
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -54,6 +76,6 @@ pub(crate) struct Try {
     #[arg(long = "allow", value_name = "HOST|CIDR")]
     pub(crate) allowed: Vec<String>,
     /// The program and its arguments, as they are: no shell looks at them
-    #[arg(value_name = "COMMAND", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_name = "COMMAND", required_unless_present_any = ["apply", "list_hidden"], last = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) words: Vec<String>,
 }

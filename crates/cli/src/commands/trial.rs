@@ -1,10 +1,14 @@
 //! `workspace try`
 //!
-//! What was changed is committed and the sandbox gone before anybody is asked: what is shown is what is kept, however long
+//! At the real path of the directory ([`real_path`]), or from a template over a copy at `/workspace`, which is below.
+//!
+//! Of a copy, what was changed is committed and the sandbox gone before anybody is asked: what is shown is what is kept, however long
 //! the answer takes, and an end at the question leaves no process and no mount.
 
 mod decision;
 mod kept;
+#[cfg(target_os = "linux")]
+mod real_path;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -31,10 +35,13 @@ use crate::remote::program;
 use crate::signals::Signals;
 use crate::text::{counted, print_stderr};
 use crate::user;
-use decision::Decision;
+use decision::{Decision, Question, print_patch_safely};
 
 /// A tree with fewer entries is written out for the sandbox at once.
 const FEW: u64 = 1_000;
+
+/// The template that is this system.
+const BASE: &str = "base";
 
 /// What to do on other systems.
 const ELSEWHERE: &str =
@@ -48,6 +55,10 @@ fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         let failed = CommandError::failed("`workspace try` needs Linux");
         return Err(failed.hint(ELSEWHERE));
+    }
+    #[cfg(target_os = "linux")]
+    if args.template.is_none() {
+        return real_path::run(context, args);
     }
     let directory = directory(&args.dir)?;
     let store = context.store_or_create()?;
@@ -104,7 +115,16 @@ impl Trial<'_> {
         let (before, is_large) = self.snapshot()?;
         let mut ran = self.run_inside(before, is_large, &mut signals).await?;
         self.show(&ran)?;
-        let kept = match self.decide(&mut ran, &mut signals).await? {
+        let asking = Question {
+            args: self.args,
+            json: self.context.output.json(),
+            directory: &self.directory,
+            changed: !ran.changes.entries.is_empty(),
+        };
+        let from = Tree::of_snapshot(&self.store, &ran.before)?;
+        let to = Tree::of_snapshot(&self.store, &ran.after)?;
+        let decision = asking.decide(&mut ran.keys, &mut signals, &|| print_patch_safely(&from, &to)).await?;
+        let kept = match decision {
             Decision::Keep => {
                 self.keep(&ran)?;
                 true
@@ -185,23 +205,9 @@ impl Trial<'_> {
     }
 
     fn new_sandbox(&self, before: &Snapshot) -> Result<NewSandbox> {
-        let allowed = &self.args.allowed;
-        let network = match self.args.network {
-            Network::None if allowed.is_empty() => Reach::None,
-            Network::None => {
-                return Err(CommandError::usage("--allow is for --network egress alone")
-                    .hint("give both, or neither to reach nothing"));
-            }
-            Network::Egress => {
-                let parsed = allowed.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
-                let parsed = parsed.map_err(|error| {
-                    CommandError::usage(format!("--allow: {error}"))
-                        .hint("a host name, *.example.com or addresses such as 10.1.0.0/16")
-                })?;
-                Reach::Egress { allow: Some(parsed).filter(|list| !list.is_empty()) }
-            }
-        };
-        let (template, snapshot) = (self.args.template.clone(), Some(before.id));
+        let network = reach(self.args)?;
+        let (template, snapshot) =
+            (self.args.template.clone().unwrap_or_else(|| BASE.to_owned()), Some(before.id));
         Ok(NewSandbox { template, snapshot, network, ..NewSandbox::default() })
     }
 
@@ -259,6 +265,24 @@ impl Trial<'_> {
         let report = Report { directory, exit_code, timed_out, kept, ignored, skipped, changes };
         self.context.output.record(&report)?;
         self.context.output.finish()
+    }
+}
+
+/// What the program may reach, as the arguments say.
+fn reach(args: &Try) -> Result<Reach> {
+    let allowed = &args.allowed;
+    match args.network {
+        Network::None if allowed.is_empty() => Ok(Reach::None),
+        Network::None => Err(CommandError::usage("--allow is for --network egress alone")
+            .hint("give both, or neither to reach nothing")),
+        Network::Egress => {
+            let parsed = allowed.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
+            let parsed = parsed.map_err(|error| {
+                CommandError::usage(format!("--allow: {error}"))
+                    .hint("a host name, *.example.com or addresses such as 10.1.0.0/16")
+            })?;
+            Ok(Reach::Egress { allow: Some(parsed).filter(|list| !list.is_empty()) })
+        }
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) async fn run(
 }
 
 /// Its sandbox was taken away, by whoever ended the agent in it.
-pub(super) fn lost() -> CommandError {
+pub(crate) fn lost() -> CommandError {
     CommandError::failed("the sandbox is gone before the program ended")
         .hint("nothing was changed; try again")
 }

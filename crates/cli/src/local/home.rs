@@ -205,7 +205,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// A directory of this process's own, outside `apart`: on the user's disk if that can be, which has room.
-fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
+pub(crate) fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;

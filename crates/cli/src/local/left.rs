@@ -13,11 +13,11 @@ const LOCK: &str = "lock";
 const NOTE: &str = "note";
 
 /// A lock in a place, held for as long as its process lives.
-pub(super) struct Claim(#[allow(dead_code, reason = "the lock is what it is for")] File);
+pub(crate) struct Claim(#[allow(dead_code, reason = "the lock is what it is for")] File);
 
 impl Claim {
     /// None if somebody has it.
-    pub(super) fn new(directory: &Path) -> io::Result<Option<Self>> {
+    pub(crate) fn new(directory: &Path) -> io::Result<Option<Self>> {
         Self::of(File::create(directory.join(LOCK))?)
     }
 
@@ -50,7 +50,7 @@ impl Note {
 }
 
 /// The places whose processes are gone, each claimed.
-pub(super) fn find(places: &Path) -> Vec<(PathBuf, Claim)> {
+pub(crate) fn find(places: &Path) -> Vec<(PathBuf, Claim)> {
     let all = fs::read_dir(places).into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter_map(|path| {
         let lock = File::open(path.join(LOCK)).ok()?;

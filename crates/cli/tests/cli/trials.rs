@@ -15,16 +15,16 @@ use crate::terminal::Terminal;
 
 /// An ordinary user's id, of whom nothing on the machine is.
 const ORDINARY: &str = "61236";
-const PLACES: &str = "home/.cache/elevo-workspace/try";
+pub(crate) const PLACES: &str = "home/.cache/elevo-workspace/try";
 
 /// A place with a project, and a user who tries something on it.
-struct User {
-    place: Place,
-    ordinary: bool,
+pub(crate) struct User {
+    pub(crate) place: Place,
+    pub(crate) ordinary: bool,
 }
 
 /// All who are to be tried as; nobody where no sandbox can be had, which is said. In CI that fails.
-fn users() -> Vec<User> {
+pub(crate) fn users() -> Vec<User> {
     let may_be_another = rustix::process::geteuid().is_root();
     let mut users = vec![User::new(false)];
     users.extend(may_be_another.then(|| User::new(true)));
@@ -58,14 +58,14 @@ impl User {
     }
 
     /// What is in the place is the user's.
-    fn own(&self) {
+    pub(crate) fn own(&self) {
         if self.ordinary {
             let who = format!("{ORDINARY}:{ORDINARY}");
             succeed(Command::new("chown").args(["-R", &who]).arg(self.place.path("")));
         }
     }
 
-    fn around(&self, before: &[&str], words: &[&str]) -> Command {
+    pub(crate) fn around(&self, before: &[&str], words: &[&str]) -> Command {
         let mut all: Vec<&str> = before.to_vec();
         let own = self.place.path("bin/workspace");
         if self.ordinary {
@@ -80,16 +80,16 @@ impl User {
         command
     }
 
-    fn run(&self, words: &[&str]) -> Ran {
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
         Ran::of(&self.around(&[], words).output().unwrap())
     }
 
     /// Tries a line of shell on the project.
-    fn attempt(&self, options: &[&str], line: &str) -> Ran {
+    pub(crate) fn attempt(&self, options: &[&str], line: &str) -> Ran {
         self.run(&[&["try", "--dir", "project"], options, &["--", "sh", "-c", line]].concat())
     }
 
-    fn begin(&self, options: &[&str], line: &str) -> Child {
+    pub(crate) fn begin(&self, options: &[&str], line: &str) -> Child {
         let words = [&["try", "--dir", "project"], options, &["--", "sh", "-c", line]].concat();
         let mut command = self.around(&[], &words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -100,7 +100,7 @@ impl User {
     }
 
     /// Neither a file nor a mount nor a process is there that was made for a trial.
-    fn is_clean(&self) {
+    pub(crate) fn is_clean(&self) {
         let left: Vec<_> =
             fs::read_dir(self.place.path(PLACES)).unwrap().map(|it| it.unwrap().path()).collect();
         assert!(left.is_empty(), "{left:?}");
@@ -116,7 +116,7 @@ impl User {
 }
 
 /// Waits until a program that was begun says this on stdout.
-fn says(child: &mut Child, word: &str) {
+pub(crate) fn says(child: &mut Child, word: &str) {
     let mut line = String::new();
     let out = child.stdout.as_mut().unwrap();
     std::io::BufRead::read_line(&mut std::io::BufReader::with_capacity(1, out), &mut line).unwrap();
@@ -158,7 +158,7 @@ fn what_is_kept_is_what_differs_and_belongs_to_whom_the_directory_belongs() {
         let before = fs::metadata(user.place.path("project/README.md")).unwrap();
         let line = "test ! -e target && mkdir -p target/deep && echo x > target/deep/y && \
                     echo changed > src/main.rs && rm main && mkdir -p a/b && echo new > a/b/c && exit 7";
-        let ran = user.attempt(&["--keep"], line);
+        let ran = user.attempt(&["--template", "base", "--keep"], line);
         assert_eq!(ran.status, 7, "{}", ran.stderr);
         assert!(ran.stderr.contains("kept: wrote"), "{}", ran.stderr);
         assert_eq!(ran.stderr.matches("note: what .workspaceignore names").count(), 1, "{}", ran.stderr);
@@ -180,7 +180,8 @@ fn what_is_kept_is_what_differs_and_belongs_to_whom_the_directory_belongs() {
 #[test]
 fn changes_that_would_go_over_newer_ones_stay_as_a_snapshot() {
     for user in users() {
-        let mut child = user.begin(&["--keep"], "echo theirs > README.md; echo b > b; echo ready; read line");
+        let line = "echo theirs > README.md; echo b > b; echo ready; read line";
+        let mut child = user.begin(&["--template", "base", "--keep"], line);
         says(&mut child, "ready");
         user.place.write("project/README.md", "mine\n");
         child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
@@ -276,7 +277,8 @@ fn signals_reach_the_program_or_end_everything() {
 #[test]
 fn a_sandbox_that_is_killed_leaves_nothing() {
     for user in users() {
-        let mut child = user.begin(&["--keep"], "echo x > x; echo ready; sleep 1000");
+        let options = ["--template", "base", "--keep"];
+        let mut child = user.begin(&options, "echo x > x; echo ready; sleep 1000");
         says(&mut child, "ready");
         let sandboxes = user.place.path(PLACES).join(format!("{}-0/sandboxes", child.id()));
         let sandbox = fs::read_dir(sandboxes).unwrap().next().unwrap().unwrap().path();
@@ -292,14 +294,14 @@ fn a_sandbox_that_is_killed_leaves_nothing() {
 #[test]
 fn what_is_left_of_one_that_was_killed_is_cleared_away_by_the_next() {
     for user in users() {
-        let mut child = user.begin(&[], "echo x > x; echo ready; exec sleep 1000");
+        let mut child = user.begin(&["--template", "base"], "echo x > x; echo ready; exec sleep 1000");
         says(&mut child, "ready");
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(user.log().len(), 1, "what the directory held");
-        let mut living = user.begin(&["--keep"], "echo ready; read line; echo y > y");
+        let mut living = user.begin(&["--template", "base", "--keep"], "echo ready; read line; echo y > y");
         says(&mut living, "ready");
-        let ran = user.attempt(&[], "true");
+        let ran = user.attempt(&["--template", "base"], "true");
         assert_eq!(ran.status, 0, "{}", ran.stderr);
         living.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         let ran = Ran::of(&living.wait_with_output().unwrap());
@@ -316,7 +318,8 @@ fn many_files_are_loaded_as_they_are_read() {
             user.place.write(&format!("project/many/{number}"), number.to_string());
         }
         user.own();
-        let ran = user.attempt(&["--keep"], "ls many | wc -l; cat many/77; rm many/1; echo other > many/2");
+        let line = "ls many | wc -l; cat many/77; rm many/1; echo other > many/2";
+        let ran = user.attempt(&["--template", "base", "--keep"], line);
         assert_eq!((ran.status, ran.stdout.as_str()), (0, "1100\n77"), "{}", ran.stderr);
         assert!(!user.place.path("project/many/1").exists());
         assert_eq!(user.place.read("project/many/2"), "other\n");
@@ -339,9 +342,19 @@ fn what_cannot_be_tried_is_said() {
         let ran = place.run(&["try", "--dir", directory, "--", "true"]);
         assert!(ran.status == 125 && ran.stderr.contains(why), "{}: {}", ran.status, ran.stderr);
     }
-    let ran = place.run(&["--store", "project/README.md", "try", "--dir", "project", "--", "true"]);
+    let ran = place.run(&[
+        "--store",
+        "project/README.md",
+        "try",
+        "--template",
+        "base",
+        "--dir",
+        "project",
+        "--",
+        "true",
+    ]);
     assert!(ran.status == 125 && ran.stderr.contains("README.md"), "{}: {}", ran.status, ran.stderr);
-    let mut command = place.workspace(&["try", "--dir", "project", "--", "true"]);
+    let mut command = place.workspace(&["try", "--template", "base", "--dir", "project", "--", "true"]);
     let ran = Ran::of(&command.env("AGENT_PROGRAM", place.path("nowhere")).output().unwrap());
     assert!(ran.status == 125 && ran.stderr.contains("AGENT_PROGRAM names another"), "{}", ran.stderr);
     assert_eq!(fs::read_dir(place.path(PLACES)).unwrap().count(), 0);

@@ -24,6 +24,11 @@ pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
         let action = format!("mount an overlay at {}, where something is mounted", overlay.at.display());
         return Err(HostError::System { action, source: io::Error::from(Errno::BUSY) });
     }
+    mount_on_top(xattrs, overlay)
+}
+
+/// The same, whatever is mounted there; nobody else mounts at that place.
+pub(super) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     match make(xattrs, overlay)? {
         Some(tree) => attach(&tree, overlay),
         None => mount_at_place(xattrs, overlay),

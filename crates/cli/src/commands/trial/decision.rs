@@ -1,16 +1,18 @@
 //! Whether changes are kept: as was said, or as somebody says now.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 
 use tokio::sync::mpsc;
-use workspace_state::Tree;
+use workspace_state::{Tree, diff, unified_diff};
 
-use super::super::diff::print_patch;
-use super::{Ran, Trial};
+use crate::args::Try;
 use crate::error::{CommandError, Result};
-use crate::output::Output;
 use crate::signals::Signals;
-use crate::text::print_stderr;
+use crate::text::{print_stderr, shown_text};
+
+/// Lines around a change in a patch.
+const CONTEXT: usize = 3;
 
 /// What becomes of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +28,23 @@ enum Answer {
     Show,
 }
 
-impl Trial<'_> {
-    pub(super) async fn decide(&self, ran: &mut Ran, signals: &mut Signals) -> Result<Decision> {
+/// What is asked about, and what was said before.
+pub(super) struct Question<'a> {
+    pub(super) args: &'a Try,
+    pub(super) json: bool,
+    pub(super) directory: &'a Path,
+    pub(super) changed: bool,
+}
+
+impl Question<'_> {
+    pub(super) async fn decide(
+        &self,
+        keys: &mut mpsc::Receiver<Vec<u8>>,
+        signals: &mut Signals,
+        show_patch: &dyn Fn() -> Result<()>,
+    ) -> Result<Decision> {
         let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        if ran.changes.entries.is_empty() {
+        if !self.changed {
             return Ok(Decision::Drop);
         }
         if self.args.drop {
@@ -39,20 +54,20 @@ impl Trial<'_> {
         if self.args.keep {
             return Ok(Decision::Keep);
         }
-        if self.context.output.json() || !asks {
-            if !self.context.output.json() {
+        if self.json || !asks {
+            if !self.json {
                 print_stderr("nothing of this was kept; `--keep` keeps it");
             }
             return Ok(Decision::Drop);
         }
         // What was typed for the program is no answer.
-        while ran.keys.try_recv().is_ok() {}
+        while keys.try_recv().is_ok() {}
         loop {
             let question = format!("keep these changes in {}? [y/N/d(iff)] ", self.directory.display());
             // A stderr that cannot be written leaves nobody to ask.
-            let _ = write!(std::io::stderr(), "{}", crate::text::shown_text(&question));
+            let _ = write!(std::io::stderr(), "{}", shown_text(&question));
             let line = tokio::select! {
-                line = line(&mut ran.keys) => line,
+                line = line(keys) => line,
                 signal = signals.next() => return Err(CommandError::asked(signal)),
             };
             match answer(&line) {
@@ -62,23 +77,36 @@ impl Trial<'_> {
                     }
                     return Ok(decision);
                 }
-                Answer::Show => self.show_patch(ran)?,
+                Answer::Show => show_patch()?,
             }
         }
     }
 
     fn tell_dropped(&self) {
-        if !self.context.output.json() {
+        if !self.json {
             print_stderr(&format!("nothing of this was kept: {} is as it was", self.directory.display()));
         }
     }
+}
 
-    fn show_patch(&self, ran: &Ran) -> Result<()> {
-        let from = Tree::of_snapshot(&self.store, &ran.before)?;
-        let to = Tree::of_snapshot(&self.store, &ran.after)?;
-        let mut output = Output::to_stderr();
-        print_patch(&mut output, &from, &to).and_then(|()| output.finish())
+/// Prints a patch on stderr, where it cannot drive a terminal.
+pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
+    let is_terminal = std::io::stderr().is_terminal();
+    for difference in diff(from, to)? {
+        let patch = unified_diff(from, to, &difference, CONTEXT)?.to_bytes();
+        let written = if is_terminal {
+            std::io::stderr().write_all(harmless(&String::from_utf8_lossy(&patch)).as_bytes())
+        } else {
+            std::io::stderr().write_all(&patch)
+        };
+        written.map_err(|error| CommandError::output(&error))?;
     }
+    Ok(())
+}
+
+/// Text with escapes in place of control characters other than tabs and line ends.
+fn harmless(text: &str) -> String {
+    text.split('\t').map(shown_text).collect::<Vec<_>>().join("\t")
 }
 
 /// What somebody types until the end of the line; nothing if he is gone.
@@ -115,5 +143,12 @@ mod tests {
             assert_eq!(answer(line), Answer::Decided(Decision::Drop), "{line:?}");
         }
         assert_eq!(answer("d\n"), Answer::Show);
+    }
+
+    #[test]
+    fn a_patch_cannot_drive_the_terminal() {
+        let shown = harmless("+\tfn\u{1b}[2J\r\n");
+        assert!(shown.starts_with("+\tfn") && shown.ends_with('\n'), "{shown:?}");
+        assert!(!shown.contains('\u{1b}') && !shown.contains('\r'), "{shown:?}");
     }
 }

@@ -1,0 +1,494 @@
+//! A trial at the real path of the directory, over a read-only view of the machine's own files.
+//!
+//! Nothing is read before the program runs: the directory is seen through an overlay, and what the program changed is what the
+//! upper of that holds. When the program has ended no process and no mount is left, whatever the answer is and however long it
+//! takes.
+
+mod git;
+mod keep;
+mod place;
+mod program;
+mod secrets;
+mod upper;
+mod view;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use tokio::sync::mpsc;
+use workspace_host::egress::{Egress, Way};
+use workspace_host::holder::Holder;
+use workspace_host::host_view::{Ended, HostView};
+use workspace_host::limits::Limits;
+use workspace_sandbox::runtime::Network as Reach;
+use workspace_state::{
+    Attributes as TreeAttributes, Cancel, Durability, InsightDiff, NewSnapshot, Store, Tree, VirtualTree,
+    insight, quote_path,
+};
+
+use super::super::diff::print_insight;
+use super::super::report::{SkippedFields, warn};
+use super::decision::{Decision, Question, print_patch_safely};
+use super::{Report, directory};
+use crate::args::Try;
+use crate::context::Context;
+use crate::error::{CommandError, Outcome, Result, io_hint, listed_paths};
+use crate::local;
+use crate::output::Output;
+use crate::screen;
+use crate::signals::Signals;
+use crate::text::{counted, print_stderr, shell_word};
+use keep::{Checks, Keep, KeepError, Kept};
+use place::{Phase, TrialPlace};
+use program::{Over, Run};
+use secrets::Secrets;
+use upper::{Change, Found, Kind, Scan, Target, join, split};
+
+const PROCESSES: u32 = 32_768;
+/// Where the plan of a keep is, in a place.
+const PLAN: &str = "plan.json";
+
+pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
+    if let Some(place) = &args.apply {
+        return apply(context, args, place);
+    }
+    let directory = directory(&args.dir)?;
+    let (home, homes) = view::homes();
+    let secrets = view::secrets(args, &homes, context.store_path())?;
+    if args.list_hidden {
+        for path in &secrets.hidden {
+            context.output.line(quote_path(path.as_os_str().as_bytes()))?;
+        }
+        context.output.finish()?;
+        return Ok(Outcome::Done);
+    }
+    let reach = super::reach(args)?;
+    let place = TrialPlace::new(&directory)?;
+    place::clear_left(&place);
+    let mut trial = Trial { context, args, directory, home, secrets, reach, place: Some(place) };
+    let done = local::block_on(trial.run());
+    if let Some(place) = trial.place.take() {
+        place.remove();
+    }
+    done
+}
+
+struct Trial<'a> {
+    context: &'a mut Context,
+    args: &'a Try,
+    directory: PathBuf,
+    home: Option<PathBuf>,
+    secrets: Secrets,
+    reach: Reach,
+    /// None when it is to stay.
+    place: Option<TrialPlace>,
+}
+
+/// A program that has run.
+struct Ran {
+    ended: Ended,
+    timed_out: bool,
+    found: Found,
+    trees: Option<Trees>,
+    changes: InsightDiff,
+    keys: mpsc::Receiver<Vec<u8>>,
+}
+
+/// What changed paths held before, and what they would hold.
+struct Trees {
+    _store: Store,
+    before: Tree,
+    after: Tree,
+}
+
+impl Trial<'_> {
+    fn place(&mut self) -> Result<&mut TrialPlace> {
+        self.place.as_mut().ok_or_else(|| CommandError::failed("the trial has no place any more"))
+    }
+
+    async fn run(&mut self) -> Result<Outcome> {
+        let mut signals = Signals::new()?;
+        let (directory, home) = (self.directory.clone(), self.home.clone());
+        let place = self.place.as_mut().ok_or_else(|| CommandError::failed("the trial has no place"))?;
+        let made = view::make(place, &directory, home.as_deref(), &self.secrets)?;
+        self.tell_hidden();
+        self.place()?.start_clock()?;
+        let thrown_away = made.thrown_away;
+        let view = self.host_view(made.mounts)?;
+        let run = Run { timeout: self.args.timeout, aside: self.context.output.json() };
+        let (over, keys) = program::run(view, run, &mut signals).await?;
+        let (ended, timed_out) = match over {
+            Over::Asked(signal) => return Err(CommandError::asked(signal)),
+            Over::Ended { ended, timed_out } => (ended, timed_out),
+        };
+        let (found, trees, changes) = self.read_changes(&mut signals).await?;
+        let mut ran = Ran { ended, timed_out, found, trees, changes, keys };
+        self.show(&ran, &thrown_away)?;
+        let asking = Question {
+            args: self.args,
+            json: self.context.output.json(),
+            directory: &self.directory,
+            changed: !ran.found.changes.is_empty(),
+        };
+        let trees = ran.trees.as_ref();
+        let show_patch = || match trees {
+            Some(trees) => print_patch_safely(&trees.before, &trees.after),
+            None => Ok(()),
+        };
+        let kept = match asking.decide(&mut ran.keys, &mut signals, &show_patch).await? {
+            Decision::Keep => {
+                self.keep(&ran.found)?;
+                true
+            }
+            Decision::Drop => false,
+        };
+        let outcome = super::super::exec::ended(ran.ended.exit_code, ran.timed_out);
+        self.report(ran, kept)?;
+        Ok(outcome)
+    }
+
+    fn tell_hidden(&self) {
+        if !self.context.output.json() && io::stderr().is_terminal() {
+            let count = counted(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
+            print_stderr(&format!(
+                "note: {count} hidden from the program; `workspace try --list-hidden` lists them"
+            ));
+        }
+    }
+
+    fn host_view(&mut self, mounts: Vec<workspace_host::host_view::Mount>) -> Result<HostView> {
+        let cwd = std::env::current_dir().ok().and_then(|cwd| fs::canonicalize(cwd).ok());
+        let cwd =
+            cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
+        let on_terminal =
+            io::stdin().is_terminal() && io::stdout().is_terminal() && !self.context.output.json();
+        let egress = match &self.reach {
+            Reach::None => None,
+            Reach::Egress { allow } => Some(Egress {
+                allow: allow.clone(),
+                deny: workspace_sandbox::Settings::new(&self.directory).egress_deny,
+                except: Vec::new(),
+                dns: None,
+                way: Way::Program,
+            }),
+        };
+        let environment = view::environment(self.args, &cwd);
+        let place = self.place()?;
+        let holder = match &egress {
+            None => Holder::Machine,
+            Some(_) => Holder::find_or_start(&place.path).map_err(|error| {
+                CommandError::failed(error.to_string()).hint("without `--network` none is needed")
+            })?,
+        };
+        Ok(HostView {
+            id: place.id(),
+            holder,
+            mounts,
+            cwd: cwd.into_os_string(),
+            words: self.args.words.iter().map(Into::into).collect(),
+            environment,
+            terminal: on_terminal.then(screen::size),
+            limits: Limits { processes: Some(PROCESSES), ..Limits::default() },
+            egress,
+        })
+    }
+
+    /// Reads what was changed. A signal ends that.
+    async fn read_changes(&mut self, signals: &mut Signals) -> Result<(Found, Option<Trees>, InsightDiff)> {
+        let cancel = Cancel::new();
+        let (upper, store) = (self.place()?.upper(), self.place()?.path.join("store"));
+        let (directory, flag) = (self.directory.clone(), cancel.clone());
+        let mut reading =
+            tokio::task::spawn_blocking(move || read_changes(&upper, &directory, &store, &flag));
+        let joined = tokio::select! {
+            read = &mut reading => read,
+            signal = signals.next() => {
+                cancel.cancel();
+                drop(reading.await);
+                return Err(CommandError::asked(signal));
+            }
+        };
+        joined.map_err(|error| CommandError::failed(error.to_string()))?
+    }
+
+    /// Lists what was changed, for people.
+    fn show(&self, ran: &Ran, thrown_away: &[(PathBuf, String)]) -> Result<()> {
+        if self.context.output.json() {
+            return Ok(());
+        }
+        super::super::exec::explain(ran.ended.failed.as_deref(), ran.timed_out);
+        warn(&skipped(&ran.found));
+        for (upper, what) in thrown_away {
+            if fs::read_dir(upper).is_ok_and(|mut names| names.next().is_some()) {
+                print_stderr(&format!("note: what was written to {what} is dropped"));
+            }
+        }
+        if ran.found.changes.is_empty() {
+            print_stderr("nothing was changed");
+            return Ok(());
+        }
+        let mut output = Output::to_stderr();
+        print_insight(&mut output, &ran.changes).and_then(|()| output.finish())
+    }
+
+    /// Writes the changes. If that is not done, the place stays.
+    fn keep(&mut self, found: &Found) -> Result<()> {
+        let directory = self.directory.clone();
+        let Some(mut place) = self.place.take() else {
+            return Err(CommandError::failed("the trial has no place any more"));
+        };
+        let kept = write_changes(&mut place, &directory, &found.changes, Checks::All);
+        match kept {
+            Ok(kept) => {
+                tell_kept(&kept);
+                self.place = Some(place);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn report(&mut self, ran: Ran, kept: bool) -> Result<()> {
+        if !self.context.output.json() {
+            return Ok(());
+        }
+        let report = Report {
+            directory: self.directory.to_string_lossy().into_owned(),
+            exit_code: ran.ended.exit_code,
+            timed_out: ran.timed_out,
+            kept,
+            ignored: Vec::new(),
+            skipped: skipped(&ran.found),
+            changes: ran.changes,
+        };
+        self.context.output.record(&report)?;
+        self.context.output.finish()
+    }
+}
+
+fn skipped(found: &Found) -> Vec<SkippedFields> {
+    found.skipped.iter().map(|(path, reason)| SkippedFields::new(path, reason.clone())).collect()
+}
+
+fn tell_kept(kept: &Kept) {
+    let (written, removed) = (counted(kept.written, "path", "paths"), counted(kept.removed, "path", "paths"));
+    print_stderr(&format!("kept: wrote {written}, removed {removed}"));
+}
+
+/// Checks, notes the plan, and writes. An error says where the changes are.
+fn write_changes(
+    place: &mut TrialPlace,
+    directory: &Path,
+    changes: &[Change],
+    checks: Checks,
+) -> Result<Kept> {
+    let (upper, id) = (place.upper(), place.id());
+    let failed = |error: &io::Error| {
+        CommandError::failed(format!("cannot write to {}: {error}", directory.display())).hint(io_hint(error))
+    };
+    let mut done = || -> Result<Kept> {
+        let target = Target::open(directory).map_err(|error| failed(&error))?;
+        let keep =
+            Keep { target: &target, upper: &upper, changes, id: &id, started: place.note.started, checks };
+        let conflicts = keep.conflicts().map_err(|error| failed(&error))?;
+        if !conflicts.is_empty() {
+            return Err(changed(directory, &conflicts));
+        }
+        write_plan(place, changes).map_err(|error| failed(&error))?;
+        place.set_phase(Phase::Keeping)?;
+        keep.run().map_err(|error| match error {
+            KeepError::Changed(paths) => changed(directory, &paths),
+            KeepError::Failed(path, error) => {
+                let path = directory.join(OsStr::from_bytes(&path));
+                CommandError::failed(format!("cannot write {}: {error}", path.display()))
+                    .hint(io_hint(&error))
+            }
+        })
+    };
+    match done() {
+        Ok(kept) => {
+            // Whatever becomes of the clean-up: nothing is left to be written.
+            place.set_phase(Phase::Running)?;
+            Ok(kept)
+        }
+        Err(error) => {
+            // It stays even where these cannot be written.
+            let _ = write_plan(place, changes);
+            if place.note.phase == Phase::Running {
+                let _ = place.set_phase(Phase::Aside);
+            }
+            let at = shell_word(&place.path.to_string_lossy()).into_owned();
+            Err(error
+                .hint(format!("nothing is lost: the changes are in {}", upper.display()))
+                .hint(format!("`workspace try --apply {at} --force` writes them over what is there"))
+                .hint(format!("`workspace try --apply {at} --drop` drops them")))
+        }
+    }
+}
+
+fn changed(directory: &Path, paths: &[Vec<u8>]) -> CommandError {
+    let paths: Vec<PathBuf> = paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
+    CommandError::failed(format!(
+        "{} was changed meanwhile where these changes would go, and was left as it is",
+        directory.display()
+    ))
+    .hint(format!("both have their own of:\n  {}", listed_paths(&paths)))
+}
+
+fn write_plan(place: &TrialPlace, changes: &[Change]) -> io::Result<()> {
+    let new = place.path.join("plan.new");
+    fs::write(&new, serde_json::to_vec(changes)?)?;
+    fs::File::open(&new)?.sync_all()?;
+    fs::rename(&new, place.path.join(PLAN))
+}
+
+/// Writes the changes of a trial that could not be kept, or whose keep was interrupted; or drops them.
+fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
+    let mut place = TrialPlace::open(place)?;
+    let directory = PathBuf::from(&place.note.directory);
+    if args.drop {
+        place.remove();
+        return Ok(Outcome::Done);
+    }
+    let plan =
+        fs::read(place.path.join(PLAN)).and_then(|text| Ok(serde_json::from_slice::<Vec<Change>>(&text)?));
+    let changes = plan.map_err(|error| {
+        CommandError::failed(format!("cannot read the changes in {}: {error}", place.path.display()))
+            .hint("its directory `directory/upper` holds the files that were changed")
+    })?;
+    let checks = match (args.force, place.note.phase) {
+        (true, _) => Checks::None,
+        (false, Phase::Keeping) => Checks::Again,
+        (false, _) => Checks::All,
+    };
+    let kept = write_changes(&mut place, &directory, &changes, checks)?;
+    if !context.output.json() {
+        tell_kept(&kept);
+    }
+    place.remove();
+    Ok(Outcome::Done)
+}
+
+/// Reads what an upper holds, and makes two trees of what changed.
+fn read_changes(
+    upper: &Path,
+    directory: &Path,
+    store: &Path,
+    cancel: &Cancel,
+) -> Result<(Found, Option<Trees>, InsightDiff)> {
+    let failed = |error: io::Error| {
+        CommandError::failed(format!("cannot read what was changed in {}: {error}", directory.display()))
+            .hint(io_hint(&error))
+    };
+    let target = Target::open(directory).map_err(failed)?;
+    let mut found = Scan { upper, target: &target, cancel }.run().map_err(failed)?;
+    let store = Store::open_or_create(store)?.with_cancel(cancel.clone());
+    let (mut before, mut after) = (store.empty_tree()?, store.empty_tree()?);
+    for change in &found.changes {
+        put_old(&mut before, &target, change, &mut found.skipped, cancel)?;
+        put_new(&mut after, upper, change, &target)?;
+    }
+    let commit = |tree: &mut VirtualTree| -> Result<Tree> {
+        let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
+        let snapshot = tree.commit(new)?;
+        Ok(Tree::of_snapshot(&store, &snapshot)?)
+    };
+    let (before, after) = (commit(&mut before)?, commit(&mut after)?);
+    let changes = insight(&before, &after)?;
+    let trees = (!found.changes.is_empty()).then_some(Trees { _store: store, before, after });
+    Ok((found, trees, changes))
+}
+
+/// Puts into a tree what was at the path of a change.
+fn put_old(
+    tree: &mut VirtualTree,
+    target: &Target,
+    change: &Change,
+    skipped: &mut Vec<(Vec<u8>, String)>,
+    cancel: &Cancel,
+) -> Result<()> {
+    let parent = split(&change.path).0;
+    if !parent.is_empty() && target.directory(parent).is_ok_and(|it| it.is_some()) {
+        tree.mkdir(parent)?;
+    }
+    let found = target.stat(&change.path).ok().flatten();
+    match found {
+        // Only the directory itself was changed; what is in it has changes of its own.
+        Some(stat)
+            if matches!(change.kind, Kind::Directory(_)) && upper::kind(&stat) == FileType::Directory =>
+        {
+            let mode = (stat.st_mode & 0o7777) as u16;
+            Ok(tree.put_directory(&change.path, TreeAttributes { mode, ..TreeAttributes::default() })?)
+        }
+        Some(_) => put(tree, target, &change.path, skipped, cancel),
+        None => Ok(()),
+    }
+}
+
+/// Puts into a tree what a path of the directory holds, with all below it.
+fn put(
+    tree: &mut VirtualTree,
+    target: &Target,
+    path: &[u8],
+    skipped: &mut Vec<(Vec<u8>, String)>,
+    cancel: &Cancel,
+) -> Result<()> {
+    let mut open = vec![path.to_vec()];
+    while let Some(path) = open.pop() {
+        if cancel.is_cancelled() {
+            return Err(CommandError::failed("interrupted"));
+        }
+        let Ok(Some(stat)) = target.stat(&path) else { continue };
+        let attributes = TreeAttributes { mode: (stat.st_mode & 0o7777) as u16, ..TreeAttributes::default() };
+        match upper::kind(&stat) {
+            FileType::Directory => {
+                tree.put_directory(&path, attributes)?;
+                open.extend(target.names(&path).unwrap_or_default().iter().map(|name| join(&path, name)));
+            }
+            FileType::RegularFile => match target.file(&path) {
+                Ok(mut file) => tree.put_file(&path, &mut file, attributes)?,
+                Err(error) => skipped.push((path, format!("its former content cannot be read: {error}"))),
+            },
+            FileType::Symlink => tree.symlink(&path, target.link(&path).unwrap_or_default())?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Puts into a tree what a change makes of its path.
+fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &Target) -> Result<()> {
+    let path = &change.path;
+    let with_mode = |mode: u32| TreeAttributes { mode: (mode & 0o7777) as u16, ..TreeAttributes::default() };
+    let failed = |error: io::Error| {
+        CommandError::failed(format!("cannot read {}: {error}", quote_path(path))).hint(io_hint(&error))
+    };
+    let parent = split(path).0;
+    if !parent.is_empty() {
+        tree.mkdir(parent)?;
+    }
+    match &change.kind {
+        Kind::Remove | Kind::Fifo(_) => {}
+        Kind::Directory(attributes) => {
+            tree.put_directory(path, with_mode(attributes.mode))?;
+        }
+        Kind::File(attributes) => {
+            let mut file = fs::File::open(upper.join(OsStr::from_bytes(path))).map_err(failed)?;
+            tree.put_file(path, &mut file, with_mode(attributes.mode))?;
+        }
+        Kind::Link(to) => {
+            let mut file = match fs::File::open(upper.join(OsStr::from_bytes(path))) {
+                Ok(file) => file,
+                Err(_) => target.file(to).map_err(failed)?,
+            };
+            let mode = rustix::fs::fstat(&file).map(|stat| stat.st_mode).unwrap_or(0o644);
+            tree.put_file(path, &mut file, with_mode(mode))?;
+        }
+        Kind::Symlink(to) => tree.symlink(path, to.clone())?,
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! The git repository that a directory is in, where its parts are outside of the directory.
+//!
+//! A `.git` file is text that whoever made the directory wrote. It is believed only as far as the repository it names knows of
+//! this work tree: else it could uncover any directory.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// So much of a file is read.
+const LONGEST: u64 = 64 << 10;
+
+/// A repository around a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Repository {
+    /// Uppermost directory of the work tree.
+    pub(super) top: PathBuf,
+    /// Directory with objects and references, which may be that of another work tree.
+    pub(super) git: PathBuf,
+}
+
+impl Repository {
+    /// The repository that `directory`, which is free of symlinks, is in.
+    pub(super) fn around(directory: &Path) -> Option<Self> {
+        let top = directory.ancestors().find(|path| fs::symlink_metadata(path.join(".git")).is_ok())?;
+        let dot_git = top.join(".git");
+        let found = fs::symlink_metadata(&dot_git).ok()?;
+        let git = if found.is_dir() {
+            is_repository(&dot_git).then_some(dot_git)
+        } else if found.is_file() {
+            linked(top, &dot_git)
+        } else {
+            None
+        }?;
+        Some(Self { top: top.to_owned(), git })
+    }
+}
+
+/// The repository of a linked work tree, or of a submodule.
+fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
+    let named = path_in(file, "gitdir:")?;
+    let own = fs::canonicalize(top.join(named)).ok()?;
+    let worktrees = own.parent()?;
+    if worktrees.file_name()? == "worktrees" {
+        // It must name this work tree, too.
+        let back = path_in(&own.join("gitdir"), "")?;
+        let back = fs::canonicalize(own.join(back)).ok()?;
+        let common = worktrees.parent()?;
+        return (back == fs::canonicalize(file).ok()? && is_repository(common)).then(|| common.to_owned());
+    }
+    // That of a submodule is inside the repository around it.
+    let around = Repository::around(top.parent()?)?;
+    (own.starts_with(around.git.join("modules")) && is_repository(&own)).then_some(around.git)
+}
+
+/// Whether git would take a directory for a repository.
+fn is_repository(path: &Path) -> bool {
+    let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
+    kind("HEAD").is_some_and(|it| !it.is_dir())
+        && kind("objects").is_some_and(|it| it.is_dir())
+        && kind("refs").is_some_and(|it| it.is_dir())
+}
+
+/// The path that is the only line of a file, after a word.
+fn path_in(file: &Path, word: &str) -> Option<PathBuf> {
+    if !fs::symlink_metadata(file).ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    fs::File::open(file).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    let line = text.strip_prefix(word.as_bytes())?.trim_ascii();
+    (!line.is_empty() && !line.contains(&b'\n') && !line.contains(&0))
+        .then(|| PathBuf::from(std::ffi::OsStr::from_bytes(line)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository(path: &Path) {
+        for name in ["objects", "refs"] {
+            fs::create_dir_all(path.join(name)).unwrap();
+        }
+        fs::write(path.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+    }
+
+    #[test]
+    fn a_file_that_names_a_repository_is_believed_only_if_that_names_it_too() {
+        let place = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(place.path()).unwrap();
+        repository(&root.join("main/.git"));
+        let own = root.join("main/.git/worktrees/tree");
+        fs::create_dir_all(&own).unwrap();
+        fs::create_dir_all(root.join("tree/sub")).unwrap();
+        fs::write(root.join("tree/.git"), format!("gitdir: {}\n", own.display())).unwrap();
+        assert_eq!(Repository::around(&root.join("tree/sub")), None, "no way back");
+        fs::write(own.join("gitdir"), format!("{}\n", root.join("tree/.git").display())).unwrap();
+        let found = Repository::around(&root.join("tree/sub")).unwrap();
+        assert_eq!(found, Repository { top: root.join("tree"), git: root.join("main/.git") });
+        fs::create_dir_all(root.join("evil")).unwrap();
+        fs::write(root.join("evil/.git"), format!("gitdir: {}\n", own.display())).unwrap();
+        assert_eq!(Repository::around(&root.join("evil")), None);
+        repository(&root.join("secret"));
+        fs::write(root.join("evil/.git"), format!("gitdir: {}\n", root.join("secret").display())).unwrap();
+        assert_eq!(Repository::around(&root.join("evil")), None);
+    }
+}

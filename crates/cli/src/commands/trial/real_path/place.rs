@@ -1,0 +1,233 @@
+//! The directories that a trial writes to, and how another one finds what is left of it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use workspace_host::holder::Holder;
+use workspace_host::{cgroup, overlay};
+
+use crate::error::{CommandError, Result, io_hint};
+use crate::local::{Claim, left_places, new_directory};
+use crate::text::print_stderr;
+
+const NOTE: &str = "trial.json";
+const MARKER: &str = "started";
+
+/// How far a trial is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Phase {
+    /// Nothing of it is needed when its process has ended.
+    Running,
+    /// Its changes are being written to the directory: what is left must not be thrown away.
+    Keeping,
+    /// Its changes could not be written, and wait for somebody.
+    Aside,
+}
+
+/// A trial, as it is noted in its place.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Note {
+    pub(super) directory: std::ffi::OsString,
+    pub(super) phase: Phase,
+    /// Directory beside the place, for what is written to the home.
+    home: Option<std::ffi::OsString>,
+    /// Seconds and nanoseconds: a file that was changed later was changed during the trial.
+    pub(super) started: (i64, i64),
+}
+
+/// A directory that changes go to, and the one the kernel needs beside it.
+pub(super) struct Layer {
+    pub(super) upper: PathBuf,
+    pub(super) work: PathBuf,
+}
+
+/// The place of a trial.
+pub(super) struct TrialPlace {
+    pub(super) path: PathBuf,
+    pub(super) note: Note,
+    _claim: Claim,
+}
+
+fn failed(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot write below {}: {error}", path.display())).hint(io_hint(error))
+}
+
+impl TrialPlace {
+    /// A new one, outside the directory.
+    pub(super) fn new(directory: &Path) -> Result<Self> {
+        let (path, claim) = new_directory(directory)?;
+        let note = Note {
+            directory: directory.as_os_str().to_owned(),
+            phase: Phase::Running,
+            home: None,
+            started: (0, 0),
+        };
+        let place = Self { path, note, _claim: claim };
+        place.write_note()?;
+        Ok(place)
+    }
+
+    /// One whose changes wait for somebody.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let none = || {
+            CommandError::failed(format!("{} holds no changes of a trial", path.display()))
+                .hint("give the directory that `workspace try` named when it kept them aside")
+        };
+        let path = fs::canonicalize(path).map_err(|_| none())?;
+        let note = read_note(&path).ok_or_else(none)?;
+        if note.phase == Phase::Running {
+            return Err(none());
+        }
+        let claim = Claim::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
+            CommandError::failed(format!("{} is in use", path.display()))
+                .hint("another `workspace try` works on it; wait for its end")
+        })?;
+        Ok(Self { path, note, _claim: claim })
+    }
+
+    /// Id of the trial's cgroups, and part of the names of files that are not complete yet.
+    pub(super) fn id(&self) -> String {
+        id(&self.path)
+    }
+
+    fn write_note(&self) -> Result<()> {
+        let written = || -> io::Result<()> {
+            let new = self.path.join("trial.new");
+            fs::write(&new, serde_json::to_vec(&self.note)?)?;
+            fs::File::open(&new)?.sync_all()?;
+            fs::rename(&new, self.path.join(NOTE))
+        };
+        written().map_err(|error| failed(&self.path, &error))
+    }
+
+    pub(super) fn set_phase(&mut self, phase: Phase) -> Result<()> {
+        self.note.phase = phase;
+        self.write_note()
+    }
+
+    /// A layer in the place.
+    pub(super) fn layer(&self, name: &str) -> Result<Layer> {
+        make_layer(&self.path.join(name))
+    }
+
+    pub(super) fn upper(&self) -> PathBuf {
+        self.path.join("directory/upper")
+    }
+
+    /// A layer for what is written to the home: outside of it, because the kernel takes no upper inside a lower. None if
+    /// there is no place for it.
+    pub(super) fn home_layer(&mut self, home: &Path, directory: &Path) -> Result<Option<Layer>> {
+        if !self.path.starts_with(home) {
+            return self.layer("home").map(Some);
+        }
+        for parent in [PathBuf::from("/var/tmp"), std::env::temp_dir()] {
+            let Ok(parent) = fs::canonicalize(parent) else { continue };
+            if parent.starts_with(home) || parent.starts_with(directory) {
+                continue;
+            }
+            let user = rustix::process::geteuid().as_raw();
+            let path = parent.join(format!("workspace-{user}-{}", self.id()));
+            // Noted before it is there: whoever clears away looks for it.
+            self.note.home = Some(path.clone().into_os_string());
+            self.write_note()?;
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return make_layer(&path).map(Some),
+                Err(_) => {
+                    self.note.home = None;
+                    self.write_note()?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes the moment from which on changes by others count. The clock of files goes in ticks: this returns in a later one.
+    pub(super) fn start_clock(&mut self) -> Result<()> {
+        let marker = self.path.join(MARKER);
+        let touched = || -> io::Result<(i64, i64)> {
+            fs::write(&marker, "")?;
+            fs::set_permissions(&marker, fs::metadata(&marker)?.permissions())?;
+            let found = fs::metadata(&marker)?;
+            Ok((found.ctime(), found.ctime_nsec()))
+        };
+        let first = touched().map_err(|error| failed(&self.path, &error))?;
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            if touched().map_err(|error| failed(&self.path, &error))? > first {
+                break;
+            }
+        }
+        self.note.started = first;
+        self.write_note()
+    }
+
+    /// Removes all of it. What cannot be removed is said; the trial's result stands.
+    pub(super) fn remove(self) {
+        if let Err(error) = clear(&self.path, &self.note) {
+            print_stderr(&format!("warning: cannot clear away {}: {error}", self.path.display()));
+        }
+    }
+}
+
+fn id(place: &Path) -> String {
+    let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    format!("try-{name}")
+}
+
+fn make_layer(path: &Path) -> Result<Layer> {
+    let layer = Layer { upper: path.join("upper"), work: path.join("work") };
+    for directory in [&layer.upper, &layer.work] {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| failed(directory, &error))?;
+    }
+    Ok(layer)
+}
+
+fn read_note(place: &Path) -> Option<Note> {
+    serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()
+}
+
+fn clear(place: &Path, note: &Note) -> std::result::Result<(), String> {
+    let told = |error: workspace_host::HostError| error.to_string();
+    cgroup::remove(&id(place)).map_err(told)?;
+    if place.join("holder").exists() {
+        Holder::find_or_start(place).map_err(told)?.end();
+    }
+    if let Some(home) = &note.home {
+        let owned = fs::symlink_metadata(home)
+            .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
+        if owned {
+            overlay::remove_tree(&Holder::Machine, Path::new(home)).map_err(told)?;
+        }
+    }
+    overlay::remove_tree(&Holder::Machine, place).map_err(told)
+}
+
+/// Removes what is left of trials that were killed, and says what cannot be removed or waits for somebody.
+pub(super) fn clear_left(own: &TrialPlace) {
+    let Some(places) = own.path.parent() else { return };
+    for (path, claim) in left_places(places) {
+        let Some(note) = read_note(&path) else { continue };
+        match note.phase {
+            Phase::Running => {
+                if let Err(error) = clear(&path, &note) {
+                    print_stderr(&format!(
+                        "warning: cannot clear away {}, which an earlier trial left: {error}",
+                        path.display()
+                    ));
+                }
+            }
+            Phase::Keeping => print_stderr(&format!(
+                "warning: an earlier trial was interrupted while its changes were written to {}; `workspace try --apply {}` \
+                 completes that",
+                Path::new(&note.directory).display(),
+                path.display()
+            )),
+            Phase::Aside => {}
+        }
+        drop(claim);
+    }
+}

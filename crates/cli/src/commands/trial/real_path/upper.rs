@@ -1,0 +1,389 @@
+//! The changes of a trial, read from the upper directory of its overlay.
+//!
+//! Nothing writes there any more, and nobody else may enter it, so plain paths lead to what was found. The directory that was
+//! tried on is in use: it is looked at through descriptors, and no symlink in it is followed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use workspace_state::Cancel;
+
+/// Where the kernel keeps its notes on an upper.
+const OWN: &[u8] = b"user.overlay.";
+/// How it writes names of attributes of a program that begin the same.
+const ESCAPED: &[u8] = b"user.overlay.overlay.";
+const COMPARED: usize = 64 << 10;
+
+/// A change, at a path below the directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Change {
+    pub(super) path: Vec<u8>,
+    pub(super) kind: Kind,
+    /// Whether it was there when the program changed it.
+    pub(super) copied_up: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Kind {
+    Remove,
+    Directory(Attributes),
+    File(Attributes),
+    /// A name of a file that has another one, which comes before it or was there before.
+    Link(Vec<u8>),
+    Symlink(Vec<u8>),
+    Fifo(Attributes),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Attributes {
+    pub(super) mode: u32,
+    pub(super) user: u32,
+    pub(super) group: u32,
+    pub(super) modified: (i64, i64),
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Parents before what is in them.
+    pub(super) changes: Vec<Change>,
+    /// What cannot be kept, and why.
+    pub(super) skipped: Vec<(Vec<u8>, String)>,
+}
+
+/// The directory that was tried on.
+pub(super) struct Target {
+    root: OwnedFd,
+}
+
+impl Target {
+    pub(super) fn open(directory: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self { root: openat(CWD, directory, flags, Mode::empty())? })
+    }
+
+    /// A directory in it; none where none is.
+    pub(super) fn directory(&self, path: &[u8]) -> io::Result<Option<OwnedFd>> {
+        let path = if path.is_empty() { b"." } else { path };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match self.open_at(path, flags) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            // One that may be entered and not listed.
+            Err(Errno::ACCESS) => {
+                match self.open_at(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+                    opened => Ok(Some(opened?)),
+                }
+            }
+            opened => Ok(Some(opened?)),
+        }
+    }
+
+    fn open_at(&self, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        openat2(&self.root, OsStr::from_bytes(path), flags, Mode::empty(), how)
+    }
+
+    /// Opens a file to be read; no other kind waits for anybody.
+    pub(super) fn file(&self, path: &[u8]) -> io::Result<fs::File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(self.open_at(path, flags)?.into())
+    }
+
+    pub(super) fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        let (parent, name) = split(path);
+        let Some(parent) = self.directory(parent)? else { return Ok(None) };
+        match statat(&parent, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    }
+
+    pub(super) fn link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let (parent, name) = split(path);
+        let parent = self.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
+        Ok(rustix::fs::readlinkat(&parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
+    }
+
+    /// Names in a directory; none in what is no directory.
+    pub(super) fn names(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let Some(directory) = self.directory(path)? else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// Parent and name.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+pub(super) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
+    if parent.is_empty() { name.to_vec() } else { [parent, b"/", name].concat() }
+}
+
+pub(super) fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Reads an upper.
+pub(super) struct Scan<'a> {
+    pub(super) upper: &'a Path,
+    pub(super) target: &'a Target,
+    pub(super) cancel: &'a Cancel,
+}
+
+/// A directory that is still to be read.
+struct Open {
+    path: Vec<u8>,
+    /// Whether what is below it is hidden unless it is in the upper.
+    opaque: bool,
+}
+
+impl Scan<'_> {
+    pub(super) fn run(&self) -> io::Result<Found> {
+        let mut found = Found::default();
+        let mut open = vec![Open { path: Vec::new(), opaque: false }];
+        // Names of files that have several, by number, and of each the one that was there before.
+        let mut names: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut unchanged: HashMap<u64, Vec<u8>> = HashMap::new();
+        while let Some(Open { path, opaque }) = open.pop() {
+            self.cancel.check().map_err(io::Error::other)?;
+            let here = self.at(&path);
+            let mut seen = BTreeSet::new();
+            for entry in fs::read_dir(&here)? {
+                self.cancel.check().map_err(io::Error::other)?;
+                let entry = entry?;
+                let name = entry.file_name().as_bytes().to_vec();
+                let path = join(&path, &name);
+                seen.insert(name);
+                let stat = entry.path().symlink_metadata()?;
+                let kind = stat.file_type();
+                if kind.is_char_device() && stat.rdev() == 0 {
+                    if self.target.stat(&path)?.is_some() {
+                        found.push(path, Kind::Remove, true);
+                    }
+                } else if kind.is_dir() {
+                    self.open_up(&entry.path(), &stat)?;
+                    let below = opaque || has_mark(&entry.path(), "user.overlay.opaque");
+                    let attributes = attributes(&entry.path(), &stat)?;
+                    let before = self.target.stat(&path)?;
+                    let is_same = before.as_ref().is_some_and(|before| {
+                        self::kind(before) == FileType::Directory && attributes.are_of(before)
+                    }) && self.has_xattrs(&path, &attributes)?;
+                    if !is_same {
+                        found.push(path.clone(), Kind::Directory(attributes), is_copied_up(&entry.path()));
+                    }
+                    open.push(Open { path, opaque: below });
+                } else if kind.is_file() {
+                    self.open_up(&entry.path(), &stat)?;
+                    let attributes = attributes(&entry.path(), &stat)?;
+                    if self.is_unchanged(&path, &entry.path(), &stat, &attributes)? {
+                        unchanged.entry(stat.ino()).or_insert(path);
+                        continue;
+                    }
+                    if stat.nlink() > 1 {
+                        names.entry(stat.ino()).or_default().push(found.changes.len());
+                    }
+                    found.push(path, Kind::File(attributes), is_copied_up(&entry.path()));
+                } else if kind.is_symlink() {
+                    let to = fs::read_link(entry.path())?.as_os_str().as_bytes().to_vec();
+                    let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Symlink);
+                    if before.is_none() || self.target.link(&path)? != to {
+                        found.push(path, Kind::Symlink(to), false);
+                    }
+                } else if kind.is_fifo() {
+                    let attributes = attributes(&entry.path(), &stat)?;
+                    let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Fifo);
+                    if before.is_none() {
+                        found.push(path, Kind::Fifo(attributes), false);
+                    }
+                } else {
+                    found.skipped.push((path, "a socket or device cannot be kept".to_owned()));
+                }
+            }
+            if opaque {
+                for name in self.target.names(&path)? {
+                    if !seen.contains(&name) {
+                        found.push(join(&path, &name), Kind::Remove, true);
+                    }
+                }
+            }
+        }
+        found.link(&names, &unchanged);
+        found.changes.sort_by(|one, other| one.path.cmp(&other.path));
+        found.order_links();
+        Ok(found)
+    }
+
+    fn at(&self, path: &[u8]) -> PathBuf {
+        if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
+    }
+
+    /// Lets this process read what its owner has closed to himself; the mode is known.
+    fn open_up(&self, path: &Path, stat: &fs::Metadata) -> io::Result<()> {
+        let needed = if stat.is_dir() { 0o700 } else { 0o600 };
+        if stat.mode() & needed != needed {
+            fs::set_permissions(path, fs::Permissions::from_mode(stat.mode() & 0o7777 | needed))?;
+        }
+        Ok(())
+    }
+
+    fn has_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
+        let Some(directory) = self.target.directory(path)? else { return Ok(false) };
+        match xattrs_of_file(&directory.into()) {
+            // One that cannot be listed: nobody could have read them inside either.
+            Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => Ok(true),
+            found => Ok(found? == attributes.xattrs),
+        }
+    }
+
+    fn is_unchanged(
+        &self,
+        path: &[u8],
+        new: &Path,
+        stat: &fs::Metadata,
+        attributes: &Attributes,
+    ) -> io::Result<bool> {
+        let Some(before) = self.target.stat(path)? else { return Ok(false) };
+        if kind(&before) != FileType::RegularFile
+            || u64::try_from(before.st_size).ok() != Some(stat.len())
+            || !attributes.are_of(&before)
+        {
+            return Ok(false);
+        }
+        let Ok(old) = self.target.file(path) else { return Ok(false) };
+        if xattrs_of_file(&old)? != attributes.xattrs {
+            return Ok(false);
+        }
+        same_content(old, fs::File::open(new)?, self.cancel)
+    }
+}
+
+fn same_content(mut one: fs::File, mut other: fs::File, cancel: &Cancel) -> io::Result<bool> {
+    let (mut a, mut b) = (vec![0; COMPARED], vec![0; COMPARED]);
+    loop {
+        cancel.check().map_err(io::Error::other)?;
+        let (x, y) = (read_full(&mut one, &mut a)?, read_full(&mut other, &mut b)?);
+        if a[..x] != b[..y] {
+            return Ok(false);
+        }
+        if x == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+impl Found {
+    fn push(&mut self, path: Vec<u8>, kind: Kind, copied_up: bool) {
+        self.changes.push(Change { path, kind, copied_up });
+    }
+
+    /// Makes all names of a file but one links to that: one that was there before, if there is such.
+    fn link(&mut self, names: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
+        for (number, all) in names {
+            let mut all: Vec<usize> = all.clone();
+            all.sort_by(|one, other| self.changes[*one].path.cmp(&self.changes[*other].path));
+            let to = match unchanged.get(number) {
+                Some(path) => path.clone(),
+                None => self.changes[all.remove(0)].path.clone(),
+            };
+            for index in all {
+                self.changes[index].kind = Kind::Link(to.clone());
+            }
+        }
+    }
+
+    /// Links come last: what they link to is there then.
+    fn order_links(&mut self) {
+        self.changes.sort_by_key(|change| matches!(change.kind, Kind::Link(_)));
+    }
+}
+
+impl Attributes {
+    /// Whether what was there has the same owner and mode.
+    fn are_of(&self, stat: &Stat) -> bool {
+        (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
+    }
+}
+
+fn attributes(path: &Path, stat: &fs::Metadata) -> io::Result<Attributes> {
+    let has_some = stat.is_file() || stat.is_dir();
+    let xattrs = if has_some { xattrs_of_file(&fs::File::open(path)?)? } else { Vec::new() };
+    Ok(Attributes {
+        mode: stat.mode() & 0o7777,
+        user: stat.uid(),
+        group: stat.gid(),
+        modified: (stat.mtime(), stat.mtime_nsec()),
+        xattrs,
+    })
+}
+
+/// User attributes, as the program sees them.
+pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut names = vec![0; 64 << 10];
+    let length = match rustix::fs::flistxattr(file.as_fd(), &mut names[..]) {
+        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
+        length => length?,
+    };
+    names.truncate(length);
+    let mut all = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+        let seen = match name.strip_prefix(ESCAPED) {
+            Some(rest) => [OWN, rest].concat(),
+            None if name.starts_with(OWN) => continue,
+            None => name.to_vec(),
+        };
+        let mut value = vec![0; 64 << 10];
+        let name = CString::new(name).map_err(io::Error::other)?;
+        let length = rustix::fs::fgetxattr(file.as_fd(), &name, &mut value[..])?;
+        value.truncate(length);
+        all.push((seen, value));
+    }
+    all.sort();
+    Ok(all)
+}
+
+fn has_mark(path: &Path, name: &str) -> bool {
+    let mut value = [0; 4];
+    rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")
+}
+
+/// Whether the kernel copied it from the directory when the program changed it.
+fn is_copied_up(path: &Path) -> bool {
+    let mut value = [0; 512];
+    rustix::fs::lgetxattr(path, "user.overlay.origin", &mut value[..]).is_ok()
+}

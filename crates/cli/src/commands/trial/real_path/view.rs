@@ -1,0 +1,157 @@
+//! The view of the machine that a trial gets: which directories can be changed, and what is hidden.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use workspace_host::holder::Holder;
+use workspace_host::host_view::Mount;
+use workspace_host::overlay;
+
+use super::git::Repository;
+use super::place::{Layer, TrialPlace};
+use super::secrets::{Owner, Secrets, account_home, hides_variable};
+use crate::args::Try;
+use crate::error::{CommandError, Result};
+use crate::remote::local_data;
+use crate::text::print_stderr;
+
+/// Directories that are private to a trial: what is to be seen below them has to be mounted.
+const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+
+/// What a trial sees.
+pub(super) struct View {
+    pub(super) mounts: Vec<Mount>,
+    /// Uppers of what is dropped at the end, with what to call it.
+    pub(super) thrown_away: Vec<(PathBuf, String)>,
+}
+
+/// The homes of this user: `HOME`, and that of the account, without symlinks. A root directory is none.
+pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
+    let usable = |path: PathBuf| {
+        let path = fs::canonicalize(path).ok()?;
+        (path.is_dir() && path.parent().is_some()).then_some(path)
+    };
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute()).and_then(usable);
+    let account = account_home(rustix::process::geteuid().as_raw()).and_then(usable);
+    let mut all: Vec<PathBuf> = home.iter().cloned().chain(account).collect();
+    all.dedup();
+    (home, all)
+}
+
+/// What is hidden, with what the arguments say.
+pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
+    for path in args.show.iter().chain(&args.hide) {
+        if fs::symlink_metadata(path).is_err() {
+            return Err(CommandError::usage(format!("{} is not there", path.display()))
+                .hint("`--list-hidden` lists what is hidden; give a path that exists"));
+        }
+    }
+    let own: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
+    Ok(Secrets::find(&Owner { homes, own: &own }, &args.show, &args.hide))
+}
+
+/// Puts a view together.
+pub(super) fn make(
+    place: &mut TrialPlace,
+    directory: &Path,
+    home: Option<&Path>,
+    secrets: &Secrets,
+) -> Result<View> {
+    let inside = overlay::mounted(&Holder::Machine, directory).unwrap_or_default();
+    if let Some(other) = inside.first() {
+        return Err(CommandError::failed(format!(
+            "{} is a mount inside {}, which cannot be tried on as a whole",
+            other.display(),
+            directory.display()
+        ))
+        .hint("try it on a directory without mounts: `--dir DIR`")
+        .hint("`workspace try --template base -- …` works on a copy at /workspace instead"));
+    }
+    let mut mounts: Vec<Mount> = Vec::new();
+    let mut thrown_away = Vec::new();
+    for path in &secrets.hidden {
+        if path == directory {
+            print_stderr(&format!(
+                "note: {} is hidden by default, and seen because you try on it",
+                path.display()
+            ));
+        }
+        mounts.push(Mount::Hide(path.clone().into_os_string()));
+    }
+    for path in &secrets.shown {
+        mounts.push(Mount::Show(path.clone().into_os_string()));
+    }
+    let mut writable = vec![directory.to_owned()];
+    if let Some(home) = home.filter(|home| !home.starts_with(directory)) {
+        match home_overlay(place, home, directory)? {
+            Some(layer) => {
+                thrown_away.push((layer.upper.clone(), "your home directory".to_owned()));
+                mounts.push(overlay_at(home, layer));
+                writable.push(home.to_owned());
+            }
+            None => mounts.push(Mount::Show(home.as_os_str().to_owned())),
+        }
+    }
+    let repository =
+        Repository::around(directory).filter(|it| !secrets.hides(&it.git) && !secrets.hides(&it.top));
+    if let Some(Repository { top, git }) = repository {
+        let private = |path: &Path| PRIVATE.iter().any(|it| path.starts_with(it));
+        let is_writable = |path: &Path| writable.iter().any(|it| path.starts_with(it));
+        for path in [&top, &git] {
+            if private(path) && !is_writable(path) && !directory.starts_with(path)
+                || private(&top) && path == &top
+            {
+                if path != directory && !is_writable(path) {
+                    mounts.push(Mount::Show(path.clone().into_os_string()));
+                }
+            }
+        }
+        let mounted = overlay::mounted(&Holder::Machine, &git).unwrap_or_default();
+        if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
+            let layer = place.layer("git")?;
+            thrown_away.push((layer.upper.clone(), format!("the repository {}", git.display())));
+            mounts.push(overlay_at(&git, layer));
+        }
+    }
+    let layer = place.layer("directory")?;
+    mounts.push(overlay_at(directory, layer));
+    // What is inside something comes after it; at one path the later wins.
+    mounts.sort_by_key(|mount| mount.path().components().count());
+    Ok(View { mounts, thrown_away })
+}
+
+fn overlay_at(at: &Path, layer: Layer) -> Mount {
+    Mount::Overlay { at: at.into(), upper: layer.upper.into_os_string(), work: layer.work.into_os_string() }
+}
+
+/// Where writes to the home go; none if it can only be read, which is said.
+fn home_overlay(place: &mut TrialPlace, home: &Path, directory: &Path) -> Result<Option<Layer>> {
+    if let Some(other) = overlay::mounted(&Holder::Machine, home).unwrap_or_default().first() {
+        print_stderr(&format!(
+            "note: your home directory can only be read, because {} is mounted in it",
+            other.display()
+        ));
+        return Ok(None);
+    }
+    let layer = place.home_layer(home, directory)?;
+    if layer.is_none() {
+        print_stderr(
+            "note: your home directory can only be read, because there is no place outside of it for changes; TMPDIR may name one",
+        );
+    }
+    Ok(layer)
+}
+
+/// The environment of the program: this one's, without secrets, and what was asked for.
+pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
+    let mut all: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| !hides_variable(&name.to_string_lossy()))
+        .filter(|(name, _)| {
+            name != "PWD" && name != "OLDPWD" && !args.envs.iter().any(|(own, _)| name == own.as_str())
+        })
+        .collect();
+    all.push(("PWD".into(), cwd.into()));
+    all.extend(args.envs.iter().map(|(name, value)| (name.into(), value.into())));
+    all
+}

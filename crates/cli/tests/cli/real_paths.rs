@@ -1,0 +1,379 @@
+//! `workspace try` at the real path of a directory, as whoever runs the tests and, if that is the superuser, as an ordinary
+//! user too.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use crate::server::soon;
+use crate::support::{Ran, succeed, wait};
+use crate::trials::{PLACES, User, says, users};
+
+impl User {
+    /// Runs `workspace` in a directory of the place.
+    fn run_in(&self, directory: &str, words: &[&str]) -> Ran {
+        let mut command = self.around(&[], words);
+        Ran::of(&command.current_dir(self.place.path(directory)).output().unwrap())
+    }
+
+    fn tries(&self, directory: &str, options: &[&str], line: &str) -> Ran {
+        self.run_in(directory, &[&["try"], options, &["--", "sh", "-c", line]].concat())
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        let path = fs::canonicalize(self.place.path(path)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// Runs git in a directory of the place, before the place is given to its user.
+    fn git(&self, directory: &str, words: &[&str]) {
+        let mut command = self.place.program("git");
+        command.current_dir(self.place.path(directory)).env("GIT_CONFIG_NOSYSTEM", "1");
+        let who = ["-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "init.defaultBranch=main"];
+        succeed(command.args(who).args(words));
+    }
+}
+
+fn ok(ran: &Ran) {
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn a_program_runs_at_the_real_path_as_the_same_user() {
+    for user in users() {
+        let mine = fs::metadata(user.place.path("project")).unwrap();
+        let ran = user.tries("project/src", &["--dir", ".."], "pwd; id -u; id -g; cat ../README.md");
+        ok(&ran);
+        let expected =
+            format!("{}\n{}\n{}\n# A project\n", user.absolute("project/src"), mine.uid(), mine.gid());
+        assert_eq!(ran.stdout, expected);
+        // All else can be read and not written; processes, /tmp and the network are the program's own.
+        user.place.write("project/outside", "");
+        let line = "test -r /etc/passwd && ! touch /etc/new 2>/dev/null && ! touch /usr/new 2>/dev/null && \
+                    touch /tmp/mine /var/tmp/mine /run/user/$(id -u)/mine && ls /tmp | grep -v '^\\.' && \
+                    ! cat /proc/1/environ 2>/dev/null && ! kill -9 1 2>/dev/null; echo $?; ls -d /proc/[0-9]* | wc -l";
+        let ran = user.tries("project", &[], line);
+        ok(&ran);
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        assert_eq!(lines[..2], ["mine", "0"], "{}{}", ran.stdout, ran.stderr);
+        assert!(lines[2].parse::<u32>().unwrap() < 8, "{}", ran.stdout);
+        assert!(!Path::new("/tmp/mine").exists());
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_subdirectory_of_a_repository_and_a_work_tree_know_their_repository() {
+    for user in users() {
+        user.place.write("repo/sub/file", "one\n");
+        user.place.write("repo/other", "other\n");
+        user.git("repo", &["init", "-q"]);
+        user.git("repo", &["add", "."]);
+        user.git("repo", &["commit", "-q", "-m", "first"]);
+        user.git("repo", &["worktree", "add", "-q", "-b", "tree", "../tree"]);
+        let heads = |name: &str| user.place.read(&format!("repo/.git/refs/heads/{name}"));
+        let before = (heads("main"), heads("tree"));
+        user.own();
+        let line = "set -e; test -z \"$(git status --porcelain)\"; echo two > file; git status --porcelain; \
+                    git -c user.name=T -c user.email=t@example.com commit -q -a -m second; git log --format=%s";
+        for directory in ["repo/sub", "tree/sub"] {
+            let ran = user.tries(directory, &["--keep"], line);
+            ok(&ran);
+            assert_eq!(
+                ran.stdout,
+                " M sub/file\nsecond\nfirst\n".replace("sub/file", "file"),
+                "{}",
+                ran.stderr
+            );
+            assert!(ran.stderr.contains("what was written to the repository"), "{}", ran.stderr);
+            assert_eq!(user.place.read(&format!("{directory}/file")), "two\n");
+        }
+        assert_eq!((heads("main"), heads("tree")), before, "commits are dropped");
+        assert_eq!(user.place.read("repo/other"), "other\n");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn scripts_with_absolute_paths_and_tools_of_the_home_run() {
+    for user in users() {
+        let shell = user.place.path("project/venv/bin/sh");
+        fs::create_dir_all(shell.parent().unwrap()).unwrap();
+        symlink("/bin/sh", &shell).unwrap();
+        let script = format!("#!{}\necho in the environment\n", shell.display());
+        user.place.write("project/venv/bin/tool", script);
+        user.place.chmod("project/venv/bin/tool", 0o755);
+        user.place.write("home/bin/own-tool", "#!/bin/sh\necho used > ~/cache && cat ~/cache\n");
+        user.place.chmod("home/bin/own-tool", 0o755);
+        user.own();
+        let ran = user.tries("project", &[], "venv/bin/tool && PATH=$HOME/bin:$PATH own-tool");
+        ok(&ran);
+        assert_eq!(ran.stdout, "in the environment\nused\n");
+        assert!(ran.stderr.contains("what was written to your home directory is dropped"), "{}", ran.stderr);
+        assert!(!user.place.path("home/cache").exists());
+        user.is_clean();
+    }
+}
+
+#[test]
+fn secrets_are_hidden_unless_they_are_shown() {
+    for user in users() {
+        user.place.write("home/.ssh/id_ed25519", "private\n");
+        user.place.write("home/.netrc", "password\n");
+        user.place.write("home/plain", "plain\n");
+        user.place.write("project/.env", "mine\n");
+        user.place.write("elsewhere/aws/credentials", "cloud\n");
+        symlink("../elsewhere/aws", user.place.path("home/.aws")).unwrap();
+        user.own();
+        let line = "cat ~/.ssh/id_ed25519 ~/.netrc ~/.aws/credentials /etc/shadow 2>/dev/null; ls -A ~/.ssh 2>/dev/null; \
+                    cat ~/plain .env; echo $MY_TOKEN";
+        let mut command = user.around(&[], &["try", "--dir", "project", "--", "sh", "-c", line]);
+        let ran = Ran::of(&command.env("MY_TOKEN", "token").output().unwrap());
+        ok(&ran);
+        assert_eq!(ran.stdout, "plain\nmine\n\n", "{}", ran.stderr);
+        let home = user.absolute("home");
+        let listed = user.run(&["try", "--list-hidden", "--dir", "project"]);
+        ok(&listed);
+        for path in [format!("{home}/.ssh"), format!("{home}/.netrc"), "/etc/shadow".to_owned()] {
+            assert!(listed.stdout.lines().any(|line| line == path), "{path}: {}", listed.stdout);
+        }
+        let (ssh, plain) = (format!("{home}/.ssh"), format!("{home}/plain"));
+        let ran = user.tries(
+            "project",
+            &["--show", &ssh, "--hide", &plain, "--env", "MY_TOKEN=given"],
+            "cat ~/.ssh/id_ed25519; cat ~/plain ~/.netrc 2>/dev/null; echo $MY_TOKEN",
+        );
+        ok(&ran);
+        assert_eq!(ran.stdout, "private\ngiven\n", "{}", ran.stderr);
+        let ran = user.tries("project", &["--show", "/nowhere"], "true");
+        assert_eq!(ran.status, 2, "{}", ran.stderr);
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_git_file_uncovers_nothing() {
+    for user in users() {
+        // A repository by its looks, in a hidden directory.
+        for name in ["objects/x", "refs/x", "HEAD", "worktrees/w/x"] {
+            user.place.write(&format!("home/.ssh/{name}"), "secret\n");
+        }
+        let hidden = user.absolute("home/.ssh");
+        let project = user.absolute("project");
+        user.place.write("home/.ssh/worktrees/w/gitdir", format!("{project}/.git\n"));
+        user.own();
+        for named in [hidden.clone(), format!("{hidden}/worktrees/w"), user.absolute("home"), "/".to_owned()]
+        {
+            user.place.write("project/.git", format!("gitdir: {named}\n"));
+            user.own();
+            let line =
+                format!("cat {hidden}/HEAD {hidden}/objects/x {hidden}/worktrees/w/gitdir; ls -A {hidden}");
+            let ran = user.tries("project", &[], &format!("({line}) 2>/dev/null; echo end"));
+            ok(&ran);
+            assert_eq!(ran.stdout, "end\n", "{named}");
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn all_kinds_of_changes_are_kept() {
+    for user in users() {
+        for (path, text) in
+            [("old/a", "a"), ("old/b", "b"), ("dir/x", "x"), ("dir/y", "y"), ("one", "one"), ("gone", "g")]
+        {
+            user.place.write(&format!("project/{path}"), text);
+        }
+        fs::hard_link(user.place.path("project/one"), user.place.path("project/two")).unwrap();
+        user.own();
+        let untouched = fs::metadata(user.place.path("project/README.md")).unwrap();
+        let line = "set -e; rm gone; mv old new; rm -r dir; mkdir dir; echo z > dir/z; ln one three; \
+                    echo n > n1; ln n1 n2; ln -s n1 link; ln -sfn build.sh main; chmod 700 build.sh; \
+                    mkdir -m 500 closed; echo secret > mode; chmod 000 mode; rm -r src; echo file > src; \
+                    mkfifo pipe; touch README.md; mkdir -p a/b; echo c > a/b/c";
+        let ran = user.tries("project", &["--keep"], line);
+        ok(&ran);
+        assert!(ran.stderr.contains("kept: wrote"), "{}", ran.stderr);
+        let at = |name: &str| user.place.path("project").join(name);
+        let (inode, mode) = (
+            |name: &str| fs::symlink_metadata(at(name)).unwrap().ino(),
+            |name: &str| fs::symlink_metadata(at(name)).unwrap().permissions().mode() & 0o7777,
+        );
+        assert!(!at("gone").exists() && !at("old").exists() && !at("dir/x").exists());
+        for (path, text) in [
+            ("new/a", "a"),
+            ("new/b", "b"),
+            ("dir/z", "z\n"),
+            ("n2", "n\n"),
+            ("src", "file\n"),
+            ("a/b/c", "c\n"),
+        ] {
+            assert_eq!(user.place.read(&format!("project/{path}")), text);
+        }
+        assert_eq!((inode("one"), inode("two")), (inode("three"), inode("three")));
+        assert_eq!(inode("n1"), inode("n2"));
+        assert_eq!(fs::read_link(at("link")).unwrap(), Path::new("n1"));
+        assert_eq!(fs::read_link(at("main")).unwrap(), Path::new("build.sh"));
+        assert_eq!((mode("build.sh"), mode("closed"), mode("mode")), (0o700, 0o500, 0));
+        user.place.chmod("project/mode", 0o600);
+        assert_eq!(user.place.read("project/mode"), "secret\n");
+        let after = fs::metadata(at("README.md")).unwrap();
+        assert_eq!(
+            (after.ino(), after.mtime()),
+            (untouched.ino(), untouched.mtime()),
+            "only its time was changed"
+        );
+        let names = fs::read_dir(at("")).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+        assert!(!names.into_iter().any(|name| name.starts_with(".workspace")), "nothing is left");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn changes_of_others_meanwhile_are_not_overwritten() {
+    for user in users() {
+        let line = "echo theirs > README.md; echo b > b; echo ready; read line";
+        let mut child = user.begin(&["--keep"], line);
+        says(&mut child, "ready");
+        user.place.write("project/README.md", "mine\n");
+        user.place.write("project/unrelated", "mine\n");
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let ran = Ran::of(&wait(child));
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("changed meanwhile") && ran.stderr.contains("README.md"),
+            "{}",
+            ran.stderr
+        );
+        assert!(!ran.stderr.contains("unrelated"), "{}", ran.stderr);
+        assert_eq!(user.place.read("project/README.md"), "mine\n");
+        assert!(!user.place.path("project/b").exists(), "nothing is done by halves");
+        let command =
+            ran.stderr.lines().find_map(|line| line.strip_prefix("hint: `workspace try --apply ")).unwrap();
+        let place = command.split(' ').next().unwrap();
+        // The next trial leaves it alone.
+        ok(&user.attempt(&[], "true"));
+        let again = user.run(&["try", "--apply", place]);
+        assert_eq!(again.status, 125, "{}", again.stderr);
+        ok(&user.run(&["try", "--apply", place, "--force"]));
+        assert_eq!(user.place.read("project/README.md"), "theirs\n");
+        assert_eq!(
+            (user.place.read("project/b"), user.place.read("project/unrelated")),
+            ("b\n".into(), "mine\n".into())
+        );
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_directory_that_somebody_moves_in_is_not_lost() {
+    for user in users() {
+        user.place.write("project/build/old", "old");
+        user.place.write("moved/deep/precious", "precious");
+        user.own();
+        for (line, to) in [
+            ("rm -r build; mkdir build; echo new > build/new; echo ready; read line", "project/build/moved"),
+            ("rm -r build; echo ready; read line", "project/build/moved"),
+            ("mkdir fresh; echo x > fresh/x; echo ready; read line", "project/fresh"),
+        ] {
+            let mut child = user.begin(&["--keep"], line);
+            says(&mut child, "ready");
+            fs::rename(user.place.path("moved"), user.place.path(to)).unwrap();
+            child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+            let ran = Ran::of(&wait(child));
+            assert_eq!(user.place.read(&format!("{to}/deep/precious")), "precious", "{line}: {}", ran.stderr);
+            if to == "project/fresh" {
+                // Both are there.
+                ok(&ran);
+                assert_eq!(user.place.read("project/fresh/x"), "x\n");
+            } else {
+                assert_eq!(ran.status, 125, "{}", ran.stderr);
+                assert!(user.place.path("project/build/old").exists(), "nothing is done by halves");
+                let command = ran
+                    .stderr
+                    .lines()
+                    .find_map(|line| line.strip_prefix("hint: `workspace try --apply "))
+                    .unwrap();
+                ok(&user.run(&["try", "--apply", command.split(' ').next().unwrap(), "--drop"]));
+            }
+            fs::rename(user.place.path(to), user.place.path("moved")).unwrap();
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_trial_that_is_killed_ends_its_program_and_is_cleared_away_by_the_next() {
+    for user in users() {
+        let marker = format!("{}.5", 100_000 + std::process::id());
+        let line = format!("echo x > x; echo h > ~/h; sleep {marker} & echo ready; exec sleep {marker}");
+        let mut child = user.begin(&["--keep"], &line);
+        says(&mut child, "ready");
+        let runs = || {
+            let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+            all.filter_map(|it| fs::read(it.path().join("cmdline")).ok())
+                .any(|line| line.starts_with(b"sleep\0") && String::from_utf8_lossy(&line).contains(&marker))
+        };
+        assert!(runs());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        soon("the program ends", || !runs());
+        assert_eq!(fs::read_dir(user.place.path(PLACES)).unwrap().count(), 1);
+        let mut living = user.begin(&["--keep"], "echo ready; read line; echo y > y");
+        says(&mut living, "ready");
+        ok(&user.attempt(&[], "true"));
+        living.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let ran = Ran::of(&wait(living));
+        ok(&ran);
+        assert!(user.place.path("project/y").exists() && !user.place.path("project/x").exists());
+        user.is_clean();
+    }
+}
+
+#[test]
+fn many_files_are_read_without_a_snapshot() {
+    for user in users() {
+        for number in 0..2_000 {
+            user.place.write(&format!("project/many/{number}"), number.to_string());
+        }
+        user.own();
+        let ran = user.tries(
+            "project",
+            &["--keep"],
+            "ls many | wc -l; cat many/77; rm many/1; echo other > many/2",
+        );
+        ok(&ran);
+        assert_eq!(ran.stdout, "2000\n77");
+        assert!(!user.place.path("project/many/1").exists());
+        assert_eq!(user.place.read("project/many/2"), "other\n");
+        assert!(!user.place.path("store").exists(), "no store is made");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_as_shells_do() {
+    for user in users() {
+        let ran = user.run(&["try", "--dir", "project", "--", "no-such-program"]);
+        assert_eq!(ran.status, 127, "{}", ran.stderr);
+        assert!(ran.stderr.contains("cannot run no-such-program"), "{}", ran.stderr);
+        let ran = user.run(&["try", "--dir", "project", "--", "./README.md"]);
+        assert_eq!(ran.status, 126, "{}", ran.stderr);
+        user.is_clean();
+    }
+}
+
+#[test]
+fn files_in_memory_have_one_bound() {
+    for user in users() {
+        let line = "df --output=size -k /tmp /var/tmp /run /dev/shm | tail -n +2 | sort -u | wc -l; \
+                    df --output=size -k /tmp | tail -1; awk '/MemTotal/ { print $2 }' /proc/meminfo";
+        let ran = user.tries("project", &[], line);
+        ok(&ran);
+        let numbers: Vec<u64> = ran.stdout.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let [different, size, memory] = numbers[..] else { panic!("{}", ran.stdout) };
+        assert_eq!(different, 1);
+        assert!(size <= memory / 4 + 4, "{size} of {memory}");
+    }
+}

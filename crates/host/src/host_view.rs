@@ -1,0 +1,327 @@
+//! A program over a read-only view of the machine's own files, at the paths they have there.
+//!
+//! The root is the machine's, with every mount below it, made read-only as a whole. Directories that the program may change are
+//! overlays directly over those of the machine: nothing is read before, and what is written goes to uppers of the caller's.
+//! `/proc`, `/sys` and `/dev` are new, `/tmp`, `/var/tmp`, `/run` and `/dev/shm` are parts of one filesystem in memory with one
+//! bound. What is hidden is covered by something empty.
+//!
+//! The first process inside is this program itself. It starts the program, collects what is orphaned, and ends everything
+//! when the program has ended or whoever asked for it is gone: it hears that by the end of its control socket, however the
+//! other side ended.
+
+mod init;
+mod root;
+
+use std::ffi::OsString;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::{PidfdFlags, getegid, geteuid, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::egress::{self, Egress};
+use crate::error::{Doing as _, HostError, Result};
+use crate::fork::{self, Child};
+use crate::holder::{Holder, no_namespaces};
+use crate::identity::{self, Range};
+use crate::ids::owner_of_namespace;
+use crate::launch::NAMESPACES;
+use crate::limits::{self, Limits, Missing};
+use crate::process::Process;
+use crate::seccomp::Filters;
+use crate::{cgroup, entry};
+use init::Init;
+
+/// Something that differs from the machine's own files. Paths are absolute and free of symlinks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mount {
+    /// Covers a file or directory by an empty one that nobody may read. One that is not there is left out.
+    Hide(OsString),
+    /// Shows a file or directory of the machine, read-only, also below what is hidden.
+    Show(OsString),
+    /// Lets a directory be changed: changes go to `upper`.
+    Overlay {
+        /// The directory of the machine, and where it is seen.
+        at: OsString,
+        /// Gets what is changed.
+        upper: OsString,
+        /// Empty, on the filesystem of the upper.
+        work: OsString,
+    },
+}
+
+impl Mount {
+    /// The path at which it is seen.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Hide(path) | Self::Show(path) | Self::Overlay { at: path, .. } => PathBuf::from(path),
+        }
+    }
+}
+
+/// A program to run over a view of the machine's files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HostView {
+    /// Name of its cgroups, of letters, digits and dashes.
+    pub id: String,
+    /// Where the network is made; the machine where it has none, or the superuser asks.
+    pub holder: Holder,
+    /// In the order of mounting: what is below something comes after it.
+    pub mounts: Vec<Mount>,
+    /// Working directory.
+    pub cwd: OsString,
+    /// Program and arguments. A program without a slash is looked for in `PATH` of the environment.
+    pub words: Vec<OsString>,
+    /// Names and values of its environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Columns and rows of a terminal of its own; none for three pipes.
+    pub terminal: Option<(u16, u16)>,
+    /// Resources that it may use. A memory limit also bounds the files in memory, to half of it.
+    pub limits: Limits,
+    /// Network that it may reach; none for nothing but itself.
+    pub egress: Option<Egress>,
+}
+
+/// How the program ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Exit status, 128 more than its number for a signal.
+    pub exit_code: i32,
+    /// Reason why it was not started at all.
+    pub failed: Option<String>,
+}
+
+/// A program that runs. When this is dropped, the program and all that came of it is killed.
+#[derive(Debug)]
+pub struct Running {
+    control: OwnedFd,
+    process: OwnedFd,
+    /// The other end of its terminal, if it has one.
+    pub terminal: Option<OwnedFd>,
+    /// Limits that were asked for and are not kept.
+    pub missing: Vec<Missing>,
+}
+
+/// What goes over the control socket, to the first process.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    /// Sends a signal to the program's process group.
+    Signal(i32),
+}
+
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+enum Event {
+    /// It runs; a terminal goes with it.
+    Started,
+    Ended(Ended),
+}
+
+/// What the helper answers.
+#[derive(Debug, Serialize, Deserialize)]
+struct Launched {
+    process: Process,
+    missing: Vec<Missing>,
+}
+
+/// Longest message.
+const MESSAGE: usize = 4 << 10;
+
+impl HostView {
+    /// Starts the program. `stdio` is what it reads and writes where it has no terminal.
+    pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<Running> {
+        let (control, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .doing("make a socket")?;
+        let [input, output, errors] = stdio;
+        let begun = entry::begin("host-view", self, &[theirs.as_fd(), input, output, errors])?;
+        drop(theirs);
+        let Launched { process, missing } = begun.answer()?;
+        let gone = || HostError::Helper("the sandbox has ended".to_owned());
+        let process = process.pidfd().ok_or_else(gone)?;
+        let mut running = Running { control, process, terminal: None, missing };
+        match running.receive()?.ok_or_else(gone)? {
+            (Event::Started, terminal) => running.terminal = terminal,
+            (Event::Ended(ended), _) => {
+                return Err(HostError::Helper(ended.failed.unwrap_or_else(|| "it ended".to_owned())));
+            }
+        }
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Sends a signal to the program's process group. One that has ended needs none.
+    pub fn signal(&self, number: i32) -> Result<()> {
+        match send(self.control.as_fd(), &Request::Signal(number), None) {
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
+            sent => sent.doing("send a signal"),
+        }
+    }
+
+    /// Waits until the program has ended and everything that came of it. None if it was killed from outside.
+    pub fn wait(&self) -> Result<Option<Ended>> {
+        let event = self.receive()?;
+        self.wait_for_end()?;
+        Ok(event.and_then(|(event, _)| match event {
+            Event::Ended(ended) => Some(ended),
+            Event::Started => None,
+        }))
+    }
+
+    /// Kills the program and all that came of it, and waits for the end.
+    pub fn kill(&self) -> Result<()> {
+        // It may have ended by itself.
+        let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
+        self.wait_for_end()
+    }
+
+    /// The first process ends after all others of its namespace.
+    fn wait_for_end(&self) -> Result<()> {
+        loop {
+            match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
+                Err(Errno::INTR) => {}
+                done => return done.map(drop).doing("wait for the sandbox"),
+            }
+        }
+    }
+
+    fn receive(&self) -> Result<Option<(Event, Option<OwnedFd>)>> {
+        receive(self.control.as_fd()).doing("listen to the sandbox")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
+    }
+}
+
+fn send<T: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &T,
+    with: Option<BorrowedFd<'_>>,
+) -> rustix::io::Result<()> {
+    let text = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
+    let rights: Vec<_> = with.into_iter().collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !rights.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&rights));
+    }
+    sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// None when the other end is gone.
+fn receive<T: serde::de::DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+) -> std::io::Result<Option<(T, Option<OwnedFd>)>> {
+    let mut text = [0; MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(None),
+            received => break received?,
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    });
+    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptor)))
+}
+
+/// Ids that exist inside, for users and for groups: those of the machine, each as itself. An ordinary user has one of each.
+fn users(holder: &Holder) -> Result<(Vec<Range>, Vec<Range>)> {
+    if geteuid().is_root() && *holder == Holder::Machine {
+        let all: Vec<Range> = identity::mapped()?.into_iter().map(Range::as_itself).collect();
+        return Ok((all.clone(), all));
+    }
+    Err(HostError::Helper("no ids".to_owned()))
+}
+
+/// Who the program runs as.
+#[derive(Debug, Clone, Copy)]
+struct User {
+    user: u32,
+    group: u32,
+    is_superuser: bool,
+}
+
+/// What the helper does.
+pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Serialize + use<>> {
+    let descriptors: [OwnedFd; 4] =
+        descriptors.try_into().map_err(|_| HostError::Helper("descriptors are missing".to_owned()))?;
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    let is_superuser = user == 0;
+    let user = User { user, group, is_superuser };
+    let (groups, mut missing) = cgroup::make(&order.id, &order.limits)?;
+    let mut processes = None;
+    if limits::processes_are_counted_inside() && missing.iter().any(Missing::is_processes) {
+        missing.retain(|missing| !missing.is_processes());
+        processes = order.limits.processes;
+    }
+    let (users, owners) = if is_superuser {
+        users(&order.holder)?
+    } else {
+        // The one of a holder is its superuser there.
+        let outside = |id| if order.holder == Holder::Machine { id } else { 0 };
+        let one = |id| vec![Range { inside: id, outside: outside(id), count: 1 }];
+        (one(user.user), one(user.group))
+    };
+    order.holder.join()?;
+    limits::limit_pending_signals().doing("limit pending signals")?;
+    let init = Init {
+        order,
+        user,
+        groups: &groups,
+        processes,
+        memory: order.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
+        filters: Filters::new()?,
+        descriptors,
+    };
+    let make = || {
+        fork::child(NAMESPACES, groups.to_be_made_in(), |parent| match init.begin(parent) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        })
+    };
+    let made = match owner_of_namespace(&order.holder, &order.id).filter(|_| is_superuser) {
+        Some(owner) => identity::with_owner(owner, make),
+        None => make(),
+    };
+    let mut child = made.map_err(no_namespaces)?;
+    let made = accompany(&mut child, order, &users, &owners);
+    if made.is_err() {
+        child.kill();
+    }
+    made.map(|process| Launched { process, missing })
+}
+
+/// What the helper does while the child gets ready.
+fn accompany(child: &mut Child, order: &HostView, users: &[Range], groups: &[Range]) -> Result<Process> {
+    let made = Process::of(child.pid)?;
+    identity::map(child.pid, users, groups)?;
+    child.done()?;
+    child.ready()?;
+    if let Some(egress) = &order.egress {
+        let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
+        egress::start(&process, egress, &order.holder)?;
+    }
+    child.done()?;
+    child.ready()?;
+    Ok(made)
+}
