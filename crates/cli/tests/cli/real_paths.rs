@@ -52,7 +52,7 @@ fn a_program_runs_at_the_real_path_as_the_same_user() {
         user.place.write("project/outside", "");
         let line = "test -r /etc/passwd && ! touch /etc/new 2>/dev/null && ! touch /usr/new 2>/dev/null && \
                     touch /tmp/mine /var/tmp/mine /run/user/$(id -u)/mine && ls /tmp | grep -v '^\\.' && \
-                    ! cat /proc/1/environ 2>/dev/null && ! kill -9 1 2>/dev/null; echo $?; ls -d /proc/[0-9]* | wc -l";
+                    ! cat /proc/1/environ 2>/dev/null; echo $?; kill -9 1 2>/dev/null; ls -d /proc/[0-9]* | wc -l";
         let ran = user.tries("project", &[], line);
         ok(&ran);
         let lines: Vec<&str> = ran.stdout.lines().collect();
@@ -80,12 +80,7 @@ fn a_subdirectory_of_a_repository_and_a_work_tree_know_their_repository() {
         for directory in ["repo/sub", "tree/sub"] {
             let ran = user.tries(directory, &["--keep"], line);
             ok(&ran);
-            assert_eq!(
-                ran.stdout,
-                " M sub/file\nsecond\nfirst\n".replace("sub/file", "file"),
-                "{}",
-                ran.stderr
-            );
+            assert_eq!(ran.stdout, " M sub/file\nsecond\nfirst\n", "{}", ran.stderr);
             assert!(ran.stderr.contains("what was written to the repository"), "{}", ran.stderr);
             assert_eq!(user.place.read(&format!("{directory}/file")), "two\n");
         }
@@ -315,7 +310,7 @@ fn a_trial_that_is_killed_ends_its_program_and_is_cleared_away_by_the_next() {
             all.filter_map(|it| fs::read(it.path().join("cmdline")).ok())
                 .any(|line| line.starts_with(b"sleep\0") && String::from_utf8_lossy(&line).contains(&marker))
         };
-        assert!(runs());
+        soon("the program runs", runs);
         child.kill().unwrap();
         child.wait().unwrap();
         soon("the program ends", || !runs());

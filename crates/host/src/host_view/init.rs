@@ -339,8 +339,12 @@ impl Program {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {}
-                // A later one may be allowed; this is what to tell if none is.
-                Some(libc::EACCES) => failed = error,
+                // A later one may be allowed; this is what to tell if none is. A directory that is closed tells nothing.
+                Some(libc::EACCES) => {
+                    if std::fs::metadata(OsStr::from_bytes(candidate.as_bytes())).is_ok() {
+                        failed = error;
+                    }
+                }
                 Some(libc::ENOEXEC) => return self.exec_by_shell(candidate, &words, &environment),
                 _ => return error,
             }

@@ -151,6 +151,11 @@ pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
             name != "PWD" && name != "OLDPWD" && !args.envs.iter().any(|(own, _)| name == own.as_str())
         })
         .collect();
+    // The directory is a filesystem of its own, and its repository may be around it.
+    const ACROSS: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
+    if !all.iter().any(|(name, _)| name == ACROSS) {
+        all.push((ACROSS.into(), "1".into()));
+    }
     all.push(("PWD".into(), cwd.into()));
     all.extend(args.envs.iter().map(|(name, value)| (name.into(), value.into())));
     all
