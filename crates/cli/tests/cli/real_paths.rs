@@ -48,6 +48,11 @@ fn a_program_runs_at_the_real_path_as_the_same_user() {
         let expected =
             format!("{}\n{}\n{}\n# A project\n", user.absolute("project/src"), mine.uid(), mine.gid());
         assert_eq!(ran.stdout, expected);
+        // Owner and mode of the directory itself are seen as they are.
+        user.place.chmod("project", 0o751);
+        let ran = user.tries("project", &[], "stat -c '%a %u' .");
+        ok(&ran);
+        assert_eq!(ran.stdout, format!("751 {}\n", mine.uid()));
         // All else can be read and not written; processes, /tmp and the network are the program's own.
         user.place.write("project/outside", "");
         let line = "test -r /etc/passwd && ! touch /etc/new 2>/dev/null && ! touch /usr/new 2>/dev/null && \
@@ -262,6 +267,36 @@ fn changes_of_others_meanwhile_are_not_overwritten() {
 }
 
 #[test]
+fn a_keep_that_stops_halfway_is_completed() {
+    // Nothing is closed to the superuser.
+    for user in users().into_iter().filter(|user| user.ordinary) {
+        user.place.write("project/z/old", "old");
+        user.place.write("project/gone/x", "x");
+        user.own();
+        let line = "echo a > a; rm -r gone; echo new > z/new; echo more >> z/old; echo ready; read line";
+        let mut child = user.begin(&["--keep"], line);
+        says(&mut child, "ready");
+        user.place.chmod("project/z", 0o555);
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let ran = Ran::of(&wait(child));
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert!(user.place.path("project/a").exists() && !user.place.path("project/gone").exists());
+        assert!(!user.place.path("project/z/new").exists());
+        let next = user.attempt(&[], "true");
+        ok(&next);
+        let told = next.stderr.lines().find_map(|line| line.split_once("`workspace try --apply ")).unwrap();
+        let place = told.1.split('`').next().unwrap();
+        user.place.chmod("project/z", 0o755);
+        ok(&user.run(&["try", "--apply", place]));
+        assert_eq!(
+            (user.place.read("project/z/new"), user.place.read("project/z/old")),
+            ("new\n".into(), "oldmore\n".into())
+        );
+        user.is_clean();
+    }
+}
+
+#[test]
 fn a_directory_that_somebody_moves_in_is_not_lost() {
     for user in users() {
         user.place.write("project/build/old", "old");
@@ -315,6 +350,12 @@ fn a_trial_that_is_killed_ends_its_program_and_is_cleared_away_by_the_next() {
         child.wait().unwrap();
         soon("the program ends", || !runs());
         assert_eq!(fs::read_dir(user.place.path(PLACES)).unwrap().count(), 1);
+        let of_home = || {
+            let all = fs::read_dir("/var/tmp").unwrap().filter_map(Result::ok);
+            let ending = format!("-try-{}-0", child.id());
+            all.filter(|it| it.file_name().to_string_lossy().ends_with(&ending)).count()
+        };
+        assert_eq!(of_home(), 1);
         let mut living = user.begin(&["--keep"], "echo ready; read line; echo y > y");
         says(&mut living, "ready");
         ok(&user.attempt(&[], "true"));
@@ -322,6 +363,7 @@ fn a_trial_that_is_killed_ends_its_program_and_is_cleared_away_by_the_next() {
         let ran = Ran::of(&wait(living));
         ok(&ran);
         assert!(user.place.path("project/y").exists() && !user.place.path("project/x").exists());
+        assert_eq!(of_home(), 0);
         user.is_clean();
     }
 }

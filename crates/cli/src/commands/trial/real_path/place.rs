@@ -108,9 +108,9 @@ impl TrialPlace {
         self.write_note()
     }
 
-    /// A layer in the place.
-    pub(super) fn layer(&self, name: &str) -> Result<Layer> {
-        make_layer(&self.path.join(name))
+    /// A layer in the place, over a directory.
+    pub(super) fn layer(&self, name: &str, over: &Path) -> Result<Layer> {
+        make_layer(&self.path.join(name), over)
     }
 
     pub(super) fn upper(&self) -> PathBuf {
@@ -121,7 +121,7 @@ impl TrialPlace {
     /// there is no place for it.
     pub(super) fn home_layer(&mut self, home: &Path, directory: &Path) -> Result<Option<Layer>> {
         if !self.path.starts_with(home) {
-            return self.layer("home").map(Some);
+            return self.layer("home", home).map(Some);
         }
         for parent in [PathBuf::from("/var/tmp"), std::env::temp_dir()] {
             let Ok(parent) = fs::canonicalize(parent) else { continue };
@@ -134,7 +134,7 @@ impl TrialPlace {
             self.note.home = Some(path.clone().into_os_string());
             self.write_note()?;
             match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return make_layer(&path).map(Some),
+                Ok(()) => return make_layer(&path, home).map(Some),
                 Err(_) => {
                     self.note.home = None;
                     self.write_note()?;
@@ -177,12 +177,23 @@ fn id(place: &Path) -> String {
     format!("try-{name}")
 }
 
-fn make_layer(path: &Path) -> Result<Layer> {
+/// Makes a layer. What an overlay tells of its uppermost directory is what its upper has, so that gets owner and mode of the
+/// directory below.
+fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
     let layer = Layer { upper: path.join("upper"), work: path.join("work") };
     for directory in [&layer.upper, &layer.work] {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|error| failed(directory, &error))?;
     }
+    let like = || -> io::Result<()> {
+        let (found, own) = (fs::metadata(over)?, fs::metadata(&layer.upper)?);
+        if (found.uid(), found.gid()) != (own.uid(), own.gid()) {
+            // Whoever may not give it away owns it.
+            let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
+        }
+        fs::set_permissions(&layer.upper, found.permissions())
+    };
+    like().map_err(|error| failed(&layer.upper, &error))?;
     Ok(layer)
 }
 

@@ -163,6 +163,7 @@ struct Open {
 impl Scan<'_> {
     pub(super) fn run(&self) -> io::Result<Found> {
         let mut found = Found::default();
+        self.open_up(self.upper, &fs::symlink_metadata(self.upper)?)?;
         let mut open = vec![Open { path: Vec::new(), opaque: false }];
         // Names of files that have several, by number, and of each the one that was there before.
         let mut names: HashMap<u64, Vec<usize>> = HashMap::new();

@@ -96,25 +96,24 @@ pub(super) fn make(
     let repository =
         Repository::around(directory).filter(|it| !secrets.hides(&it.git) && !secrets.hides(&it.top));
     if let Some(Repository { top, git }) = repository {
-        let private = |path: &Path| PRIVATE.iter().any(|it| path.starts_with(it));
+        let private = |path: &Path| {
+            PRIVATE.iter().filter_map(|it| fs::canonicalize(it).ok()).any(|it| path.starts_with(it))
+        };
         let is_writable = |path: &Path| writable.iter().any(|it| path.starts_with(it));
         for path in [&top, &git] {
-            if private(path) && !is_writable(path) && !directory.starts_with(path)
-                || private(&top) && path == &top
-            {
-                if path != directory && !is_writable(path) {
-                    mounts.push(Mount::Show(path.clone().into_os_string()));
-                }
+            // What is not private is seen anyway.
+            if private(path) && path != directory && !is_writable(path) {
+                mounts.push(Mount::Show(path.clone().into_os_string()));
             }
         }
         let mounted = overlay::mounted(&Holder::Machine, &git).unwrap_or_default();
         if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
-            let layer = place.layer("git")?;
+            let layer = place.layer("git", &git)?;
             thrown_away.push((layer.upper.clone(), format!("the repository {}", git.display())));
             mounts.push(overlay_at(&git, layer));
         }
     }
-    let layer = place.layer("directory")?;
+    let layer = place.layer("directory", directory)?;
     mounts.push(overlay_at(directory, layer));
     // What is inside something comes after it; at one path the later wins.
     mounts.sort_by_key(|mount| mount.path().components().count());
