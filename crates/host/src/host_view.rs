@@ -35,7 +35,6 @@ use crate::identity::{self, Range};
 use crate::ids::owner_of_namespace;
 use crate::launch::NAMESPACES;
 use crate::limits::{self, Limits, Missing};
-use crate::process::Process;
 use crate::seccomp::Filters;
 use crate::{cgroup, entry};
 use init::Init;
@@ -120,7 +119,7 @@ enum Request {
 /// What comes back.
 #[derive(Debug, Serialize, Deserialize)]
 enum Event {
-    /// It runs; a terminal goes with it.
+    /// It runs; a descriptor of the first process goes with it, and then of the terminal if it has one.
     Started,
     Ended(Ended),
 }
@@ -128,7 +127,6 @@ enum Event {
 /// What the helper answers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Launched {
-    process: Process,
     missing: Vec<Missing>,
 }
 
@@ -144,24 +142,25 @@ impl HostView {
         let [input, output, errors] = stdio;
         let begun = entry::begin("host-view", self, &[theirs.as_fd(), input, output, errors])?;
         drop(theirs);
-        let Launched { process, missing } = begun.answer()?;
+        let Launched { missing } = begun.answer()?;
         let gone = || HostError::Helper("the sandbox has ended".to_owned());
-        let process = process.pidfd().ok_or_else(gone)?;
-        let mut running = Running { control, process, terminal: None, missing };
-        match running.receive()?.ok_or_else(gone)? {
-            (Event::Started, terminal) => running.terminal = terminal,
-            (Event::Ended(ended), _) => {
-                return Err(HostError::Helper(ended.failed.unwrap_or_else(|| "it ended".to_owned())));
+        let event = receive(control.as_fd()).doing("listen to the sandbox")?;
+        match event.ok_or_else(gone)? {
+            (Event::Started, descriptors) => {
+                // The program may have ended since; its first process is known all the same.
+                let mut descriptors = descriptors.into_iter();
+                let process = descriptors.next().ok_or_else(gone)?;
+                Ok(Running { control, process, terminal: descriptors.next(), missing })
             }
+            (Event::Ended(ended), _) => Err(HostError::Helper(ended.failed.unwrap_or_default())),
         }
-        Ok(running)
     }
 }
 
 impl Running {
     /// Sends a signal to the program's process group. One that has ended needs none.
     pub fn signal(&self, number: i32) -> Result<()> {
-        match send(self.control.as_fd(), &Request::Signal(number), None) {
+        match send(self.control.as_fd(), &Request::Signal(number), &[]) {
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
             sent => sent.doing("send a signal"),
         }
@@ -169,7 +168,7 @@ impl Running {
 
     /// Waits until the program has ended and everything that came of it. None if it was killed from outside.
     pub fn wait(&self) -> Result<Option<Ended>> {
-        let event = self.receive()?;
+        let event = receive(self.control.as_fd()).doing("listen to the sandbox")?;
         self.wait_for_end()?;
         Ok(event.and_then(|(event, _)| match event {
             Event::Ended(ended) => Some(ended),
@@ -193,10 +192,6 @@ impl Running {
             }
         }
     }
-
-    fn receive(&self) -> Result<Option<(Event, Option<OwnedFd>)>> {
-        receive(self.control.as_fd()).doing("listen to the sandbox")
-    }
 }
 
 impl Drop for Running {
@@ -208,14 +203,13 @@ impl Drop for Running {
 fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
-    with: Option<BorrowedFd<'_>>,
+    with: &[BorrowedFd<'_>],
 ) -> rustix::io::Result<()> {
     let text = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
-    let rights: Vec<_> = with.into_iter().collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !rights.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&rights));
+    if !with.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(with));
     }
     sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
@@ -223,9 +217,9 @@ fn send<T: Serialize>(
 /// None when the other end is gone.
 fn receive<T: serde::de::DeserializeOwned>(
     socket: BorrowedFd<'_>,
-) -> std::io::Result<Option<(T, Option<OwnedFd>)>> {
+) -> std::io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut text = [0; MESSAGE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -237,11 +231,13 @@ fn receive<T: serde::de::DeserializeOwned>(
     if received.bytes == 0 {
         return Ok(None);
     }
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-        _ => None,
-    });
-    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptor)))
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptors)))
 }
 
 /// Ids that exist inside, for users and for groups: those of the machine, each as itself. An ordinary user has one of each.
@@ -308,12 +304,11 @@ pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Se
     if made.is_err() {
         child.kill();
     }
-    made.map(|process| Launched { process, missing })
+    made.map(|()| Launched { missing })
 }
 
 /// What the helper does while the child gets ready.
-fn accompany(child: &mut Child, order: &HostView, users: &[Range], groups: &[Range]) -> Result<Process> {
-    let made = Process::of(child.pid)?;
+fn accompany(child: &mut Child, order: &HostView, users: &[Range], groups: &[Range]) -> Result<()> {
     identity::map(child.pid, users, groups)?;
     child.done()?;
     child.ready()?;
@@ -322,6 +317,5 @@ fn accompany(child: &mut Child, order: &HostView, users: &[Range], groups: &[Ran
         egress::start(&process, egress, &order.holder)?;
     }
     child.done()?;
-    child.ready()?;
-    Ok(made)
+    child.ready()
 }

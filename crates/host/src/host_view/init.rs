@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::Resource;
+use rustix::process::{PidfdFlags, Resource, pidfd_open};
 
 use super::root::Root;
 use super::{Ended, Event, HostView, Request, User, receive, send};
@@ -122,7 +122,7 @@ impl Init<'_> {
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
         if let Some(ended) = ended {
             // Whoever asked may be gone.
-            let _ = send(self.control(), &Event::Ended(ended), None);
+            let _ = send(self.control(), &Event::Ended(ended), &[]);
         }
         // SAFETY: ends the process, and runs nothing that the helper runs as well.
         unsafe { libc::_exit(0) }
@@ -147,8 +147,10 @@ impl Init<'_> {
                 unsafe { libc::_exit(code) }
             }
             _ => {
+                let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).doing("open itself")?;
                 let master = terminal.as_ref().map(|(master, _)| master.as_fd());
-                send(self.control(), &Event::Started, master).doing("tell that it runs")?;
+                let both: Vec<_> = [own.as_fd()].into_iter().chain(master).collect();
+                send(self.control(), &Event::Started, &both).doing("tell that it runs")?;
                 for fd in &self.descriptors[1..] {
                     // The program's end is to be heard by its readers.
                     // SAFETY: nothing here uses these; they are never closed again, as this function's caller never returns.
