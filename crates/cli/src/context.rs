@@ -53,7 +53,7 @@ impl Context {
         Ok((Store::open_or_create(directory.path().join("store"))?, Some(directory)))
     }
 
-    /// Where the store is, or would be.
+    /// Path of the store, which may not be there.
     #[cfg(target_os = "linux")]
     pub(crate) fn store_path(&self) -> Option<PathBuf> {
         self.path().ok()

@@ -71,7 +71,7 @@ impl Mount {
 pub struct HostView {
     /// Name of its cgroups, of letters, digits and dashes.
     pub id: String,
-    /// Where the network is made; the machine where it has none, or the superuser asks.
+    /// Namespaces in which the network is made; the machine where it has none, or the superuser asks.
     pub holder: Holder,
     /// In the order of mounting: what is below something comes after it.
     pub mounts: Vec<Mount>,
@@ -89,7 +89,7 @@ pub struct HostView {
     pub egress: Option<Egress>,
 }
 
-/// How the program ended.
+/// End of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// Exit status, 128 more than its number for a signal.
@@ -109,14 +109,14 @@ pub struct Running {
     pub missing: Vec<Missing>,
 }
 
-/// What goes over the control socket, to the first process.
+/// Message over the control socket to the first process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     /// Sends a signal to the program's process group.
     Signal(i32),
 }
 
-/// What comes back.
+/// Message from the first process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Event {
     /// It runs; a descriptor of the first process goes with it, and then of the terminal if it has one.
@@ -124,7 +124,7 @@ enum Event {
     Ended(Ended),
 }
 
-/// What the helper answers.
+/// Answer of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 struct Launched {
     missing: Vec<Missing>,
@@ -241,15 +241,18 @@ fn receive<T: serde::de::DeserializeOwned>(
 }
 
 /// Ids that exist inside, for users and for groups: those of the machine, each as itself. An ordinary user has one of each.
-fn users(holder: &Holder) -> Result<(Vec<Range>, Vec<Range>)> {
-    if geteuid().is_root() && *holder == Holder::Machine {
+fn ids(user: User, holder: &Holder) -> Result<(Vec<Range>, Vec<Range>)> {
+    if user.is_superuser {
         let all: Vec<Range> = identity::mapped()?.into_iter().map(Range::as_itself).collect();
         return Ok((all.clone(), all));
     }
-    Err(HostError::Helper("no ids".to_owned()))
+    // The one of a holder is its superuser there.
+    let outside = |id| if *holder == Holder::Machine { id } else { 0 };
+    let one = |id| vec![Range { inside: id, outside: outside(id), count: 1 }];
+    Ok((one(user.user), one(user.group)))
 }
 
-/// Who the program runs as.
+/// User that the program runs as.
 #[derive(Debug, Clone, Copy)]
 struct User {
     user: u32,
@@ -257,7 +260,7 @@ struct User {
     is_superuser: bool,
 }
 
-/// What the helper does.
+/// Makes the namespaces; run by the helper.
 pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Serialize + use<>> {
     let descriptors: [OwnedFd; 4] =
         descriptors.try_into().map_err(|_| HostError::Helper("descriptors are missing".to_owned()))?;
@@ -270,14 +273,7 @@ pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Se
         missing.retain(|missing| !missing.is_processes());
         processes = order.limits.processes;
     }
-    let (users, owners) = if is_superuser {
-        users(&order.holder)?
-    } else {
-        // The one of a holder is its superuser there.
-        let outside = |id| if order.holder == Holder::Machine { id } else { 0 };
-        let one = |id| vec![Range { inside: id, outside: outside(id), count: 1 }];
-        (one(user.user), one(user.group))
-    };
+    let (users, owners) = ids(user, &order.holder)?;
     order.holder.join()?;
     limits::limit_pending_signals().doing("limit pending signals")?;
     let init = Init {
@@ -307,7 +303,7 @@ pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Se
     made.map(|()| Launched { missing })
 }
 
-/// What the helper does while the child gets ready.
+/// Maps ids and makes the network while the child gets ready.
 fn accompany(child: &mut Child, order: &HostView, users: &[Range], groups: &[Range]) -> Result<()> {
     identity::map(child.pid, users, groups)?;
     child.done()?;

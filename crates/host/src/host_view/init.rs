@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr};
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,14 +20,14 @@ use crate::identity;
 use crate::limits;
 use crate::seccomp::Filters;
 
-/// What the child needs to know.
+/// First process of a view, before it is made.
 pub(super) struct Init<'a> {
     pub(super) order: &'a HostView,
     pub(super) user: User,
     pub(super) groups: &'a Groups,
-    /// How many processes it may have, where no group sees to that.
+    /// Number of processes it may have, where no group sees to that.
     pub(super) processes: Option<u32>,
-    /// How many bytes of memory each of its processes may have, where no group sees to all of them.
+    /// Bytes of memory that each of its processes may have, where no group sees to all of them.
     pub(super) memory: Option<u64>,
     pub(super) filters: Filters,
     /// The control socket, then what the program reads and writes.
@@ -40,7 +40,7 @@ const NOT_FOUND: i32 = 127;
 const BY_SIGNAL: i32 = 128;
 
 impl Init<'_> {
-    /// What the child does.
+    /// Does all of it; returns only with an error.
     pub(super) fn begin(&self, parent: &mut Parent) -> Result<Infallible> {
         parent.wait()?;
         if self.user.is_superuser {
@@ -65,9 +65,9 @@ impl Init<'_> {
         parent.wait()?;
         self.limit().doing("set limits")?;
         if is_superuser {
-            identity::keep_file_rights()?
+            identity::keep_file_rights()?;
         } else {
-            identity::become_user(user, group)?
+            identity::become_user(user, group)?;
         }
         // Nobody inside looks into it, or holds it by its memory.
         // SAFETY: the call takes numbers.
@@ -87,7 +87,7 @@ impl Init<'_> {
 
     /// Lets go of all that the helper had open, its answer's socket among it, and of the terminal of whoever asked.
     fn close_others(&self) {
-        let mut kept: Vec<RawFd> = self.descriptors.iter().map(|fd| fd.as_raw_fd()).collect();
+        let mut kept: Vec<RawFd> = self.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         kept.sort_unstable();
         let mut first = 3;
         for fd in kept.into_iter().chain([RawFd::MAX]) {

@@ -16,16 +16,16 @@ use crate::mounts::{Access, attach, bind, detached};
 use crate::overlay::{self, Overlay, Xattrs};
 use crate::root::{NEW, devices, inside, kernel, make, memory_options, read_only, temporary};
 
-/// Where the filesystem in memory is while its parts are mounted; `/proc` comes there later.
+/// Path of the filesystem in memory while its parts are mounted; `/proc` comes there later.
 const MEMORY: &str = "proc";
 /// Writable directories in memory, and who may write there.
 const PARTS: [(&str, u32); 3] = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755)];
 const SHARED_MEMORY: &str = "shm";
-/// What covers hidden files and directories.
+/// Covers of hidden files and directories.
 const NO_FILE: &str = "no-file";
 const NO_DIRECTORY: &str = "no-directory";
 
-/// What the root is to hold beside the machine's files.
+/// Root of a view: the machine's files, and these.
 pub(super) struct Root<'a> {
     pub(super) mounts: &'a [Mount],
     pub(super) user: u32,
@@ -34,7 +34,7 @@ pub(super) struct Root<'a> {
     pub(super) nameserver: bool,
 }
 
-/// What was opened before the new root covers a part of the old one.
+/// Descriptors that were opened before the new root covers a part of the old one.
 enum Opened {
     Hide,
     Show(OwnedFd),
@@ -85,7 +85,7 @@ impl Root<'_> {
         }
         let none = inside(MEMORY).join(NO_FILE);
         fs::write(&none, "").doing("make an empty file")?;
-        fs::set_permissions(&none, fs::Permissions::from_mode(0)).doing("close an empty file")?;
+        fs::set_permissions(&none, fs::Permissions::from_mode(0o0)).doing("close an empty file")?;
         if let Some(number) = parts.iter().position(|(path, _)| path == Path::new("/run")) {
             let own = inside(MEMORY).join(number.to_string()).join("user").join(self.user.to_string());
             make(&own)?;

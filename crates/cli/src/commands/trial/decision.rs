@@ -28,7 +28,7 @@ enum Answer {
     Show,
 }
 
-/// What is asked about, and what was said before.
+/// Question about changes, and what was said before.
 pub(super) struct Question<'a> {
     pub(super) args: &'a Try,
     pub(super) json: bool,

@@ -49,7 +49,7 @@ use secrets::Secrets;
 use upper::{Change, Found, Kind, Scan, Target, join, split};
 
 const PROCESSES: u32 = 32_768;
-/// Where the plan of a keep is, in a place.
+/// File with the plan of a keep, in a place.
 const PLAN: &str = "plan.json";
 
 pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
@@ -98,7 +98,7 @@ struct Ran {
     keys: mpsc::Receiver<Vec<u8>>,
 }
 
-/// What changed paths held before, and what they would hold.
+/// Changed paths as they were, and as they would be.
 struct Trees {
     _store: Store,
     before: Tree,
@@ -180,6 +180,11 @@ impl Trial<'_> {
         let place = self.place()?;
         let holder = match &egress {
             None => Holder::Machine,
+            Some(_) if workspace_host::egress::lacks().is_some() => {
+                let reason = workspace_host::egress::lacks().unwrap_or_default();
+                return Err(CommandError::failed(format!("sandboxes cannot reach out here: {reason}"))
+                    .hint("without `--network` the program runs, and reaches nothing"));
+            }
             Some(_) => Holder::find_or_start(&place.path).map_err(|error| {
                 CommandError::failed(error.to_string()).hint("without `--network` none is needed")
             })?,

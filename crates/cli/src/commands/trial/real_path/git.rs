@@ -54,7 +54,7 @@ fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
     (own.starts_with(around.git.join("modules")) && is_repository(&own)).then_some(around.git)
 }
 
-/// Whether git would take a directory for a repository.
+/// Tells if git would take a directory for a repository.
 fn is_repository(path: &Path) -> bool {
     let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
     kind("HEAD").is_some_and(|it| !it.is_dir())

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::upper::{Attributes, Change, Kind, Target, join, kind, split, xattrs_of_file};
 
-/// Why changes were not kept.
+/// Reason why changes were not kept.
 #[derive(Debug)]
 pub(super) enum KeepError {
     /// These were changed meanwhile, and nothing was written.
@@ -27,14 +27,14 @@ pub(super) enum KeepError {
     Failed(Vec<u8>, io::Error),
 }
 
-/// What was done.
+/// Counts of what was done.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) written: u64,
     pub(super) removed: u64,
 }
 
-/// How strict to be with what others changed.
+/// Strictness towards changes of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checks {
     All,
@@ -146,7 +146,7 @@ impl Keep<'_> {
         Ok(None)
     }
 
-    /// Whether a change was made before, by one that was interrupted.
+    /// Tells if a change was made before, by one that was interrupted.
     fn is_done(&self, change: &Change, found: &Stat) -> io::Result<bool> {
         let at = self.upper.join(OsStr::from_bytes(&change.path));
         Ok(match &change.kind {

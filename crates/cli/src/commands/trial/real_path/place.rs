@@ -15,8 +15,10 @@ use crate::text::print_stderr;
 
 const NOTE: &str = "trial.json";
 const MARKER: &str = "started";
+/// No filesystem has longer ticks.
+const LONGEST_TICK: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// How far a trial is.
+/// Progress of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// Nothing of it is needed when its process has ended.
@@ -154,11 +156,11 @@ impl TrialPlace {
             Ok((found.ctime(), found.ctime_nsec()))
         };
         let first = touched().map_err(|error| failed(&self.path, &error))?;
-        loop {
+        let deadline = std::time::Instant::now() + LONGEST_TICK;
+        while std::time::Instant::now() < deadline
+            && touched().map_err(|error| failed(&self.path, &error))? <= first
+        {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            if touched().map_err(|error| failed(&self.path, &error))? > first {
-                break;
-            }
         }
         self.note.started = first;
         self.write_note()
@@ -221,7 +223,14 @@ fn clear(place: &Path, note: &Note) -> std::result::Result<(), String> {
 pub(super) fn clear_left(own: &TrialPlace) {
     let Some(places) = own.path.parent() else { return };
     for (path, claim) in left_places(places) {
-        let Some(note) = read_note(&path) else { continue };
+        let Some(note) = read_note(&path) else {
+            // One that was killed before it noted anything; others have a note of another kind.
+            let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
+            if is_empty {
+                let _ = overlay::remove_tree(&Holder::Machine, &path);
+            }
+            continue;
+        };
         match note.phase {
             Phase::Running => {
                 if let Err(error) = clear(&path, &note) {

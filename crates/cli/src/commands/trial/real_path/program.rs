@@ -20,10 +20,10 @@ use crate::stdin::{READ, stdin};
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
-/// How long a program whose time is up may take to end by itself.
+/// Time that a program gets to end by itself when its time is up.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How a run ended.
+/// End of a run.
 pub(super) enum Over {
     Ended {
         ended: Ended,
@@ -33,10 +33,10 @@ pub(super) enum Over {
     Asked(i32),
 }
 
-/// How it is to be run.
+/// Options of a run.
 pub(super) struct Run {
     pub(super) timeout: Option<Duration>,
-    /// Whether all that it prints goes to stderr.
+    /// Sends all that it prints to stderr.
     pub(super) aside: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn run(
         view.start([input.as_fd(), output.as_fd(), errors.as_fd()])
     });
     // What is half made ends with this process, or is waited for.
-    let running = Arc::new(starting.await.map_err(cannot)?.map_err(not_started)?);
+    let running = Arc::new(starting.await.map_err(cannot)?.map_err(|error| not_started(&error))?);
     let _raw = if on_terminal { Some(Raw::enter()?) } else { None };
     let mut readers = Vec::new();
     let writer: File = match &running.terminal {
@@ -125,7 +125,7 @@ async fn accompany(
     loop {
         tokio::select! {
             ended = &mut waiting => {
-                let ended = ended.map_err(cannot)?.map_err(not_started)?;
+                let ended = ended.map_err(cannot)?.map_err(|error| not_started(&error))?;
                 let ended = match ended {
                     Some(ended) => ended,
                     None if timed_out => Ended { exit_code: 128 + SIGKILL, failed: None },
@@ -139,7 +139,7 @@ async fn accompany(
                     return Ok(Over::Asked(number));
                 }
                 let again = std::mem::replace(&mut interrupted, true);
-                running.signal(if again { SIGKILL } else { number }).map_err(not_started)?;
+                running.signal(if again { SIGKILL } else { number }).map_err(|error| not_started(&error))?;
             }
             _ = resized.recv() => {
                 if let Some(terminal) = &running.terminal {
@@ -149,7 +149,7 @@ async fn accompany(
             }
             () = sleep_until(deadline) => {
                 let again = std::mem::replace(&mut timed_out, true);
-                running.signal(if again { SIGKILL } else { SIGTERM }).map_err(not_started)?;
+                running.signal(if again { SIGKILL } else { SIGTERM }).map_err(|error| not_started(&error))?;
                 if again {
                     let killing = running.clone();
                     drop(tokio::task::spawn_blocking(move || killing.kill()).await);
@@ -193,7 +193,7 @@ fn pass_output(mut from: File, to_stderr: bool) -> Result<JoinHandle<()>> {
 }
 
 /// Says what to do where no such sandbox can be had.
-fn not_started(error: workspace_host::HostError) -> CommandError {
+fn not_started(error: &workspace_host::HostError) -> CommandError {
     use workspace_host::HostError;
     let failed = CommandError::failed(error.to_string());
     match error {

@@ -1,7 +1,7 @@
 //! Files and directories that a tried program does not get to see.
 //!
 //! The list is of places where keys, tokens and passwords are by convention. A symlink among them hides what it leads to.
-//! What is looked through is bounded: no directory is read deeper than its names, and no more than [`NAMES`] of them.
+//! The search is bounded: no directory is read deeper than its names, and no more than [`NAMES`] of them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -248,7 +248,7 @@ impl Secrets {
         secrets
     }
 
-    /// Whether a path is hidden, itself or by what it is in.
+    /// Tells if a path is hidden, itself or by what it is in.
     pub(super) fn hides(&self, path: &Path) -> bool {
         let nearest = |paths: &BTreeSet<PathBuf>| {
             paths.iter().filter(|it| path.starts_with(it)).map(|it| it.components().count()).max()
@@ -347,7 +347,7 @@ const AWAY: &[&str] = &[
     "XAUTHORITY",
 ];
 
-/// Whether a variable stays outside: it holds a secret by its name, or leads to what is not there.
+/// Tells if a variable stays outside: it holds a secret by its name, or leads to what is not there.
 pub(super) fn hides_variable(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_NAMES.iter().any(|part| name.contains(part)) || AWAY.contains(&name.as_str())

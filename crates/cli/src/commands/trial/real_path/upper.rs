@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::Cancel;
 
-/// Where the kernel keeps its notes on an upper.
+/// Beginning of the names of the kernel's own notes on an upper.
 const OWN: &[u8] = b"user.overlay.";
-/// How it writes names of attributes of a program that begin the same.
+/// The same for names of attributes of a program that begin the same.
 const ESCAPED: &[u8] = b"user.overlay.overlay.";
 const COMPARED: usize = 64 << 10;
 
@@ -28,7 +28,7 @@ const COMPARED: usize = 64 << 10;
 pub(super) struct Change {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// Whether it was there when the program changed it.
+    /// True if it was there when the program changed it.
     pub(super) copied_up: bool,
 }
 
@@ -52,12 +52,12 @@ pub(super) struct Attributes {
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What was found.
+/// Changes, and the rest.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Parents before what is in them.
     pub(super) changes: Vec<Change>,
-    /// What cannot be kept, and why.
+    /// Paths that cannot be kept, and why.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
 }
 
@@ -156,7 +156,7 @@ pub(super) struct Scan<'a> {
 /// A directory that is still to be read.
 struct Open {
     path: Vec<u8>,
-    /// Whether what is below it is hidden unless it is in the upper.
+    /// True if what is below it is hidden unless it is in the upper.
     opaque: bool,
 }
 
@@ -335,7 +335,7 @@ impl Found {
 }
 
 impl Attributes {
-    /// Whether what was there has the same owner and mode.
+    /// Tells if what was there has the same owner and mode.
     fn are_of(&self, stat: &Stat) -> bool {
         (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
     }
@@ -383,7 +383,7 @@ fn has_mark(path: &Path, name: &str) -> bool {
     rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")
 }
 
-/// Whether the kernel copied it from the directory when the program changed it.
+/// Tells if the kernel copied it from the directory when the program changed it.
 fn is_copied_up(path: &Path) -> bool {
     let mut value = [0; 512];
     rustix::fs::lgetxattr(path, "user.overlay.origin", &mut value[..]).is_ok()

@@ -19,7 +19,7 @@ use crate::text::print_stderr;
 /// Directories that are private to a trial: what is to be seen below them has to be mounted.
 const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
-/// What a trial sees.
+/// View of the machine that a trial gets.
 pub(super) struct View {
     pub(super) mounts: Vec<Mount>,
     /// Uppers of what is dropped at the end, with what to call it.
@@ -39,7 +39,7 @@ pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
     (home, all)
 }
 
-/// What is hidden, with what the arguments say.
+/// Finds what is hidden, as the arguments say.
 pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
     for path in args.show.iter().chain(&args.hide) {
         if fs::symlink_metadata(path).is_err() {
@@ -81,6 +81,10 @@ pub(super) fn make(
     }
     for path in &secrets.shown {
         mounts.push(Mount::Show(path.clone().into_os_string()));
+    }
+    // Uppers are nothing for a program to look at.
+    if let Some(places) = place.path.parent() {
+        mounts.push(Mount::Hide(places.as_os_str().to_owned()));
     }
     let mut writable = vec![directory.to_owned()];
     if let Some(home) = home.filter(|home| !home.starts_with(directory)) {
@@ -124,7 +128,7 @@ fn overlay_at(at: &Path, layer: Layer) -> Mount {
     Mount::Overlay { at: at.into(), upper: layer.upper.into_os_string(), work: layer.work.into_os_string() }
 }
 
-/// Where writes to the home go; none if it can only be read, which is said.
+/// Makes the layer that writes to the home go to; none if it can only be read, which is said.
 fn home_overlay(place: &mut TrialPlace, home: &Path, directory: &Path) -> Result<Option<Layer>> {
     if let Some(other) = overlay::mounted(&Holder::Machine, home).unwrap_or_default().first() {
         print_stderr(&format!(
