@@ -291,7 +291,7 @@ pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Se
             Err(error) => error,
         })
     };
-    let made = match owner_of_namespace(&order.holder, &order.id).filter(|_| is_superuser) {
+    let made = match owner_of_namespace(&order.holder, &order.id, None).filter(|_| is_superuser) {
         Some(owner) => identity::with_owner(owner, make),
         None => make(),
     };

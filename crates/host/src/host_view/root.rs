@@ -126,7 +126,7 @@ impl Root<'_> {
                 target(&at, true)?;
                 let name = |fd: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
                 let (lower, upper, work) = ([name(lower)], name(upper), name(work));
-                let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at };
+                let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
                 overlay::mount_on_top(Xattrs::User, &overlay).map_err(|error| error.at(&path))?;
             }
         }
