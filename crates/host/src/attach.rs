@@ -24,7 +24,7 @@ pub(crate) struct Order {
     holder: Holder,
     process: Process,
     workspace: PathBuf,
-    /// Whom the sandbox runs as, if that is a user of its own.
+    /// The user that the sandbox runs as, if that is one of its own.
     user: Option<u32>,
 }
 

@@ -165,7 +165,7 @@ const OPEN_FILES: u64 = 65_536;
 #[cfg(target_os = "linux")]
 const PENDING_SIGNALS: u64 = 4_096;
 
-/// How many files this process might have open before it raised the limit.
+/// The number of files that this process might have open before it raised the limit.
 static USUAL: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Lets this process have as many files open as it may. Also as many descriptors may then be on their way to other

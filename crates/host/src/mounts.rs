@@ -74,7 +74,7 @@ pub(crate) fn show(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<(
     change(mount, &attributes, 0)
 }
 
-/// Whether an overlay is at a path. What is in it is shown to a user by its layers.
+/// Tells if an overlay is at a path. Its files are shown to a user by its layers.
 pub(crate) fn is_overlay(path: &Path) -> Result<bool> {
     const OVERLAY: i64 = 0x794c_7630;
     let found = rustix::fs::statfs(path).doing(format!("look at {}", path.display()))?;

@@ -2,10 +2,10 @@
 //!
 //! The kernel counts much of what a process takes for its user: pages in pipes, descriptors on their way through sockets,
 //! watches of epoll. So that no sandbox takes from another, the superuser runs each as a user of its own. Files stay as
-//! they are: on the disk they belong to the user that all sandboxes share ([`crate::ids`]), and each sandbox sees them through mounts
+//! they are: on the disk they belong to the user that all sandboxes share (`ids.rs`), and each sandbox sees them through mounts
 //! that show them as its own user's (idmapped mounts). Layers, uppers and snapshots know nothing of this.
 //!
-//! Which user a sandbox has the kernel knows for as long as the sandbox lives ([`of`]): nothing else has to be remembered,
+//! The kernel knows the user of a sandbox for as long as the sandbox lives ([`of`]): nothing else has to be remembered,
 //! and sandboxes that were started without one go on as they are.
 
 use std::collections::HashMap;
@@ -79,7 +79,7 @@ pub fn of(process: &Process) -> Option<u32> {
     process.is_running().then_some(user)
 }
 
-/// Which of the users here a map of users makes of the user inside.
+/// The user of those here that a map of users makes of the user inside.
 fn own(map: &str) -> Option<u32> {
     let user = identity::ranges(map).into_iter().find(|range| range.inside == USER)?.outside;
     (FIRST..FIRST + COUNT).contains(&user).then_some(user)
@@ -108,7 +108,7 @@ pub fn probe(holder: &Holder, directory: &Path, lazy: bool) -> std::result::Resu
     overlay::probe_shown(directory, FIRST + (COUNT - 1)).map_err(|error| error.to_string())
 }
 
-/// Whether what is mounted at a path can be shown to the user of a sandbox.
+/// Tells if the mount at a path can be shown to the user of a sandbox.
 pub fn can_show(path: &Path) -> bool {
     Shown::to(FIRST).and_then(|shown| shown.take_up(path)).is_ok()
 }
@@ -123,7 +123,7 @@ pub(crate) fn map_of(users: Range, own: Option<u32>) -> Vec<Range> {
     [before, own, after].into_iter().filter(|range| range.count > 0).collect()
 }
 
-/// What files on the disk belong to, and whom they are shown as: the user that all sandboxes share as this one, and everybody
+/// Owners of files on the disk, and the users they are shown as: the user that all sandboxes share as this one, and everybody
 /// up to the last of those as he is. The superuser is among them; the kernel makes files of its own for an overlay.
 fn shown(users: Range, own: u32) -> Vec<Range> {
     let same = |first: u32, end: u32| Range { inside: first, outside: first, count: end - first };
@@ -145,7 +145,7 @@ impl Shown {
         Ok(Self { users: namespace(&map)? })
     }
 
-    /// What is mounted at a path, without what is below, mounted nowhere yet.
+    /// A copy of the mount at a path, without those below, mounted nowhere yet.
     pub(crate) fn take_up(&self, path: &Path) -> Result<OwnedFd> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = open_tree(CWD, path, flags).doing(format!("take up {}", path.display()))?;
@@ -190,7 +190,7 @@ fn namespace(map: &[Range]) -> Result<OwnedFd> {
     Ok(namespace.into())
 }
 
-/// What the child does: nothing, until it is killed, at the latest when its parent ends.
+/// Waits, which is all that the child does, until it is killed, at the latest when its parent ends.
 extern "C" fn wait_for_end(parent: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the calls take numbers and do not fail.
     unsafe {

@@ -1,4 +1,4 @@
-//! How many files may be open: as many as possible here, and as many as is usual for other programs.
+//! Limits of open files: as many as possible here, and as many as is usual for other programs.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many files this process might have open before it raised the limit.
+/// The number of files that this process might have open before it raised the limit.
 static USUAL: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Lets this process have as many files open as it may: the packs of a large store are more than the customary 1,024.

@@ -23,10 +23,10 @@ pub(crate) struct Lazy {
     turn: Mutex<Turn>,
 }
 
-/// What whoever has the turn knows.
+/// Knowledge of whoever has the turn.
 #[derive(Debug, Default)]
 struct Turn {
-    /// Whether what is mounted can be shown to users of sandboxes' own. A view of a server that did not know of them cannot.
+    /// Set if the mounted view can be shown to users of sandboxes' own. A view of a server that did not know of them cannot.
     is_showable: bool,
 }
 

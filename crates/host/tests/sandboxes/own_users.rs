@@ -103,7 +103,7 @@ fn each_runs_as_a_user_of_its_own() {
 /// The words of [`launch_in_groups`], the home behind them.
 const IN_GROUPS: &str = "launch-in-groups";
 
-/// What this program does as somebody who is in groups: launches a sandbox as a server would.
+/// Runs as somebody who is in groups: launches a sandbox as a server would.
 pub(crate) fn run() -> Option<std::process::ExitCode> {
     let mut words = std::env::args().skip(1);
     if words.next()? != IN_GROUPS {
@@ -161,7 +161,7 @@ fn mount_over(home: &Home, layers: &[PathBuf], user: Option<u32>) -> PathBuf {
     at
 }
 
-/// What is mounted goes before the home does.
+/// A mount that goes before the home does.
 struct Mounted<'a>(&'a Home);
 
 impl Drop for Mounted<'_> {

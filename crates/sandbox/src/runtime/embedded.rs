@@ -25,10 +25,10 @@ use crate::template::{Known, Templates};
 
 const NAME: &str = "embedded";
 const FREEZE: &str = "freeze a sandbox";
-/// What sandboxes have in common with the user who runs the server, where they run as him.
+/// Counts that sandboxes share with the user who runs the server, where they run as him.
 const SHARED: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (inotify, pages in pipes, \
     descriptors on their way) they share with this user";
-/// What sandboxes have in common with each other, where they run as one user.
+/// Counts that sandboxes share with each other, where they run as one user.
 const SHARED_BY_ALL: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (pages in pipes, \
     descriptors on their way, watches of epoll) they share with each other";
 /// Longest time that processes may take to end when they are killed.
@@ -48,7 +48,7 @@ pub struct Embedded {
     templates: Templates,
     holder: Mutex<Holder>,
     own_users: OwnUsers,
-    /// Whether sandboxes get users of their own, and why not.
+    /// The answer to whether sandboxes get users of their own, with the reason if not.
     own: OnceLock<Result<(), String>>,
     /// What was unmet when the machine was looked at last.
     unmet: Mutex<Option<Vec<String>>>,

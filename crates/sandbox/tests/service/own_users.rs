@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Whether sandboxes of this machine have users of their own; where they have none, the reason is told.
+/// Tells if sandboxes of this machine have users of their own; where they have none, the reason is told.
 async fn given(home: &Home, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return false };
     let told = service.runtime().lacks().await.unwrap().join("; ");
