@@ -2352,7 +2352,7 @@ _workspace() {
                     return 0
                     ;;
                 --type)
-                    COMPREPLY=($(compgen -W "auto text json yaml toml crdt log binary" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto text json notebook yaml toml crdt log binary" -- "${cur}"))
                     return 0
                     ;;
                 --path)
@@ -3812,7 +3812,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__try)
-            opts="-h --dir --keep --drop --template --timeout --env --network --allow --store --json --help"
+            opts="-h --dir --keep --drop --template --show --hide --list-hidden --apply --force --timeout --env --network --allow --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3827,6 +3827,21 @@ _workspace() {
                     ;;
                 --template)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --show)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hide)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --apply)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
                     return 0
                     ;;
                 --timeout)

@@ -50,7 +50,7 @@ complete -c workspace -n "__fish_workspace_needs_command" -f -a "export" -d 'Wri
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "import" -d 'Make a snapshot from a tar archive and print its id'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "import-git" -d 'Make snapshots from the history of a git repository'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "episode" -d 'Keep the steps of a search'
-complete -c workspace -n "__fish_workspace_needs_command" -f -a "try" -d 'Run a program over a copy of a directory, then keep or drop what it changed'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "try" -d 'Run a program on a directory without risk, then keep or drop what it changed'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "run" -d 'Run a program in a sandbox of its own'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "exec" -d 'Run a program in a sandbox that is there'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "shell" -d 'Open a terminal in a sandbox'
@@ -104,6 +104,7 @@ zdiff3\t'The same, without lines that both sides begin or end with'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l type -d 'How the file is merged' -r -f -a "auto\t'By its name, then by what is in it'
 text\t'Line by line'
 json\t'Value by value'
+notebook\t'Cell by cell, results chosen: Jupyter notebooks'
 yaml\t'Value by value'
 toml\t'Value by value'
 crdt\t'JSON in which nothing conflicts'
@@ -262,7 +263,10 @@ complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l dir -d 'The directory' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand try" -l template -d 'What the sandbox is made from: base, which is this system, or a template of this user\'s server' -r
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l template -d 'Run on a copy of the directory at /workspace, in a sandbox made from a template: base, which has the programs of this system, or one of this user\'s server' -r
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l show -d 'Let it see this path, which is hidden by default; may be repeated' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l hide -d 'Hide this path from it; may be repeated' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l apply -d 'Write the changes of an earlier trial that are kept aside in this directory; with --drop, drop them' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l timeout -d 'How long it may run' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l env -d 'A variable for it; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
@@ -271,6 +275,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand try" -l allow -d 'Al
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l keep -d 'Keep what it changes, however it ends; do not ask'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l drop -d 'Drop what it changes; do not ask'
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l list-hidden -d 'List the paths that are hidden, and run nothing'
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l force -d 'With --apply: write over what was changed meanwhile'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l template -d 'What it is made from; see `workspace template ls`' -r
@@ -544,7 +550,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "import" -d 'Make a snapshot from a tar archive and print its id'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "import-git" -d 'Make snapshots from the history of a git repository'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "episode" -d 'Keep the steps of a search'
-complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "try" -d 'Run a program over a copy of a directory, then keep or drop what it changed'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "try" -d 'Run a program on a directory without risk, then keep or drop what it changed'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "run" -d 'Run a program in a sandbox of its own'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "exec" -d 'Run a program in a sandbox that is there'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "shell" -d 'Open a terminal in a sandbox'
