@@ -127,7 +127,7 @@ impl<'a> Read<'a> {
             Some(base) => Some(read(base)?),
         };
         let mut read = Self { base, ours: read(input.versions.ours)?, theirs: read(input.versions.theirs)? };
-        if read.versions().any(|notebook| notebook.numbers_its_cells()) {
+        if read.versions().any(Notebook::numbers_its_cells) {
             read.base.as_mut().map(Notebook::forget_ids);
             read.ours.forget_ids();
             read.theirs.forget_ids();

@@ -383,7 +383,7 @@ impl Service {
             match service.collect_content(true, &service.0.cancel).await {
                 Ok(_) | Err(SandboxError::Cancelled) => {}
                 Err(error) => {
-                    tracing::error!(%error, "the disk is nearly full, and collecting garbage failed")
+                    tracing::error!(%error, "the disk is nearly full, and collecting garbage failed");
                 }
             }
         });
@@ -458,7 +458,7 @@ where
                 // The service closes.
                 Ok(_) | Err(SandboxError::Cancelled) => {}
                 Err(error) => {
-                    tracing::error!(%error, "looking after the sandboxes failed; it is tried again")
+                    tracing::error!(%error, "looking after the sandboxes failed; it is tried again");
                 }
             }
         }

@@ -179,7 +179,7 @@ pub(crate) async fn of_those_who_want_a_unique_name_at_once_one_gets_it(place: P
         match task.await.unwrap() {
             Ok(sandbox) => made.push(sandbox.id),
             Err(error) => {
-                assert!(matches!(&error, CatalogError::NameTaken { name } if name == "work"), "{error}")
+                assert!(matches!(&error, CatalogError::NameTaken { name } if name == "work"), "{error}");
             }
         }
     }
