@@ -16,7 +16,7 @@ use workspace_host::overlay;
 
 use crate::support::{Answer, Call, KEY};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory, and the server that runs in it unless it was killed.
 pub(crate) struct House {
