@@ -27,10 +27,10 @@ use crate::launch::USER;
 use crate::process::Process;
 use crate::{machine, mounts, overlay};
 
-/// First of the users, and how many there are: beyond all that systemd gives away, and below what some programs take for
-/// negative.
+/// First of the users, and how many there are: beyond those that systemd gives to containers, and below those that it
+/// gives to files of foreign images.
 const FIRST: u32 = 0x7800_0000;
-const COUNT: u32 = 1 << 27;
+const COUNT: u32 = 0x07fe_0000;
 
 /// Users that sandboxes have or are about to get.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Making a sandbox.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{SemaphorePermit, watch};
@@ -89,6 +89,7 @@ impl Service {
         let _waiting = Waiting::begin(self)?;
         // The namespaces that it is made in are not ended meanwhile.
         let _making = self.0.making.read().await;
+        *self.0.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let claim = wanted.claim();
         let place = loop {
             cancel.check()?;

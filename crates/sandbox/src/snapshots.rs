@@ -139,7 +139,10 @@ impl Service {
         drop(operation);
         if !buffered {
             // Nobody has to stand still for this.
-            self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await?;
+            if let Err(error) = self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await {
+                self.forget_snapshot(id, &committed.snapshot).await;
+                return Err(error);
+            }
         }
         self.note_snapshot(&sandbox.owner, &committed.snapshot, id).await?;
         Ok(Taken { committed, pause })
@@ -245,13 +248,20 @@ impl Service {
             }
         }
         let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
+        let mut whose = WorkspaceUsers::Bound;
         let pause = loop {
             left -= 1;
             cancel.check()?;
-            // Of those that go on, some may be in a directory each time.
-            let whose = if left == 0 { WorkspaceUsers::All } else { WorkspaceUsers::Bound };
-            ended.extend(self.workspace_users(&live, Some((whose, Duration::ZERO))).await?);
+            if force {
+                ended.extend(self.workspace_users(&live, Some((whose, Duration::ZERO))).await?);
+            }
             match self.while_frozen(sandbox, self.replace(&live, snapshot, cancel)).await {
+                // Of those that go on, some may be in a directory each time: in the end they go as well.
+                Err(SandboxError::WorkspaceUsed { .. }) if force && left > 0 => {
+                    if left == 1 {
+                        whose = WorkspaceUsers::All;
+                    }
+                }
                 // Files of processes that were just ended may be open still: what is frozen does not close them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
                 done => break done?.1?,
@@ -271,9 +281,9 @@ impl Service {
     async fn replace(&self, live: &Live, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
         let (id, place) = (live.id.as_str(), &live.place);
         // Somebody may have come to use it before everything stood still.
-        if !self.workspace_users(live, None).await?.is_empty() {
-            let reason = "processes that were not ended keep using it".to_owned();
-            return Err(WorkspaceError::Unusable { id: id.to_owned(), reason }.into());
+        let users = self.workspace_users(live, None).await?;
+        if !users.is_empty() {
+            return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
         }
         let may_move = self.0.runtime.swaps();
         let name = id.to_owned();
@@ -445,10 +455,17 @@ impl Service {
         let name = id.to_owned();
         let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
         if let Some(path) = path {
-            tracing::info!(sandbox = id, "a sandbox was being restored; it is now");
-            limited(self.0.runtime.swap(id, place, &path)).await?;
-            let name = id.to_owned();
-            self.on_workspaces(move |workspaces| workspaces.switched(&name)).await?;
+            let swapped = limited(self.0.runtime.swap(id, place, &path)).await;
+            let (name, is_swapped) = (id.to_owned(), swapped.is_ok());
+            match swapped {
+                Ok(()) => tracing::info!(sandbox = id, "finished an interrupted restore"),
+                // It must not stand still for ever because of that.
+                Err(error) => tracing::warn!(sandbox = id, %error, "took back an interrupted restore"),
+            }
+            self.on_workspaces(move |workspaces| {
+                if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
+            })
+            .await?;
         }
         self.thaw(id, place).await
     }

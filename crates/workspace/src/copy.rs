@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use workspace_host::overlay;
 use workspace_state::{
-    CheckoutOptions, NewSnapshot, Quiet, Skipped, Snapshot, SnapshotOptions, SnapshotReport, Store, checkout,
-    preview_directory_with, snapshot_directory_with,
+    CheckoutOptions, NewSnapshot, Quiet, Skipped, Snapshot, SnapshotOptions, SnapshotReport, Store,
+    StoreError, checkout, preview_directory_with, snapshot_directory_with,
 };
 
 use crate::access::{self, Reader};
@@ -122,6 +122,7 @@ impl Provider for Copy {
         let options = self.options(base)?;
         let SnapshotReport { snapshot: present, skipped, .. } =
             self.snapshot(&base.store, &tree, NewSnapshot::default(), true)?;
+        base.store.cancel().check().map_err(StoreError::from)?;
         let special: Vec<_> = skipped.into_iter().map(|skipped| skipped.path).collect();
         access::remove_special(&self.here.get(), &tree, &special)?;
         let done = match &base.snapshot {

@@ -106,7 +106,11 @@ impl LogFile {
         if !self.torn {
             return Ok(());
         }
-        if self.file.set_len(self.size).is_err() {
+        // Somebody else may have cut it.
+        let size = self.size.min(self.file.metadata()?.len());
+        if self.file.set_len(size).is_ok() {
+            self.size = size;
+        } else {
             self.file.write_all(b"\n")?;
             self.size = self.file.metadata()?.len();
         }
@@ -139,9 +143,10 @@ impl LogFile {
             rename_if_there(&self.numbered(number), &self.numbered(number + 1))?;
         }
         let last = self.numbered(1);
-        fs::rename(&self.path, &last)?;
+        // Somebody else may have moved it away.
+        rename_if_there(&self.path, &last)?;
         if let Err(error) = fs::rename(&new_path, &self.path) {
-            fs::rename(&last, &self.path)?;
+            rename_if_there(&last, &self.path)?;
             return Err(error);
         }
         (self.file, self.size, self.torn) = (new, 0, false);

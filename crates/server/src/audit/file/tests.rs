@@ -53,6 +53,23 @@ fn a_log_that_is_opened_again_goes_on_and_keeps_its_limit() {
 }
 
 #[test]
+fn a_log_that_somebody_else_moved_away_is_begun_anew_at_the_next_rotation() {
+    let place = tempfile::tempdir().unwrap();
+    let (path, moved) = (place.path().join("audit.log"), place.path().join("elsewhere"));
+    let mut log = LogFile::open(&path, RETENTION).unwrap();
+    log.add(&line(0)).unwrap();
+    log.flush().unwrap();
+    fs::rename(&path, &moved).unwrap();
+    for number in 1..12 {
+        log.add(&line(number)).unwrap();
+    }
+    log.flush().unwrap();
+    let all = [lines(&moved), lines(&path)].concat();
+    assert_eq!(all, (0..12).map(line).collect::<Vec<_>>());
+    assert_eq!(lines(&path).len(), 2);
+}
+
+#[test]
 fn files_from_a_time_when_more_were_kept_go() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
