@@ -141,7 +141,7 @@ fn many_processes_are_frozen() {
     let frozen = freeze_it(&home, &sandbox);
     assert!(frozen.processes.unwrap() >= 201, "{frozen:?}");
     thaw(&note(&home)).unwrap();
-    assert_eq!(sandbox.sh("grep -l 'State:.T' /proc/[0-9]*/status"), "");
+    assert_eq!(sandbox.sh("grep -ls 'State:.T' /proc/[0-9]*/status"), "");
 }
 
 fn what_forks_all_the_time_is_frozen() {
@@ -253,7 +253,7 @@ fn whoever_is_killed_while_he_freezes_leaves_a_note() {
         freezer.wait().unwrap();
         thaw(&note(&home)).unwrap();
         soon("it counts again", || grows(&home, "count"));
-        assert_eq!(sandbox.sh("grep -l 'State:.T' /proc/[0-9]*/status"), "", "after {step} steps");
+        assert_eq!(sandbox.sh("grep -ls 'State:.T' /proc/[0-9]*/status"), "", "after {step} steps");
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         closed_directories_count,
         what_was_restored_from_is_gone,
         nobody_writes_to_what_was_restored_from,
+        a_restore_that_is_not_forced_ends_nobody,
         restores_and_commits_come_one_after_another,
     ]
 }
@@ -547,6 +548,32 @@ except OSError as error:
     );
     let ran = read(&hidden, 0).await;
     assert_eq!(ran.stdout, "Read-only file system\n", "{ran:?}");
+}
+
+/// Whoever is in the workspace itself, with a descriptor that cannot be seen, is in the way and stays.
+async fn a_restore_that_is_not_forced_ends_nobody(home: &Home) {
+    if home.kind != Kind::Embedded {
+        return;
+    }
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let script = r#"exec /usr/bin/python3 -c '
+import array, os, socket, time
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+fd = os.open("held", os.O_CREAT | os.O_WRONLY, 0o644)
+a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+os.close(fd)
+open("/tmp/ready", "w").close()
+while not os.path.exists("/tmp/go"): time.sleep(0.01)
+print("alive")
+'"#;
+    let held = service.run(&alice(), &view.sandbox.id, request(script)).await.unwrap();
+    soon("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+    let refused = service.restore(&alice(), &view.sandbox.id, base.id, false).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::Unusable { .. })), "{refused}");
+    assert_eq!(sh(&service, &view, "touch /tmp/go; ls held").await.stdout, "held\n");
+    assert_eq!(read(&held, 0).await.stdout, "alive\n");
 }
 
 async fn restores_and_commits_come_one_after_another(home: &Home) {
