@@ -104,8 +104,9 @@ struct Report {
     kept: bool,
     ignored: Vec<TreePath>,
     skipped: Vec<SkippedFields>,
+    /// None if the changes could not be compared.
     #[serde(flatten)]
-    changes: InsightDiff,
+    changes: Option<InsightDiff>,
 }
 
 impl Trial<'_> {
@@ -262,7 +263,8 @@ impl Trial<'_> {
         let ignored = ran.ignored.into_iter().map(TreePath).collect();
         let Ran { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
         let directory = self.directory.to_string_lossy().into_owned();
-        let report = Report { directory, exit_code, timed_out, kept, ignored, skipped, changes };
+        let report =
+            Report { directory, exit_code, timed_out, kept, ignored, skipped, changes: Some(changes) };
         self.context.output.record(&report)?;
         self.context.output.finish()
     }

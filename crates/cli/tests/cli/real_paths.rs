@@ -35,6 +35,28 @@ impl User {
     }
 }
 
+impl User {
+    /// Starts a trial with `--keep` whose program waits after a line of shell, does something meanwhile, and lets it end.
+    fn keeps_after(&self, line: &str, meanwhile: impl FnOnce()) -> Ran {
+        let mut child = self.begin(&["--keep"], &format!("{line}; echo ready; read line"));
+        says(&mut child, "ready");
+        meanwhile();
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        Ran::of(&wait(child))
+    }
+
+    /// The place of the only trial that there is.
+    fn trial(&self) -> String {
+        let places: Vec<_> = fs::read_dir(self.place.path(PLACES)).unwrap().map(|it| it.unwrap()).collect();
+        let [place] = &places[..] else { panic!("{places:?}") };
+        place.path().to_str().unwrap().to_owned()
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.place.path(from), self.place.path(to)).unwrap();
+    }
+}
+
 fn ok(ran: &Ran) {
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
 }
@@ -56,9 +78,11 @@ fn a_program_runs_at_the_real_path_as_the_same_user() {
         // All else can be read and not written; processes, /tmp and the network are the program's own.
         user.place.write("project/outside", "");
         let line = "test -r /etc/passwd && ! touch /etc/new 2>/dev/null && ! touch /usr/new 2>/dev/null && \
-                    touch /tmp/mine /var/tmp/mine /run/user/$(id -u)/mine && ls /tmp | grep -v '^\\.' && \
-                    ! cat /proc/1/environ 2>/dev/null; echo $?; kill -9 1 2>/dev/null; ls -d /proc/[0-9]* | wc -l";
-        let ran = user.tries("project", &[], line);
+                    touch /tmp/mine /var/tmp/mine /run/user/$(id -u)/mine && test -e /tmp/mine && \
+                    test ! -e $OUTSIDE && echo mine && ! cat /proc/1/environ 2>/dev/null; echo $?; kill -9 1 2>/dev/null; ls -d /proc/[0-9]* | wc -l";
+        let outside = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+        let outside = format!("OUTSIDE={}", outside.path().display());
+        let ran = user.tries("project", &["--env", &outside], line);
         ok(&ran);
         let lines: Vec<&str> = ran.stdout.lines().collect();
         assert_eq!(lines[..2], ["mine", "0"], "{}{}", ran.stdout, ran.stderr);
@@ -269,17 +293,17 @@ fn changes_of_others_meanwhile_are_not_overwritten() {
 #[test]
 fn a_keep_that_stops_halfway_is_completed() {
     // Nothing is closed to the superuser.
-    for user in users().into_iter().filter(|user| user.ordinary) {
+    let is_root = rustix::process::geteuid().is_root();
+    for user in users().into_iter().filter(|user| user.ordinary || !is_root) {
         user.place.write("project/z/old", "old");
         user.place.write("project/gone/x", "x");
-        user.own();
-        let line = "echo a > a; rm -r gone; echo new > z/new; echo more >> z/old; echo ready; read line";
-        let mut child = user.begin(&["--keep"], line);
-        says(&mut child, "ready");
         user.place.chmod("project/z", 0o555);
-        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-        let ran = Ran::of(&wait(child));
+        user.own();
+        let line =
+            "set -e; echo a > a; rm -r gone; chmod 755 z; echo new > z/new; echo more >> z/old; chmod 555 z";
+        let ran = user.tries("project", &["--keep"], line);
         assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert!(ran.stderr.contains("a part of the changes is written"), "{}", ran.stderr);
         assert!(user.place.path("project/a").exists() && !user.place.path("project/gone").exists());
         assert!(!user.place.path("project/z/new").exists());
         let next = user.attempt(&[], "true");
@@ -313,22 +337,181 @@ fn a_directory_that_somebody_moves_in_is_not_lost() {
             child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
             let ran = Ran::of(&wait(child));
             assert_eq!(user.place.read(&format!("{to}/deep/precious")), "precious", "{line}: {}", ran.stderr);
-            if to == "project/fresh" {
-                // Both are there.
-                ok(&ran);
-                assert_eq!(user.place.read("project/fresh/x"), "x\n");
-            } else {
-                assert_eq!(ran.status, 125, "{}", ran.stderr);
-                assert!(user.place.path("project/build/old").exists(), "nothing is done by halves");
-                let command = ran
-                    .stderr
-                    .lines()
-                    .find_map(|line| line.strip_prefix("hint: `workspace try --apply "))
-                    .unwrap();
-                ok(&user.run(&["try", "--apply", command.split(' ').next().unwrap(), "--drop"]));
-            }
+            assert_eq!(ran.status, 125, "{}", ran.stderr);
+            assert!(user.place.path("project/build/old").exists(), "nothing is done by halves");
+            assert!(!user.place.path("project/fresh/x").exists(), "nothing is done by halves");
+            ok(&user.run(&["try", "--apply", &user.trial(), "--drop"]));
             fs::rename(user.place.path(to), user.place.path("moved")).unwrap();
         }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn moved_and_linked_files_are_kept() {
+    for user in users() {
+        for name in ["a", "b", "c", "d", "sub/e"] {
+            user.place.write(&format!("project/{name}"), name);
+        }
+        user.own();
+        let line = "set -e; mv a moved; ln b linked; mkdir new; mv c new/c; mv sub/e e; mv d sub/e";
+        let ran = user.tries("project", &["--keep"], line);
+        ok(&ran);
+        for (name, text) in [("moved", "a"), ("linked", "b"), ("new/c", "c"), ("e", "sub/e"), ("sub/e", "d")]
+        {
+            assert_eq!(user.place.read(&format!("project/{name}")), text, "{name}");
+        }
+        for name in ["a", "c", "d"] {
+            assert!(!user.place.path("project").join(name).exists(), "{name}");
+        }
+        // A name that somebody else gave meanwhile is left alone, and so is a file that somebody removed.
+        let ran = user.keeps_after("mv moved again", || user.place.write("project/again", "mine"));
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert_eq!(
+            (user.place.read("project/again"), user.place.read("project/moved")),
+            ("mine".into(), "a".into())
+        );
+        ok(&user.run(&["try", "--apply", &user.trial(), "--drop"]));
+        let gone = user.place.path("project/e");
+        let ran = user.keeps_after("echo more >> e", || fs::remove_file(&gone).unwrap());
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert!(!gone.exists());
+        ok(&user.run(&["try", "--apply", &user.trial(), "--drop"]));
+        user.is_clean();
+    }
+}
+
+#[test]
+fn all_names_of_a_file_can_be_replaced_and_removed() {
+    for user in users() {
+        let link = |from: &str, to: &str| {
+            let (from, to) = (user.place.path("project").join(from), user.place.path("project").join(to));
+            fs::hard_link(from, to).unwrap();
+        };
+        for name in ["one", "three", "debug/deps/x", "tree/y"] {
+            user.place.write(&format!("project/{name}"), name);
+        }
+        for (from, to) in [("one", "two"), ("three", "four"), ("debug/deps/x", "debug/x"), ("tree/y", "link")]
+        {
+            link(from, to);
+        }
+        user.own();
+        let line = "set -e; for it in one two; do echo new > new; mv new $it; done; rm three four; \
+                    rm debug/x debug/deps/x; echo built > debug/deps/x; ln debug/deps/x debug/x; \
+                    echo new > new; mv new link; rm -r tree";
+        ok(&user.tries("project", &["--keep"], line));
+        for name in ["one", "two", "link"] {
+            assert_eq!(user.place.read(&format!("project/{name}")), "new\n", "{name}");
+        }
+        for name in ["three", "four", "tree"] {
+            assert!(!user.place.path("project").join(name).exists(), "{name}");
+        }
+        assert_eq!(user.place.read("project/debug/x"), "built\n");
+        let inode = |name: &str| fs::metadata(user.place.path(name)).unwrap().ino();
+        assert_eq!(inode("project/debug/x"), inode("project/debug/deps/x"));
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_directory_that_is_exchanged_meanwhile_is_left_alone() {
+    for user in users() {
+        user.place.write("project/dir/f", "old");
+        user.place.write("project/build/old", "old");
+        for name in ["f", "dir/f", "build/keep"] {
+            user.place.write(&format!("other/{name}"), "precious");
+        }
+        user.own();
+        let line = "set -e; echo new > f; echo new > dir/f; rm -r build; mkdir build; echo new > build/new";
+        let ran = user.keeps_after(line, || {
+            user.rename("project", "before");
+            user.rename("other", "project");
+        });
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert!(ran.stderr.contains("another directory"), "{}", ran.stderr);
+        let place = user.trial();
+        let again = user.run(&["try", "--apply", &place]);
+        assert_eq!(again.status, 125, "{}", again.stderr);
+        for name in ["f", "dir/f", "build/keep"] {
+            assert_eq!(user.place.read(&format!("project/{name}")), "precious", "{name}");
+        }
+        user.rename("project", "other");
+        user.rename("before", "project");
+        // Nothing was read yet, and all is there.
+        ok(&user.run(&["try", "--apply", &place]));
+        for name in ["f", "dir/f", "build/new"] {
+            assert_eq!(user.place.read(&format!("project/{name}")), "new\n", "{name}");
+        }
+        assert!(!user.place.path("project/build/old").exists());
+        // The same inside.
+        for (name, line) in [("dir", "echo newer > dir/f"), ("build", "rm -r build; mkdir build")] {
+            let (inside, aside) = (format!("project/{name}"), format!("other/{name}"));
+            let ran = user.keeps_after(line, || {
+                user.rename(&inside, "before");
+                user.rename(&aside, &inside);
+            });
+            assert_eq!(ran.status, 125, "{}", ran.stderr);
+            let path = if name == "dir" { "project/dir/f" } else { "project/build/keep" };
+            assert_eq!(user.place.read(path), "precious");
+            ok(&user.run(&["try", "--apply", &user.trial(), "--drop"]));
+            user.rename(&inside, &aside);
+            user.rename("before", &inside);
+        }
+        // New files beside those of the program are no conflict.
+        ok(&user.keeps_after("echo newer > dir/f", || user.place.write("project/dir/mine", "mine")));
+        assert_eq!(user.place.read("project/dir/f"), "newer\n");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn changes_are_kept_without_a_diff_and_without_stderr() {
+    for user in users() {
+        let ran =
+            user.keeps_after("echo x > x", || fs::write(Path::new(&user.trial()).join("store"), "").unwrap());
+        ok(&ran);
+        assert!(ran.stderr.contains("cannot compare the changes"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.lines().any(|line| line.starts_with("changed") && line.ends_with(" x")),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(user.place.read("project/x"), "x\n");
+        let words = ["try", "--dir", "project", "--keep", "--", "sh", "-c", "echo y > y"];
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        assert!(user.around(&[], &words).stderr(full).status().unwrap().success());
+        assert_eq!(user.place.read("project/y"), "y\n");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn changes_that_cannot_be_noted_are_not_lost() {
+    for user in users() {
+        // As on a full disk: no file of the place can be written.
+        let block = |place: &str| {
+            for name in ["plan.new", "trial.new"] {
+                fs::create_dir(Path::new(place).join(name)).unwrap();
+            }
+        };
+        let ran = user.keeps_after("echo x > x; rm build.sh; echo h > ~/h", || block(&user.trial()));
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        assert!(ran.stderr.contains("nothing is lost"), "{}", ran.stderr);
+        assert!(user.place.path("project/build.sh").exists() && !user.place.path("project/x").exists());
+        let place = user.trial();
+        let name = Path::new(&place).file_name().unwrap().to_str().unwrap().to_owned();
+        let of_home = fs::read_dir("/var/tmp").unwrap().filter_map(Result::ok);
+        let ending = format!("-try-{name}");
+        assert_eq!(of_home.filter(|it| it.file_name().to_string_lossy().ends_with(&ending)).count(), 0);
+        let next = user.attempt(&[], "true");
+        ok(&next);
+        assert!(next.stderr.contains(&format!("/{name};")), "{}", next.stderr);
+        for name in ["plan.new", "trial.new"] {
+            fs::remove_dir(Path::new(&place).join(name)).unwrap();
+        }
+        ok(&user.run(&["try", "--apply", &place]));
+        assert_eq!(user.place.read("project/x"), "x\n");
+        assert!(!user.place.path("project/build.sh").exists());
         user.is_clean();
     }
 }

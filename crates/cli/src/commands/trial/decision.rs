@@ -77,7 +77,11 @@ impl Question<'_> {
                     }
                     return Ok(decision);
                 }
-                Answer::Show => show_patch()?,
+                Answer::Show => {
+                    if let Err(error) = show_patch() {
+                        print_stderr(&format!("error: {}", error.message));
+                    }
+                }
             }
         }
     }

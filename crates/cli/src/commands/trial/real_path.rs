@@ -24,6 +24,7 @@ use workspace_host::egress::{Egress, Way};
 use workspace_host::holder::Holder;
 use workspace_host::host_view::{Ended, HostView};
 use workspace_host::limits::Limits;
+use workspace_host::overlay;
 use workspace_sandbox::runtime::Network as Reach;
 use workspace_state::{
     Attributes as TreeAttributes, Cancel, Durability, InsightDiff, NewSnapshot, Store, Tree, VirtualTree,
@@ -36,7 +37,7 @@ use super::decision::{Decision, Question, print_patch_safely};
 use super::{Report, directory};
 use crate::args::Try;
 use crate::context::Context;
-use crate::error::{CommandError, Outcome, Result, io_hint, listed_paths};
+use crate::error::{CommandError, Kind as ErrorKind, Outcome, Result, io_hint, listed_paths};
 use crate::local;
 use crate::output::Output;
 use crate::screen;
@@ -93,8 +94,10 @@ struct Ran {
     ended: Ended,
     timed_out: bool,
     found: Found,
+    /// None if they could not be made, or nothing was changed.
     trees: Option<Trees>,
-    changes: InsightDiff,
+    /// None if the trees could not be made.
+    changes: Option<InsightDiff>,
     keys: mpsc::Receiver<Vec<u8>>,
 }
 
@@ -125,9 +128,16 @@ impl Trial<'_> {
             Over::Asked(signal) => return Err(CommandError::asked(signal)),
             Over::Ended { ended, timed_out } => (ended, timed_out),
         };
-        let (found, trees, changes) = self.read_changes(&mut signals).await?;
+        let Read { found, trees, changes } = match self.read_changes(&mut signals).await {
+            Ok(read) => read,
+            Err(error) => return Err(self.set_aside(error)),
+        };
         let mut ran = Ran { ended, timed_out, found, trees, changes, keys };
-        self.show(&ran, &thrown_away)?;
+        if let Err(error) = self.show(&ran, &thrown_away)
+            && !self.args.keep
+        {
+            return Err(self.set_aside(error));
+        }
         let asking = Question {
             args: self.args,
             json: self.context.output.json(),
@@ -137,18 +147,32 @@ impl Trial<'_> {
         let trees = ran.trees.as_ref();
         let show_patch = || match trees {
             Some(trees) => print_patch_safely(&trees.before, &trees.after),
-            None => Ok(()),
+            None => Err(CommandError::failed("the difference cannot be shown")),
         };
-        let kept = match asking.decide(&mut ran.keys, &mut signals, &show_patch).await? {
-            Decision::Keep => {
+        let kept = match asking.decide(&mut ran.keys, &mut signals, &show_patch).await {
+            Ok(Decision::Keep) => {
                 self.keep(&ran.found)?;
                 true
             }
-            Decision::Drop => false,
+            Ok(Decision::Drop) => false,
+            Err(error) => return Err(self.set_aside(error)),
         };
         let outcome = super::super::exec::ended(ran.ended.exit_code, ran.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
+    }
+
+    /// Lets the changes wait for somebody where an error came before they were decided on.
+    fn set_aside(&mut self, error: CommandError) -> CommandError {
+        let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
+        let wanted = !self.args.drop && (self.args.keep || asks);
+        if matches!(error.kind, ErrorKind::Asked(_)) || !wanted {
+            return error;
+        }
+        match self.place.take() {
+            Some(mut place) => put_aside(&mut place, error),
+            None => error,
+        }
     }
 
     fn tell_hidden(&self) {
@@ -203,12 +227,15 @@ impl Trial<'_> {
     }
 
     /// Reads what was changed. A signal ends that.
-    async fn read_changes(&mut self, signals: &mut Signals) -> Result<(Found, Option<Trees>, InsightDiff)> {
+    async fn read_changes(&mut self, signals: &mut Signals) -> Result<Read> {
         let cancel = Cancel::new();
         let (upper, store) = (self.place()?.upper(), self.place()?.path.join("store"));
         let (directory, flag) = (self.directory.clone(), cancel.clone());
-        let mut reading =
-            tokio::task::spawn_blocking(move || read_changes(&upper, &directory, &store, &flag));
+        let identity = self.place()?.note.identity;
+        let mut reading = tokio::task::spawn_blocking(move || {
+            let target = open_target(&directory, identity)?;
+            read_changes(&upper, &directory, &target, &store, &flag)
+        });
         let joined = tokio::select! {
             read = &mut reading => read,
             signal = signals.next() => {
@@ -236,8 +263,15 @@ impl Trial<'_> {
             print_stderr("nothing was changed");
             return Ok(());
         }
+        let Some(changes) = &ran.changes else {
+            for change in &ran.found.changes {
+                let what = if matches!(change.kind, Kind::Remove) { "removed" } else { "changed" };
+                print_stderr(&format!("{what:<13}{}", quote_path(&change.path)));
+            }
+            return Ok(());
+        };
         let mut output = Output::to_stderr();
-        print_insight(&mut output, &ran.changes).and_then(|()| output.finish())
+        print_insight(&mut output, changes).and_then(|()| output.finish())
     }
 
     /// Writes the changes. If that is not done, the place stays.
@@ -246,7 +280,7 @@ impl Trial<'_> {
         let Some(mut place) = self.place.take() else {
             return Err(CommandError::failed("the trial has no place any more"));
         };
-        let kept = write_changes(&mut place, &directory, &found.changes, Checks::All);
+        let kept = write_changes(&mut place, &directory, found.changes.clone(), Checks::All);
         match kept {
             Ok(kept) => {
                 tell_kept(&kept);
@@ -288,7 +322,7 @@ fn tell_kept(kept: &Kept) {
 fn write_changes(
     place: &mut TrialPlace,
     directory: &Path,
-    changes: &[Change],
+    mut changes: Vec<Change>,
     checks: Checks,
 ) -> Result<Kept> {
     let (upper, id) = (place.upper(), place.id());
@@ -296,17 +330,23 @@ fn write_changes(
         CommandError::failed(format!("cannot write to {}: {error}", directory.display())).hint(io_hint(error))
     };
     let mut done = || -> Result<Kept> {
-        let target = Target::open(directory).map_err(|error| failed(&error))?;
-        let keep =
-            Keep { target: &target, upper: &upper, changes, id: &id, started: place.note.started, checks };
+        let identity = place.note.identity.filter(|_| checks != Checks::None);
+        let target = open_target(directory, identity)?;
+        if checks != Checks::Again {
+            keep::note_before(&target, &mut changes).map_err(|error| failed(&error))?;
+        }
+        let started = place.note.started;
+        let keep = Keep { target: &target, upper: &upper, changes: &changes, id: &id, started, checks };
         let conflicts = keep.conflicts().map_err(|error| failed(&error))?;
         if !conflicts.is_empty() {
-            return Err(changed(directory, &conflicts));
+            return Err(changed(directory, &conflicts, place.note.phase));
         }
-        write_plan(place, changes).map_err(|error| failed(&error))?;
+        if checks != Checks::Again {
+            write_plan(place, &changes).map_err(|error| failed(&error))?;
+        }
         place.set_phase(Phase::Keeping)?;
         keep.run().map_err(|error| match error {
-            KeepError::Changed(paths) => changed(directory, &paths),
+            KeepError::Changed(paths) => changed(directory, &paths, Phase::Keeping),
             KeepError::Failed(path, error) => {
                 let path = directory.join(OsStr::from_bytes(&path));
                 CommandError::failed(format!("cannot write {}: {error}", path.display()))
@@ -320,28 +360,63 @@ fn write_changes(
             place.set_phase(Phase::Running)?;
             Ok(kept)
         }
-        Err(error) => {
-            // It stays even where these cannot be written.
-            let _ = write_plan(place, changes);
-            if place.note.phase == Phase::Running {
-                let _ = place.set_phase(Phase::Aside);
-            }
-            let at = shell_word(&place.path.to_string_lossy()).into_owned();
-            Err(error
-                .hint(format!("nothing is lost: the changes are in {}", upper.display()))
-                .hint(format!("`workspace try --apply {at} --force` writes them over what is there"))
-                .hint(format!("`workspace try --apply {at} --drop` drops them")))
-        }
+        Err(error) => Err(put_aside(place, error)),
     }
 }
 
-fn changed(directory: &Path, paths: &[Vec<u8>]) -> CommandError {
+/// Leaves a place for `--apply`, with hints at that.
+fn put_aside(place: &mut TrialPlace, error: CommandError) -> CommandError {
+    let (upper, at) = (place.upper(), shell_word(&place.path.to_string_lossy()).into_owned());
+    let error = if place.note.phase == Phase::Keeping {
+        error
+            .hint(format!("a part of the changes is written; all of them are still in {}", upper.display()))
+            .hint(format!("`workspace try --apply {at}` writes the rest"))
+    } else {
+        match place.set_phase(Phase::Aside) {
+            Ok(()) => error.hint(format!(
+                "nothing is lost: the changes are in {}, and `workspace try --apply {at}` writes them",
+                upper.display()
+            )),
+            Err(other) => error
+                .hint(format!(
+                    "the changes are in {}: copy them before the next trial removes them",
+                    upper.display()
+                ))
+                .hint(other.message),
+        }
+    };
+    place.remove_unneeded();
+    error
+        .hint(format!("`workspace try --apply {at} --force` writes them over what is there"))
+        .hint(format!("`workspace try --apply {at} --drop` drops them"))
+}
+
+fn changed(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandError {
     let paths: Vec<PathBuf> = paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
-    CommandError::failed(format!(
-        "{} was changed meanwhile where these changes would go, and was left as it is",
-        directory.display()
-    ))
+    let directory = directory.display();
+    CommandError::failed(if phase == Phase::Keeping {
+        format!("{directory} was changed meanwhile where the rest of these changes would go")
+    } else {
+        format!("{directory} was changed meanwhile where these changes would go, and was left as it is")
+    })
     .hint(format!("both have their own of:\n  {}", listed_paths(&paths)))
+}
+
+/// Opens the directory, if it is the one that the program ran on.
+fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<Target> {
+    let failed = |error: io::Error| {
+        CommandError::failed(format!("cannot read {}: {error}", directory.display())).hint(io_hint(&error))
+    };
+    let target = Target::open(directory).map_err(failed)?;
+    let found = target.identity().map_err(failed)?;
+    if identity.is_some_and(|it| it != found) {
+        return Err(CommandError::failed(format!(
+            "{} was changed meanwhile: it is another directory than the one that the program ran on",
+            directory.display()
+        ))
+        .hint("move the directory back to where it was"));
+    }
+    Ok(target)
 }
 
 fn write_plan(place: &TrialPlace, changes: &[Change]) -> io::Result<()> {
@@ -359,18 +434,28 @@ fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
         place.remove();
         return Ok(Outcome::Done);
     }
-    let plan =
-        fs::read(place.path.join(PLAN)).and_then(|text| Ok(serde_json::from_slice::<Vec<Change>>(&text)?));
-    let changes = plan.map_err(|error| {
+    let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read the changes in {}: {error}", place.path.display()))
             .hint("its directory `directory/upper` holds the files that were changed")
-    })?;
+    };
+    let changes = match fs::read(place.path.join(PLAN)) {
+        Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
+        // An error came before it was written.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && place.note.phase == Phase::Aside => {
+            let target = open_target(&directory, place.note.identity.filter(|_| !args.force))?;
+            let (upper, cancel) = (place.upper(), Cancel::new());
+            let found = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
+            warn(&skipped(&found));
+            found.changes
+        }
+        Err(error) => return Err(failed(error)),
+    };
     let checks = match (args.force, place.note.phase) {
         (true, _) => Checks::None,
         (false, Phase::Keeping) => Checks::Again,
         (false, _) => Checks::All,
     };
-    let kept = write_changes(&mut place, &directory, &changes, checks)?;
+    let kept = write_changes(&mut place, &directory, changes, checks)?;
     if !context.output.json() {
         tell_kept(&kept);
     }
@@ -378,24 +463,53 @@ fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Reads what an upper holds, and makes two trees of what changed.
+/// Changes, and how they look.
+struct Read {
+    found: Found,
+    trees: Option<Trees>,
+    changes: Option<InsightDiff>,
+}
+
+/// Reads what an upper holds, and makes two trees of what changed. Changes can be kept without those.
 fn read_changes(
     upper: &Path,
     directory: &Path,
+    target: &Target,
     store: &Path,
     cancel: &Cancel,
-) -> Result<(Found, Option<Trees>, InsightDiff)> {
+) -> Result<Read> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read what was changed in {}: {error}", directory.display()))
             .hint(io_hint(&error))
     };
-    let target = Target::open(directory).map_err(failed)?;
-    let mut found = Scan { upper, target: &target, cancel }.run().map_err(failed)?;
+    let mut found = Scan { upper, target, cancel }.run().map_err(failed)?;
+    match make_trees(upper, target, &mut found, store, cancel) {
+        Ok((trees, changes)) => {
+            let trees = (!found.changes.is_empty()).then_some(trees);
+            Ok(Read { found, trees, changes: Some(changes) })
+        }
+        Err(error) if cancel.is_cancelled() => Err(error),
+        Err(error) => {
+            // Its room may be needed to keep the changes.
+            let _ = overlay::remove_tree(&Holder::Machine, store);
+            print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
+            Ok(Read { found, trees: None, changes: None })
+        }
+    }
+}
+
+fn make_trees(
+    upper: &Path,
+    target: &Target,
+    found: &mut Found,
+    store: &Path,
+    cancel: &Cancel,
+) -> Result<(Trees, InsightDiff)> {
     let store = Store::open_or_create(store)?.with_cancel(cancel.clone());
     let (mut before, mut after) = (store.empty_tree()?, store.empty_tree()?);
     for change in &found.changes {
-        put_old(&mut before, &target, change, &mut found.skipped, cancel)?;
-        put_new(&mut after, upper, change, &target)?;
+        put_old(&mut before, target, change, &mut found.skipped, cancel)?;
+        put_new(&mut after, upper, change, target)?;
     }
     let commit = |tree: &mut VirtualTree| -> Result<Tree> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
@@ -404,8 +518,7 @@ fn read_changes(
     };
     let (before, after) = (commit(&mut before)?, commit(&mut after)?);
     let changes = insight(&before, &after)?;
-    let trees = (!found.changes.is_empty()).then_some(Trees { _store: store, before, after });
-    Ok((found, trees, changes))
+    Ok((Trees { _store: store, before, after }, changes))
 }
 
 /// Puts into a tree what was at the path of a change.

@@ -4,25 +4,27 @@
 //! noted in the place of the trial, and each change is made by one rename: whatever ends this in between, the plan and the
 //! upper are still there, and doing it again completes it.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown,
-    fsetxattr, futimens, linkat, mkdirat, mknodat, openat, renameat, statat, symlinkat, unlinkat,
+    fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
-use super::upper::{Attributes, Change, Kind, Target, join, kind, split, xattrs_of_file};
+use super::upper::{Attributes, Change, Identity, Kind, Target, join, kind, modified, split, xattrs_of_file};
 
 /// Reason why changes were not kept.
 #[derive(Debug)]
 pub(super) enum KeepError {
-    /// These were changed meanwhile, and nothing was written.
+    /// These were changed while others were written.
     Changed(Vec<Vec<u8>>),
     Failed(Vec<u8>, io::Error),
 }
@@ -43,6 +45,14 @@ pub(super) enum Checks {
     None,
 }
 
+/// State of a directory that changes go into.
+#[derive(Debug, Clone, Copy)]
+enum Ancestor {
+    InPlace,
+    Exchanged,
+    Missing,
+}
+
 pub(super) struct Keep<'a> {
     pub(super) target: &'a Target,
     pub(super) upper: &'a Path,
@@ -55,17 +65,28 @@ pub(super) struct Keep<'a> {
 }
 
 impl Keep<'_> {
-    /// The paths that others changed meanwhile.
+    /// Checks all changes before anything is written, and returns the paths that others changed meanwhile.
     pub(super) fn conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
-        let mut conflicts = Vec::new();
-        if self.checks != Checks::None {
-            for change in self.changes {
-                if let Some(path) = self.conflict(change)? {
-                    conflicts.push(path);
-                }
-            }
+        let mut conflicts = BTreeSet::new();
+        let mut ancestors = HashMap::new();
+        let planned: HashSet<&[u8]> = self
+            .changes
+            .iter()
+            .filter(|change| matches!(change.kind, Kind::Directory(_)))
+            .map(|change| change.path.as_slice())
+            .collect();
+        for change in self.changes {
+            let found = match self.checks {
+                Checks::All => match self.changed_around(change, &planned, &mut ancestors)? {
+                    Some(path) => Some(path),
+                    None => self.conflict(change)?,
+                },
+                Checks::Again => self.changed_since_check(change)?,
+                Checks::None => None,
+            };
+            conflicts.extend(found);
         }
-        Ok(conflicts)
+        Ok(conflicts.into_iter().collect())
     }
 
     /// Makes all changes.
@@ -77,7 +98,7 @@ impl Keep<'_> {
         let mut kept = Kept::default();
         for (number, change) in self.changes.iter().enumerate() {
             if self.checks != Checks::None
-                && let Some(path) = self.conflict(change).map_err(failed(&change.path))?
+                && let Some(path) = self.changed_since_check(change).map_err(failed(&change.path))?
             {
                 return Err(KeepError::Changed(vec![path]));
             }
@@ -96,41 +117,114 @@ impl Keep<'_> {
         Ok(kept)
     }
 
-    fn is_newer(&self, seconds: i64, nanoseconds: i64) -> bool {
-        (seconds, nanoseconds) > self.started
-    }
-
     fn was_changed(&self, stat: &Stat) -> bool {
-        #[allow(
-            clippy::useless_conversion,
-            clippy::unnecessary_cast,
-            reason = "the types differ between machines"
-        )]
-        self.is_newer(stat.st_ctime as i64, stat.st_ctime_nsec as i64)
+        changed(stat) > self.started
     }
 
     /// The path that somebody changed meanwhile where this change would go.
     fn conflict(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
-            // It was there, and somebody has taken it away.
-            let moved =
-                change.copied_up && !matches!(change.kind, Kind::Remove) && self.checks == Checks::All;
-            return Ok(moved.then(|| path.clone()));
+            let gone = match &change.kind {
+                Kind::Remove => false,
+                // Directories are never renamed in an upper: it was there, and somebody has taken it away.
+                Kind::Directory(_) => change.copied_up,
+                // A file that was moved or linked here looks like one that was here. Nothing was taken from a
+                // directory that nobody changed.
+                _ => change.copied_up && self.parent_was_changed(path)?,
+            };
+            return Ok(gone.then(|| path.clone()));
         };
         match (&change.kind, kind(&found)) {
             (Kind::Directory(_), FileType::Directory) => Ok(None),
-            (_, FileType::Directory) => self.newer_below(path, &found),
-            _ if self.checks == Checks::Again && self.is_done(change, &found)? => Ok(None),
+            (_, FileType::Directory) => self.newer_below(path, &found, |it| self.was_changed(it)),
             _ => Ok(self.was_changed(&found).then(|| path.clone())),
         }
     }
 
+    fn parent_was_changed(&self, path: &[u8]) -> io::Result<bool> {
+        let Some(parent) = self.target.directory(split(path).0)? else { return Ok(false) };
+        Ok(self.was_changed(&fstat(&parent)?))
+    }
+
+    /// The directory around a change that somebody has exchanged or taken away.
+    ///
+    /// A directory that is moved to another name gets a new ctime and keeps its mtime; new entries change both.
+    fn changed_around(
+        &self,
+        change: &Change,
+        planned: &HashSet<&[u8]>,
+        known: &mut HashMap<Vec<u8>, Ancestor>,
+    ) -> io::Result<Option<Vec<u8>>> {
+        let mut ancestors = Vec::new();
+        let mut at = split(&change.path).0;
+        while !at.is_empty() {
+            ancestors.push(at);
+            at = split(at).0;
+        }
+        for path in ancestors.into_iter().rev() {
+            let found = match known.get(path) {
+                Some(found) => *found,
+                None => {
+                    let found = self.ancestor(path)?;
+                    known.insert(path.to_vec(), found);
+                    found
+                }
+            };
+            let conflicts = match found {
+                Ancestor::InPlace => false,
+                Ancestor::Exchanged => true,
+                // A removal is done if the directory around it is gone.
+                Ancestor::Missing => !planned.contains(path) && !matches!(change.kind, Kind::Remove),
+            };
+            if conflicts {
+                return Ok(Some(path.to_vec()));
+            }
+        }
+        if change.below_opaque && self.parent_was_changed(&change.path)? {
+            return Ok(Some(split(&change.path).0.to_vec()));
+        }
+        Ok(None)
+    }
+
+    fn ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
+        let Some(directory) = self.target.directory(path)? else { return Ok(Ancestor::Missing) };
+        let found = fstat(&directory)?;
+        if self.was_changed(&found) && modified(&found) != changed(&found) {
+            return Ok(Ancestor::Exchanged);
+        }
+        Ok(Ancestor::InPlace)
+    }
+
+    /// The path that somebody changed after all changes were checked. Writing one name of a file gives its other names a
+    /// new ctime, so that of files does not count here.
+    fn changed_since_check(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
+        let path = &change.path;
+        let Some(found) = self.target.stat(path)? else { return Ok(None) };
+        match (&change.kind, kind(&found)) {
+            (Kind::Directory(_), FileType::Directory) => Ok(None),
+            (_, FileType::Directory) => self.newer_below(path, &found, |it| {
+                if kind(it) == FileType::Directory {
+                    self.was_changed(it)
+                } else {
+                    modified(it) > self.started
+                }
+            }),
+            _ if self.checks == Checks::Again && self.is_done(change, &found)? => Ok(None),
+            _ => Ok((change.before != Some(Identity::of(&found))).then(|| path.clone())),
+        }
+    }
+
     /// Anything in a tree that is to go and that somebody changed, or put there.
-    fn newer_below(&self, path: &[u8], found: &Stat) -> io::Result<Option<Vec<u8>>> {
+    fn newer_below(
+        &self,
+        path: &[u8],
+        found: &Stat,
+        is_newer: impl Fn(&Stat) -> bool,
+    ) -> io::Result<Option<Vec<u8>>> {
         let mut open = vec![(path.to_vec(), *found)];
         while let Some((path, found)) = open.pop() {
-            if self.was_changed(&found) {
+            if is_newer(&found) {
                 return Ok(Some(path));
             }
             if kind(&found) != FileType::Directory {
@@ -183,8 +277,10 @@ impl Keep<'_> {
             parent => parent?,
         };
         let temporary = self.temporary(number)?;
+        let old = CString::new([temporary.as_bytes(), b"-old"].concat())?;
         // Left by one that was interrupted.
         self.remove_tree(&change.path, &temporary)?;
+        self.remove_tree(&change.path, &old)?;
         let before = match statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => None,
             found => Some(found?),
@@ -228,8 +324,7 @@ impl Keep<'_> {
             }
         }
         if was_directory {
-            let aside = CString::new([temporary.as_bytes(), b"-old"].concat())?;
-            self.take_away(&change.path, &parent, &name, &aside)?;
+            self.take_away(&change.path, &parent, &name, &old)?;
         }
         renameat(&parent, &temporary, &parent, &name)?;
         // Of two names of one file the kernel renames none.
@@ -282,7 +377,11 @@ impl Keep<'_> {
         let Some(found) = self.target.stat(path)? else { return Ok(()) };
         if found.st_mode & 0o700 != 0o700 {
             let (parent, name) = self.parent(path)?;
-            rustix::fs::chmodat(&parent, &name, Mode::RWXU, AtFlags::empty())?;
+            // Somebody may put a symlink there at any time: only what was opened is changed.
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = openat(&parent, &name, flags, Mode::empty())?;
+            let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());
+            fs::set_permissions(itself, fs::Permissions::from_mode(0o700))?;
         }
         Ok(())
     }
@@ -322,19 +421,27 @@ impl Keep<'_> {
     }
 }
 
-fn modified(stat: &Stat) -> (i64, i64) {
+fn changed(stat: &Stat) -> (i64, i64) {
     #[allow(
         clippy::useless_conversion,
         clippy::unnecessary_cast,
         reason = "the types differ between machines"
     )]
-    (stat.st_mtime as i64, stat.st_mtime_nsec as i64)
+    (stat.st_ctime as i64, stat.st_ctime_nsec as i64)
+}
+
+/// Notes for each change which file is there now.
+pub(super) fn note_before(target: &Target, changes: &mut [Change]) -> io::Result<()> {
+    for change in changes {
+        change.before = target.stat(&change.path)?.map(|found| Identity::of(&found));
+    }
+    Ok(())
 }
 
 /// Gives a file its owner, attributes and mode, in that order: a new owner takes some bits of the mode away. A directory gets
 /// its mode when all is in it.
 fn own(file: &File, attributes: &Attributes) -> io::Result<()> {
-    let found = rustix::fs::fstat(file)?;
+    let found = fstat(file)?;
     if (found.st_uid, found.st_gid) != (attributes.user, attributes.group) {
         fchown(file, Some(Uid::from_raw(attributes.user)), Some(Gid::from_raw(attributes.group)))?;
     }

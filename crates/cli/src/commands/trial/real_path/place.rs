@@ -15,6 +15,8 @@ use crate::text::print_stderr;
 
 const NOTE: &str = "trial.json";
 const MARKER: &str = "started";
+/// Layers and stores of a place that its changes do not need.
+const UNNEEDED: [&str; 3] = ["home", "git", "store"];
 /// No filesystem has longer ticks.
 const LONGEST_TICK: std::time::Duration = std::time::Duration::from_secs(3);
 
@@ -38,6 +40,21 @@ pub(super) struct Note {
     home: Option<std::ffi::OsString>,
     /// Seconds and nanoseconds: a file that was changed later was changed during the trial.
     pub(super) started: (i64, i64),
+    /// Device and inode of the directory.
+    #[serde(default)]
+    pub(super) identity: Option<(u64, u64)>,
+}
+
+impl Phase {
+    /// Name of the file with the note of this phase, which is written before the program runs: to change the phase is one
+    /// rename then, which a full disk lets through.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Running => "trial.running",
+            Self::Keeping => "trial.keeping",
+            Self::Aside => "trial.aside",
+        }
+    }
 }
 
 /// A directory that changes go to, and the one the kernel needs beside it.
@@ -60,12 +77,17 @@ fn failed(path: &Path, error: &io::Error) -> CommandError {
 impl TrialPlace {
     /// A new one, outside the directory.
     pub(super) fn new(directory: &Path) -> Result<Self> {
+        let found = fs::metadata(directory).map_err(|error| {
+            CommandError::failed(format!("cannot read {}: {error}", directory.display()))
+                .hint(io_hint(&error))
+        })?;
         let (path, claim) = new_directory(directory)?;
         let note = Note {
             directory: directory.as_os_str().to_owned(),
             phase: Phase::Running,
             home: None,
             started: (0, 0),
+            identity: Some((found.dev(), found.ino())),
         };
         let place = Self { path, note, _claim: claim };
         place.write_note()?;
@@ -105,9 +127,38 @@ impl TrialPlace {
         written().map_err(|error| failed(&self.path, &error))
     }
 
+    /// Writes the note of each phase.
+    fn write_phases(&self) -> Result<()> {
+        let phases = [Phase::Running, Phase::Keeping, Phase::Aside];
+        let written = || -> io::Result<()> {
+            for phase in phases {
+                let note = Note { phase, ..self.note.clone() };
+                fs::write(self.path.join(phase.file()), serde_json::to_vec(&note)?)?;
+            }
+            for phase in phases {
+                fs::File::open(self.path.join(phase.file()))?.sync_all()?;
+            }
+            Ok(())
+        };
+        written().map_err(|error| failed(&self.path, &error))
+    }
+
     pub(super) fn set_phase(&mut self, phase: Phase) -> Result<()> {
+        if self.note.phase == phase {
+            return Ok(());
+        }
+        fs::rename(self.path.join(phase.file()), self.path.join(NOTE))
+            .map_err(|error| failed(&self.path, &error))?;
         self.note.phase = phase;
-        self.write_note()
+        Ok(())
+    }
+
+    /// Removes all but the changes of the directory. What cannot be removed goes with the place.
+    pub(super) fn remove_unneeded(&self) {
+        for name in UNNEEDED {
+            let _ = overlay::remove_tree(&Holder::Machine, &self.path.join(name));
+        }
+        let _ = remove_home(&self.note);
     }
 
     /// A layer in the place, over a directory.
@@ -163,7 +214,8 @@ impl TrialPlace {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         self.note.started = first;
-        self.write_note()
+        self.write_note()?;
+        self.write_phases()
     }
 
     /// Removes all of it. What cannot be removed is said; the trial's result stands.
@@ -209,14 +261,15 @@ fn clear(place: &Path, note: &Note) -> std::result::Result<(), String> {
     if place.join("holder").exists() {
         Holder::find_or_start(place).map_err(told)?.end();
     }
-    if let Some(home) = &note.home {
-        let owned = fs::symlink_metadata(home)
-            .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
-        if owned {
-            overlay::remove_tree(&Holder::Machine, Path::new(home)).map_err(told)?;
-        }
-    }
+    remove_home(note).map_err(told)?;
     overlay::remove_tree(&Holder::Machine, place).map_err(told)
+}
+
+fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError> {
+    let Some(home) = &note.home else { return Ok(()) };
+    let owned = fs::symlink_metadata(home)
+        .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
+    if owned { overlay::remove_tree(&Holder::Machine, Path::new(home)) } else { Ok(()) }
 }
 
 /// Removes what is left of trials that were killed, and says what cannot be removed or waits for somebody.
@@ -246,7 +299,12 @@ pub(super) fn clear_left(own: &TrialPlace) {
                 Path::new(&note.directory).display(),
                 path.display()
             )),
-            Phase::Aside => {}
+            Phase::Aside => print_stderr(&format!(
+                "note: changes of an earlier trial on {} wait in {}; `workspace try --apply` with that path writes \
+                 them, and drops them with `--drop`",
+                Path::new(&note.directory).display(),
+                path.display()
+            )),
         }
         drop(claim);
     }

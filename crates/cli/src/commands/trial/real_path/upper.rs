@@ -28,8 +28,42 @@ const COMPARED: usize = 64 << 10;
 pub(super) struct Change {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// True if it was there when the program changed it.
+    /// True if the kernel copied it from the directory: it was there, or a file that was is moved or linked here.
     pub(super) copied_up: bool,
+    /// True for a removal because the program made the directory that it is in anew.
+    #[serde(default)]
+    pub(super) below_opaque: bool,
+    /// File that was there when all changes were checked.
+    #[serde(default)]
+    pub(super) before: Option<Identity>,
+}
+
+/// Properties of a file that stay when another name of it is written or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    inode: u64,
+    size: i64,
+    modified: (i64, i64),
+}
+
+impl Identity {
+    pub(super) fn of(stat: &Stat) -> Self {
+        #[allow(
+            clippy::useless_conversion,
+            clippy::unnecessary_cast,
+            reason = "the types differ between machines"
+        )]
+        Self { inode: stat.st_ino as u64, size: stat.st_size as i64, modified: modified(stat) }
+    }
+}
+
+pub(super) fn modified(stat: &Stat) -> (i64, i64) {
+    #[allow(
+        clippy::useless_conversion,
+        clippy::unnecessary_cast,
+        reason = "the types differ between machines"
+    )]
+    (stat.st_mtime as i64, stat.st_mtime_nsec as i64)
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -70,6 +104,17 @@ impl Target {
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self { root: openat(CWD, directory, flags, Mode::empty())? })
+    }
+
+    /// Device and inode of the directory.
+    pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
+        let found = rustix::fs::fstat(&self.root)?;
+        #[allow(
+            clippy::useless_conversion,
+            clippy::unnecessary_cast,
+            reason = "the types differ between machines"
+        )]
+        Ok((found.st_dev as u64, found.st_ino as u64))
     }
 
     /// A directory in it; none where none is.
@@ -227,6 +272,9 @@ impl Scan<'_> {
                 for name in self.target.names(&path)? {
                     if !seen.contains(&name) {
                         found.push(join(&path, &name), Kind::Remove, true);
+                        if let Some(change) = found.changes.last_mut() {
+                            change.below_opaque = true;
+                        }
                     }
                 }
             }
@@ -310,7 +358,7 @@ fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 impl Found {
     fn push(&mut self, path: Vec<u8>, kind: Kind, copied_up: bool) {
-        self.changes.push(Change { path, kind, copied_up });
+        self.changes.push(Change { path, kind, copied_up, below_opaque: false, before: None });
     }
 
     /// Makes all names of a file but one links to that: one that was there before, if there is such.
