@@ -486,6 +486,126 @@ fn changes_are_kept_without_a_diff_and_without_stderr() {
 }
 
 #[test]
+fn files_that_are_closed_to_their_owner_keep_mode_and_links() {
+    for user in users() {
+        user.place.write("project/one", "one");
+        fs::hard_link(user.place.path("project/one"), user.place.path("project/two")).unwrap();
+        user.place.chmod("project/one", 0o444);
+        user.own();
+        let line = "set -e; ln one three; echo p > p; chmod 000 p; ln p q; echo r > r; chmod 444 r; ln r s; \
+                    mkdir closed; echo x > closed/x; chmod 000 closed/x; ln closed/x x; chmod 500 closed";
+        // Read once more, by another process.
+        let block = || fs::create_dir(Path::new(&user.trial()).join("plan.new")).unwrap();
+        let ran = user.keeps_after(line, block);
+        assert_eq!(ran.status, 125, "{}", ran.stderr);
+        let place = user.trial();
+        fs::remove_dir(Path::new(&place).join("plan.new")).unwrap();
+        ok(&user.run(&["try", "--apply", &place]));
+        let of = |name: &str| {
+            let found = fs::metadata(user.place.path("project").join(name)).unwrap();
+            (found.ino(), found.mode() & 0o7777)
+        };
+        for (names, mode) in [
+            (&["one", "two", "three"][..], 0o444),
+            (&["p", "q"], 0),
+            (&["r", "s"], 0o444),
+            (&["closed/x", "x"], 0),
+            (&["closed"], 0o500),
+        ] {
+            for name in names {
+                assert_eq!(of(name), (of(names[0]).0, mode), "{name}");
+            }
+        }
+        user.place.chmod("project/closed", 0o700);
+        user.is_clean();
+    }
+}
+
+#[test]
+fn access_control_lists_are_kept() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    const FILE: &str = "system.posix_acl_access";
+    // Version 2; then tag, permissions and id of each entry: a user who is not the owner may read, and no group may.
+    let entries = [(1, 6, u32::MAX), (2, 4, 61_999), (4, 0, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend([u16::to_le_bytes(tag), u16::to_le_bytes(permissions)].concat());
+        list.extend(u32::to_le_bytes(id));
+    }
+    for user in users() {
+        user.place.write("project/file", "old\n");
+        user.place.write("project/dir/old", "old\n");
+        user.own();
+        let at = |name: &str| user.place.path("project").join(name);
+        let set = setxattr(at("file"), FILE, &list, XattrFlags::empty());
+        if set == Err(rustix::io::Errno::NOTSUP) {
+            eprintln!("skipped, the filesystem has no access control lists");
+            continue;
+        }
+        set.unwrap();
+        setxattr(at("dir"), "system.posix_acl_default", &list, XattrFlags::empty()).unwrap();
+        ok(&user.tries("project", &["--keep"], "echo new >> file; (umask 0; echo new > dir/new)"));
+        assert_eq!(user.place.read("project/file"), "old\nnew\n");
+        for name in ["file", "dir/new"] {
+            let mut found = [0; 256];
+            let length =
+                getxattr(at(name), FILE, &mut found[..]).unwrap_or_else(|errno| panic!("{name}: {errno}"));
+            assert_eq!(found[..length], list, "{name}");
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn set_user_id_bits_are_kept_only_where_they_were() {
+    for user in users() {
+        user.place.write("project/old", "old");
+        user.place.write("project/plain", "plain");
+        user.own();
+        user.place.chmod("project/old", 0o4755);
+        let ran = user.tries(
+            "project",
+            &["--keep"],
+            "chmod 4711 old; echo x > new; chmod 6755 new; chmod 4744 plain",
+        );
+        ok(&ran);
+        for name in ["new", "plain"] {
+            assert!(
+                ran.stderr.contains(&format!("of {name} this is not kept: its set-user-id")),
+                "{}",
+                ran.stderr
+            );
+        }
+        for (name, mode) in [("old", 0o4711), ("new", 0o755), ("plain", 0o744)] {
+            let found = fs::metadata(user.place.path("project").join(name)).unwrap().mode() & 0o7777;
+            assert_eq!(found, mode, "{name}");
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn holes_of_files_are_kept() {
+    const LENGTH: u64 = 32 << 20;
+    for user in users() {
+        let line = format!(
+            "printf begin > sparse; truncate -s {LENGTH} sparse; printf end >> sparse; truncate -s {LENGTH} hole"
+        );
+        ok(&user.tries("project", &["--keep"], &line));
+        for (name, begin, end) in [("sparse", "begin", "end"), ("hole", "", "")] {
+            let path = format!("project/{name}");
+            let found = fs::metadata(user.place.path(&path)).unwrap();
+            assert_eq!(found.len(), LENGTH + end.len() as u64);
+            assert!(found.blocks() * 512 < LENGTH / 2, "{name}: {}", found.blocks());
+            let text = user.place.read(&path);
+            assert!(text.starts_with(begin) && text.ends_with(end));
+            assert_eq!(text.bytes().filter(|byte| *byte != 0).count(), begin.len() + end.len(), "{name}");
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
 fn changes_that_cannot_be_noted_are_not_lost() {
     for user in users() {
         // As on a full disk: no file of the place can be written.

@@ -254,6 +254,7 @@ impl Trial<'_> {
         }
         super::super::exec::explain(ran.ended.failed.as_deref(), ran.timed_out);
         warn(&skipped(&ran.found));
+        tell_notes(&ran.found);
         for (upper, what) in thrown_away {
             if fs::read_dir(upper).is_ok_and(|mut names| names.next().is_some()) {
                 print_stderr(&format!("note: what was written to {what} is dropped"));
@@ -311,6 +312,12 @@ impl Trial<'_> {
 
 fn skipped(found: &Found) -> Vec<SkippedFields> {
     found.skipped.iter().map(|(path, reason)| SkippedFields::new(path, reason.clone())).collect()
+}
+
+fn tell_notes(found: &Found) {
+    for (path, what) in &found.notes {
+        print_stderr(&format!("warning: of {} this is not kept: {what}", quote_path(path)));
+    }
 }
 
 fn tell_kept(kept: &Kept) {
@@ -446,6 +453,7 @@ fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
             let (upper, cancel) = (place.upper(), Cancel::new());
             let found = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
             warn(&skipped(&found));
+            tell_notes(&found);
             found.changes
         }
         Err(error) => return Err(failed(error)),

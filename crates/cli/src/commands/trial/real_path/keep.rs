@@ -14,8 +14,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown,
-    fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, renameat, statat, symlinkat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod,
+    fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, renameat, seek, statat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -396,7 +397,7 @@ impl Keep<'_> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut to: File = openat(parent, temporary, flags, Mode::RUSR | Mode::WUSR)?.into();
         let mut from = File::open(self.upper.join(OsStr::from_bytes(path)))?;
-        let written = io::copy(&mut from, &mut to).and_then(|_| {
+        let written = copy(&mut from, &mut to).and_then(|()| {
             own(&to, attributes)?;
             let (tv_sec, tv_nsec) = attributes.modified;
             let time = Timespec { tv_sec, tv_nsec };
@@ -436,6 +437,35 @@ pub(super) fn note_before(target: &Target, changes: &mut [Change]) -> io::Result
         change.before = target.stat(&change.path)?.map(|found| Identity::of(&found));
     }
     Ok(())
+}
+
+/// Copies a file, and leaves holes where it has some.
+fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
+    let length = from.metadata()?.len();
+    let mut at = 0;
+    while at < length {
+        let start = match seek(&*from, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // Only a hole is left.
+            Err(Errno::NXIO) => break,
+            // The filesystem knows of none.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+            Err(errno) => return Err(errno.into()),
+        };
+        let end = match seek(&*from, SeekFrom::Hole(start)) {
+            Ok(end) => end,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => length,
+            Err(errno) => return Err(errno.into()),
+        };
+        seek(&*from, SeekFrom::Start(start))?;
+        seek(&*to, SeekFrom::Start(start))?;
+        let copied = io::copy(&mut io::Read::take(&mut *from, end - start), to)?;
+        if copied < end - start {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        at = end;
+    }
+    to.set_len(length)
 }
 
 /// Gives a file its owner, attributes and mode, in that order: a new owner takes some bits of the mode away. A directory gets

@@ -5,10 +5,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::XattrFlags;
 use serde::{Deserialize, Serialize};
 use workspace_host::holder::Holder;
 use workspace_host::{cgroup, overlay};
 
+use super::upper::LISTS;
 use crate::error::{CommandError, Result, io_hint};
 use crate::local::{Claim, left_places, new_directory};
 use crate::text::print_stderr;
@@ -244,6 +246,13 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
         if (found.uid(), found.gid()) != (own.uid(), own.gid()) {
             // Whoever may not give it away owns it.
             let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
+        }
+        for name in LISTS {
+            let mut value = vec![0; 64 << 10];
+            if let Ok(length) = rustix::fs::getxattr(over, name, &mut value[..]) {
+                // Without them the program sees the bits of the mode, and the directory itself keeps what it has.
+                let _ = rustix::fs::setxattr(&layer.upper, name, &value[..length], XattrFlags::empty());
+            }
         }
         fs::set_permissions(&layer.upper, found.permissions())
     };

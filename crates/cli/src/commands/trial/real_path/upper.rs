@@ -12,7 +12,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags, openat, openat2, statat,
+};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::Cancel;
@@ -21,6 +23,12 @@ use workspace_state::Cancel;
 const OWN: &[u8] = b"user.overlay.";
 /// The same for names of attributes of a program that begin the same.
 const ESCAPED: &[u8] = b"user.overlay.overlay.";
+/// Attribute with the mode of what was closed to its owner, in a name that no program can give. It tells the mode when an
+/// upper is read a second time.
+const CLOSED_MODE: &str = "user.overlay.workspace-mode";
+/// Access control lists: without them the bits for the group would let more users in.
+pub(super) const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+const SET_ID: u32 = 0o6000;
 const COMPARED: usize = 64 << 10;
 
 /// A change, at a path below the directory.
@@ -93,6 +101,10 @@ pub(super) struct Found {
     pub(super) changes: Vec<Change>,
     /// Paths that cannot be kept, and why.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
+    /// Paths of which something is not kept, and what.
+    pub(super) notes: Vec<(Vec<u8>, String)>,
+    /// Modes of files and directories of the upper before they were opened, by inode.
+    modes: HashMap<u64, u32>,
 }
 
 /// The directory that was tried on.
@@ -208,7 +220,7 @@ struct Open {
 impl Scan<'_> {
     pub(super) fn run(&self) -> io::Result<Found> {
         let mut found = Found::default();
-        self.open_up(self.upper, &fs::symlink_metadata(self.upper)?)?;
+        self.open_up(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
         let mut open = vec![Open { path: Vec::new(), opaque: false }];
         // Names of files that have several, by number, and of each the one that was there before.
         let mut names: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -230,9 +242,9 @@ impl Scan<'_> {
                         found.push(path, Kind::Remove, true);
                     }
                 } else if kind.is_dir() {
-                    self.open_up(&entry.path(), &stat)?;
+                    let mode = self.open_up(&entry.path(), &stat, &mut found)?;
                     let below = opaque || has_mark(&entry.path(), "user.overlay.opaque");
-                    let attributes = attributes(&entry.path(), &stat)?;
+                    let attributes = attributes(&entry.path(), &stat, mode)?;
                     let before = self.target.stat(&path)?;
                     let is_same = before.as_ref().is_some_and(|before| {
                         self::kind(before) == FileType::Directory && attributes.are_of(before)
@@ -242,8 +254,12 @@ impl Scan<'_> {
                     }
                     open.push(Open { path, opaque: below });
                 } else if kind.is_file() {
-                    self.open_up(&entry.path(), &stat)?;
-                    let attributes = attributes(&entry.path(), &stat)?;
+                    let mode = self.open_up(&entry.path(), &stat, &mut found)?;
+                    let mut attributes = attributes(&entry.path(), &stat, mode)?;
+                    if attributes.mode & SET_ID != 0 && !self.had_set_id(&path, &attributes)? {
+                        attributes.mode &= !SET_ID;
+                        found.notes.push((path.clone(), "its set-user-id and set-group-id bits".to_owned()));
+                    }
                     if self.is_unchanged(&path, &entry.path(), &stat, &attributes)? {
                         unchanged.entry(stat.ino()).or_insert(path);
                         continue;
@@ -259,7 +275,7 @@ impl Scan<'_> {
                         found.push(path, Kind::Symlink(to), false);
                     }
                 } else if kind.is_fifo() {
-                    let attributes = attributes(&entry.path(), &stat)?;
+                    let attributes = attributes(&entry.path(), &stat, stat.mode())?;
                     let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Fifo);
                     if before.is_none() {
                         found.push(path, Kind::Fifo(attributes), false);
@@ -289,13 +305,35 @@ impl Scan<'_> {
         if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
     }
 
-    /// Lets this process read what its owner has closed to himself; the mode is known.
-    fn open_up(&self, path: &Path, stat: &fs::Metadata) -> io::Result<()> {
-        let needed = if stat.is_dir() { 0o700 } else { 0o600 };
-        if stat.mode() & needed != needed {
-            fs::set_permissions(path, fs::Permissions::from_mode(stat.mode() & 0o7777 | needed))?;
+    /// Lets this process read what its owner has closed to himself, and returns the mode that it had. Other names of a
+    /// file show its new mode.
+    fn open_up(&self, path: &Path, stat: &fs::Metadata, found: &mut Found) -> io::Result<u32> {
+        if let Some(mode) = found.modes.get(&stat.ino()) {
+            return Ok(*mode);
         }
-        Ok(())
+        let mode = closed_mode(path).unwrap_or(stat.mode());
+        let needed = if stat.is_dir() { 0o700 } else { 0o400 };
+        if stat.mode() & needed != needed {
+            let opened = stat.mode() & 0o7777 | needed;
+            // The attribute can only be written by who may write the file.
+            fs::set_permissions(path, fs::Permissions::from_mode(opened | 0o200))?;
+            let noted = rustix::fs::lsetxattr(path, CLOSED_MODE, &mode.to_le_bytes(), XattrFlags::empty());
+            fs::set_permissions(path, fs::Permissions::from_mode(opened))?;
+            noted?;
+        }
+        if mode != stat.mode() || stat.mode() & needed != needed {
+            found.modes.insert(stat.ino(), mode);
+        }
+        Ok(mode)
+    }
+
+    /// Tells if the file that was there has the same owner and the same bits.
+    fn had_set_id(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
+        Ok(self.target.stat(path)?.is_some_and(|before| {
+            kind(&before) == FileType::RegularFile
+                && (before.st_uid, before.st_gid) == (attributes.user, attributes.group)
+                && before.st_mode & SET_ID == attributes.mode & SET_ID
+        }))
     }
 
     fn has_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
@@ -389,11 +427,11 @@ impl Attributes {
     }
 }
 
-fn attributes(path: &Path, stat: &fs::Metadata) -> io::Result<Attributes> {
+fn attributes(path: &Path, stat: &fs::Metadata, mode: u32) -> io::Result<Attributes> {
     let has_some = stat.is_file() || stat.is_dir();
     let xattrs = if has_some { xattrs_of_file(&fs::File::open(path)?)? } else { Vec::new() };
     Ok(Attributes {
-        mode: stat.mode() & 0o7777,
+        mode: mode & 0o7777,
         user: stat.uid(),
         group: stat.gid(),
         modified: (stat.mtime(), stat.mtime_nsec()),
@@ -401,7 +439,7 @@ fn attributes(path: &Path, stat: &fs::Metadata) -> io::Result<Attributes> {
     })
 }
 
-/// User attributes, as the program sees them.
+/// User attributes and access control lists, as the program sees them.
 pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; 64 << 10];
     let length = match rustix::fs::flistxattr(file.as_fd(), &mut names[..]) {
@@ -410,7 +448,8 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
     };
     names.truncate(length);
     let mut all = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+    let is_kept = |name: &&[u8]| name.starts_with(b"user.") || LISTS.contains(name);
+    for name in names.split(|byte| *byte == 0).filter(is_kept) {
         let seen = match name.strip_prefix(ESCAPED) {
             Some(rest) => [OWN, rest].concat(),
             None if name.starts_with(OWN) => continue,
@@ -429,6 +468,12 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
 fn has_mark(path: &Path, name: &str) -> bool {
     let mut value = [0; 4];
     rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")
+}
+
+fn closed_mode(path: &Path) -> Option<u32> {
+    let mut value = [0; 4];
+    let length = rustix::fs::lgetxattr(path, CLOSED_MODE, &mut value[..]).ok()?;
+    (length == value.len()).then(|| u32::from_le_bytes(value))
 }
 
 /// Tells if the kernel copied it from the directory when the program changed it.
