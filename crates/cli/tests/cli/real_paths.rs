@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crate::server::soon;
 use crate::support::{Ran, succeed, wait};
+use crate::terminal::Terminal;
 use crate::trials::{PLACES, User, says, users};
 
 impl User {
@@ -481,6 +482,24 @@ fn changes_are_kept_without_a_diff_and_without_stderr() {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         assert!(user.around(&[], &words).stderr(full).status().unwrap().success());
         assert_eq!(user.place.read("project/y"), "y\n");
+        user.is_clean();
+    }
+}
+
+#[test]
+fn a_diff_that_cannot_be_shown_leaves_the_question_open() {
+    for user in users() {
+        let words = ["try", "--dir", "project", "--", "sh", "-c", "echo waits; read -r word; echo x > x"];
+        let mut terminal = Terminal::new(user.around(&["setsid", "--ctty"], &words));
+        terminal.shows("waits");
+        fs::write(Path::new(&user.trial()).join("store"), "").unwrap();
+        terminal.enter("go\r");
+        terminal.shows("? [y/N/d(iff)] ");
+        terminal.enter("d\r");
+        terminal.shows("the difference cannot be shown");
+        terminal.enter("y\r");
+        assert_eq!(terminal.ends(), Some(0), "{}", terminal.seen());
+        assert_eq!(user.place.read("project/x"), "x\n");
         user.is_clean();
     }
 }

@@ -149,10 +149,18 @@ impl TrialPlace {
         if self.note.phase == phase {
             return Ok(());
         }
-        fs::rename(self.path.join(phase.file()), self.path.join(NOTE))
-            .map_err(|error| failed(&self.path, &error))?;
-        self.note.phase = phase;
-        Ok(())
+        match fs::rename(self.path.join(phase.file()), self.path.join(NOTE)) {
+            // It was used before.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let before = std::mem::replace(&mut self.note.phase, phase);
+                self.write_note().inspect_err(|_| self.note.phase = before)
+            }
+            renamed => {
+                renamed.map_err(|error| failed(&self.path, &error))?;
+                self.note.phase = phase;
+                Ok(())
+            }
+        }
     }
 
     /// Removes all but the changes of the directory. What cannot be removed goes with the place.
