@@ -30,7 +30,7 @@ pub(crate) struct Order {
 
 /// Mounts a workspace in a sandbox that was launched without one. `process` is its first.
 pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
-    let user = own_users::of(process);
+    let user = own_users::of(process)?;
     give(holder, workspace, user)?;
     let order =
         Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), user };

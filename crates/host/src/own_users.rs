@@ -69,14 +69,17 @@ fn free(mut number: u32, is_taken: impl Fn(u32) -> bool) -> u32 {
 }
 
 /// The user of its own that a sandbox has whose first process this is; none if it has none.
-pub fn of(process: &Process) -> Option<u32> {
+pub fn of(process: &Process) -> Result<Option<u32>> {
     if !geteuid().is_root() {
-        return None;
+        return Ok(None);
     }
-    let map = std::fs::read_to_string(format!("/proc/{}/uid_map", process.pid())).ok()?;
+    let map = std::fs::read_to_string(format!("/proc/{}/uid_map", process.pid()));
+    let user = own(&map.doing("look at the user ids of a sandbox")?);
     // Whoever has the number now was the one who was asked, all the while.
-    let user = own(&map)?;
-    process.is_running().then_some(user)
+    if user.is_some() && !process.is_running() {
+        return Err(HostError::Helper("the sandbox has ended".to_owned()));
+    }
+    Ok(user)
 }
 
 /// The user of those here that a map of users makes of the user inside.

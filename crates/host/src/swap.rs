@@ -57,7 +57,7 @@ pub enum SwapStep {
 
 /// Replaces the workspace of the sandbox whose first process this is, and gives the new one to its user.
 pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
-    let user = own_users::of(process);
+    let user = own_users::of(process)?;
     give(holder, workspace, user)?;
     replace(holder, process, workspace, user)
 }
@@ -81,7 +81,7 @@ fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u3
 /// Begins to replace a workspace, with a helper that is killed after a step.
 #[doc(hidden)]
 pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
-    let order = Order::new(holder, process, workspace, own_users::of(process));
+    let order = Order::new(holder, process, workspace, own_users::of(process)?);
     entry::ask("swap", &Order { killed_after: Some(after), ..order }, &[])
 }
 

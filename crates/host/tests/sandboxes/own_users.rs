@@ -88,7 +88,7 @@ fn each_runs_as_a_user_of_its_own() {
     for (home, sandbox) in homes.iter().zip(&own) {
         assert_eq!(ids(sandbox, "Uid:"), [user(home); 4]);
         assert_eq!(ids(sandbox, "Gid:"), [user(home); 4]);
-        assert_eq!(own_users::of(&sandbox.process), Some(user(home)));
+        assert_eq!(own_users::of(&sandbox.process).unwrap(), Some(user(home)));
         assert_eq!(sandbox.sh("id -u; id -g; id -un"), "1000\n1000\nsandbox\n");
         assert_eq!(sandbox.sh("stat -c '%u %g' /etc/passwd /home/sandbox"), "0 0\n1000 1000\n");
         assert_eq!(uid(&home.path("output")), user(home));
@@ -97,7 +97,7 @@ fn each_runs_as_a_user_of_its_own() {
     // One that is launched without, as older servers did.
     let old = homes[2].launch(|_| {});
     assert_eq!(ids(&old, "Uid:"), [shared(); 4]);
-    assert_eq!(own_users::of(&old.process), None);
+    assert_eq!(own_users::of(&old.process).unwrap(), None);
 }
 
 /// The words of [`launch_in_groups`], the home behind them.

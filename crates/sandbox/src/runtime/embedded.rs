@@ -191,7 +191,8 @@ impl Runtime for Embedded {
     async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
         // One that runs has what it was started with, perhaps by a server that gave it none.
         if let Some(process) = noted(place)?.filter(Process::is_running) {
-            return Ok(own_users::of(&process));
+            return own_users::of(&process)
+                .map_err(|error| failed("look at the user ids of a sandbox", &error));
         }
         let can = self.own.get().is_some_and(Result::is_ok);
         Ok(can.then(|| self.own_users.give(id)))
@@ -388,7 +389,7 @@ fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
     let places = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
     let user = |place: std::fs::DirEntry| {
         let process = Process::read(&Place::new(place.path()).process()).ok()??;
-        Some((place.file_name().into_string().ok()?, own_users::of(&process)?))
+        Some((place.file_name().into_string().ok()?, own_users::of(&process).ok().flatten()?))
     };
     places.filter_map(user).collect()
 }
