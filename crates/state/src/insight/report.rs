@@ -143,6 +143,8 @@ pub enum RiskCode {
     CiConfig,
     /// A file that runs when the project is built.
     BuildScript,
+    /// A file of a git repository that says what git runs: its configuration, or a hook.
+    GitCode,
     /// An added line that looks like a secret.
     SecretLikeContent,
     /// Most of a large file is gone, or a large number of files.

@@ -173,6 +173,9 @@ pub(crate) fn path_risks(path: &[u8]) -> Vec<RiskCode> {
     {
         risks.push(RiskCode::BuildScript);
     }
+    if is_git_code(&path) {
+        risks.push(RiskCode::GitCode);
+    }
     risks
 }
 
@@ -184,6 +187,21 @@ fn has_ending(name: &str, endings: &[&str]) -> bool {
 fn is_requirements(name: &str) -> bool {
     let stem = name.strip_suffix(".txt").or_else(|| name.strip_suffix(".in"));
     stem.is_some_and(|stem| stem.starts_with("requirements") || stem.ends_with("requirements"))
+}
+
+/// Tells if git runs what this file says: a hook, or a configuration, of a repository, of a submodule or of a work tree.
+fn is_git_code(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let Some(git) = parts.iter().position(|part| *part == ".git") else { return false };
+    match parts[git + 1..] {
+        ["config" | "config.worktree"] | ["hooks", _, ..] => true,
+        // The name of a submodule can have slashes, and its repository submodules of its own.
+        ["modules", _, .., "config" | "config.worktree"] | ["worktrees", _, .., "config.worktree"] => true,
+        ["modules", _, ref inside @ ..] => {
+            inside.iter().position(|part| *part == "hooks").is_some_and(|hooks| hooks + 1 < inside.len())
+        }
+        _ => false,
+    }
 }
 
 fn is_below(path: &str, directory: &str) -> bool {
@@ -269,7 +287,7 @@ mod tests {
 
     #[test]
     fn names_that_tools_act_on_are_known() {
-        use RiskCode::{BuildScript, CiConfig, DependencyManifest, LockFile};
+        use RiskCode::{BuildScript, CiConfig, DependencyManifest, GitCode, LockFile};
         for (path, risks) in [
             ("Cargo.toml", &[DependencyManifest][..]),
             ("crates/a/Cargo.lock", &[LockFile]),
@@ -287,6 +305,19 @@ mod tests {
             (".github/workflows", &[]),
             ("src/cargo.toml.rs", &[]),
             ("notes.txt", &[]),
+            (".git/config", &[GitCode]),
+            (".git/config.worktree", &[GitCode]),
+            (".git/hooks/pre-commit", &[GitCode]),
+            ("sub/.git/hooks/lib/run", &[GitCode]),
+            (".git/modules/a/b/config", &[GitCode]),
+            (".git/modules/a/hooks/post-checkout", &[GitCode]),
+            (".git/worktrees/w/config.worktree", &[GitCode]),
+            (".git/hooks", &[]),
+            (".git/modules/a/hooks", &[]),
+            (".git/modules/config", &[]),
+            (".git/HEAD", &[]),
+            (".git/refs/heads/config", &[]),
+            ("git/config", &[]),
         ] {
             assert_eq!(path_risks(path.as_bytes()), risks, "{path}");
         }

@@ -107,6 +107,7 @@ fn every_code_has_the_name_that_is_documented() {
         (RiskCode::LockFile, "lock_file"),
         (RiskCode::CiConfig, "ci_config"),
         (RiskCode::BuildScript, "build_script"),
+        (RiskCode::GitCode, "git_code"),
         (RiskCode::SecretLikeContent, "secret_like_content"),
         (RiskCode::LargeDeletion, "large_deletion"),
         (RiskCode::BinaryReplacedText, "binary_replaced_text"),
