@@ -17,7 +17,7 @@ pub(crate) enum Access {
     Write,
     /// Like `Write`, for files that are no programs.
     Data,
-    /// For devices, which nothing else than these is.
+    /// For devices, which nothing else than these is. What they take can be written to them, but not their metadata.
     Device,
 }
 
@@ -46,7 +46,8 @@ pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
         Access::Read => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         Access::Write => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         Access::Data => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
-        Access::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
+        // A device can be written to all the same; its mode, owner and times are the machine's.
+        Access::Device => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
     };
     let attributes = MountAttributes {
         set,

@@ -10,7 +10,7 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -323,12 +323,37 @@ pub(crate) fn kernel(memory: Option<u64>) -> Result<()> {
     for name in FIXED.iter().map(inside).filter(|path| path.exists()) {
         bind(&name, &name, Access::Read)?;
     }
+    fix_attributes()?;
     for name in HIDDEN.iter().map(inside) {
         if name.is_dir() {
             temporary(&name, "size=0", MountFlags::RDONLY | MountFlags::NOEXEC)?;
         } else if name.exists() {
             bind(Path::new("/dev/null"), &name, Access::Device)?;
         }
+    }
+    Ok(())
+}
+
+/// Keeps mode and owner of what is in `/proc` beside processes: one entry is the same in every `/proc` of the machine. They are
+/// its superuser's, so that nobody can change them where that user does not exist, and nothing needs to be done there.
+fn fix_attributes() -> Result<()> {
+    let proc = inside("proc");
+    let overflow =
+        fs::read_to_string(proc.join("sys/kernel/overflowuid")).doing("read proc/sys/kernel/overflowuid")?;
+    let owner = fs::metadata(proc.join("version")).doing("look at proc/version")?.uid();
+    if overflow.trim().parse() == Ok(owner) {
+        return Ok(());
+    }
+    for entry in fs::read_dir(&proc).doing("list proc")? {
+        let entry = entry.doing("list proc")?;
+        let name = entry.file_name();
+        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        let is_fixed = FIXED.iter().any(|fixed| Path::new(fixed) == Path::new("proc").join(&name));
+        // A process that ended since has no type any more.
+        if is_process || is_fixed || entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            continue;
+        }
+        bind(&entry.path(), &entry.path(), Access::Read)?;
     }
     Ok(())
 }

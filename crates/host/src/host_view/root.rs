@@ -19,7 +19,8 @@ use crate::root::{NEW, devices, inside, kernel, make, memory_options, read_only,
 /// Path of the filesystem in memory while its parts are mounted; `/proc` comes there later.
 const MEMORY: &str = "proc";
 /// Writable directories in memory, and who may write there.
-const PARTS: [(&str, u32); 3] = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755)];
+const PARTS: [(&str, u32); 4] =
+    [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), ("/var/run", 0o755)];
 const SHARED_MEMORY: &str = "shm";
 /// Covers of hidden files and directories.
 const NO_FILE: &str = "no-file";
