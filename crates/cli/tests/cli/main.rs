@@ -17,6 +17,7 @@ mod merge_driver;
 mod merged_trees;
 mod merges;
 mod pipes;
+mod real_path_views;
 mod real_paths;
 mod redact;
 mod references;

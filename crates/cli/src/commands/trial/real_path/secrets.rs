@@ -1,12 +1,21 @@
 //! Files and directories that a tried program does not get to see.
 //!
 //! The list is of places where keys, tokens and passwords are by convention. A symlink among them hides what it leads to.
-//! The search is bounded: no directory is read deeper than its names, and no more than [`NAMES`] of them.
+//! What is hidden is hidden in all mounts of its filesystem. The search is bounded: no directory is read deeper than its names, and
+//! no more than [`NAMES`] of them.
+
+mod mounts;
+mod sockets;
+mod variables;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use crate::text::print_stderr;
+use mounts::MountTable;
+pub(super) use variables::{hides_variable, left_outside};
 
 /// So many names of a directory are looked at.
 const NAMES: usize = 10_000;
@@ -15,7 +24,7 @@ const ACCOUNTS: u64 = 1 << 20;
 /// First id of people.
 const PEOPLE: u32 = 1_000;
 
-/// Below a home. A last component that ends with `*` stands for all names that begin so.
+/// Below a home. A component that ends with `*` stands for all names that begin so.
 const IN_HOME: &[&str] = &[
     ".Xauthority",
     ".ICEauthority",
@@ -142,6 +151,17 @@ const IN_HOME: &[&str] = &[
     ".zsh_history",
     "snap/chromium",
     "snap/firefox",
+    ".1password",
+    ".colima",
+    ".config/containers/auth.json",
+    ".config/github-copilot",
+    ".databrickscfg",
+    ".docker/desktop",
+    ".docker/run",
+    ".dockercfg",
+    ".gemini",
+    ".lima",
+    ".var/app",
 ];
 
 /// On the system.
@@ -191,10 +211,16 @@ const ON_SYSTEM: &[&str] = &[
     "/var/mail",
     "/var/spool/cron",
     "/var/spool/mail",
+    "/var/lib/incus",
+    "/var/snap/lxd/common/lxd",
+    "/var/spool/postfix",
 ];
 
 /// Shown though it is below something hidden: programs that many install there.
 const SHOWN: &[&str] = &["/home/linuxbrew/.linuxbrew"];
+
+/// So many sockets are hidden, and so many second paths of what is hidden.
+const MORE: usize = 1_000;
 
 /// Whose secrets are looked for.
 pub(super) struct Owner<'a> {
@@ -202,6 +228,10 @@ pub(super) struct Owner<'a> {
     pub(super) homes: &'a [PathBuf],
     /// Data of a server on this machine, and the store.
     pub(super) own: &'a [PathBuf],
+    /// The directory that is tried on. What is in it is seen, also what a variable or a link leads to.
+    pub(super) directory: Option<&'a Path>,
+    /// Directories of which the program sees nothing, or a copy in which no socket answers.
+    pub(super) without_sockets: &'a [PathBuf],
 }
 
 /// Paths that are hidden, without symlinks, and those below them that are shown all the same.
@@ -209,6 +239,8 @@ pub(super) struct Owner<'a> {
 pub(super) struct Secrets {
     pub(super) hidden: BTreeSet<PathBuf>,
     pub(super) shown: BTreeSet<PathBuf>,
+    /// Sockets of the machine, of which some are among the hidden: in an overlay none answers, and none needs to be hidden.
+    pub(super) sockets: BTreeSet<PathBuf>,
 }
 
 impl Secrets {
@@ -223,26 +255,35 @@ impl Secrets {
         for path in ON_SYSTEM {
             secrets.hide_matching(Path::new(path));
         }
+        for path in variables::paths(|name| std::env::var_os(name)) {
+            secrets.hide_target(&path, owner);
+        }
         for home in other_homes(owner.homes) {
             secrets.hide(&home);
         }
         for path in owner.own {
             secrets.hide(path);
         }
+        secrets.find_sockets(owner.without_sockets);
         for path in SHOWN.iter().map(Path::new).filter_map(|path| fs::canonicalize(path).ok()) {
             secrets.shown.insert(path);
         }
         // One's own home is seen, wherever it is.
         secrets.hidden.retain(|path| path.parent().is_some() && !owner.homes.contains(path));
         secrets.shown.extend(owner.homes.iter().cloned());
-        for path in show.iter().filter_map(|path| fs::canonicalize(path).ok()) {
-            secrets.hidden.retain(|hidden| !hidden.starts_with(&path));
-            secrets.shown.insert(path);
+        let show: Vec<PathBuf> = show.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+        for path in &show {
+            secrets.hidden.retain(|hidden| !hidden.starts_with(path));
+            secrets.sockets.retain(|socket| !socket.starts_with(path));
+            secrets.shown.insert(path.clone());
         }
         for path in hide.iter().filter_map(|path| fs::canonicalize(path).ok()) {
             secrets.shown.retain(|shown| !shown.starts_with(&path));
+            secrets.sockets.remove(&path);
             secrets.hidden.insert(path);
         }
+        secrets.hide_link_targets(owner, &show);
+        secrets.hide_in_other_mounts(&MountTable::read(), owner, &show);
         let hidden = secrets.hidden.clone();
         secrets.shown.retain(|shown| hidden.iter().any(|hidden| shown.starts_with(hidden)));
         secrets
@@ -264,19 +305,105 @@ impl Secrets {
     }
 
     fn hide_matching(&mut self, pattern: &Path) {
-        let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (Some(beginning), Some(parent)) = (name.strip_suffix('*'), pattern.parent()) else {
-            return self.hide(pattern);
-        };
-        let names = fs::read_dir(parent).into_iter().flatten().flatten().take(NAMES);
-        let matching = names.filter(|entry| entry.file_name().to_string_lossy().starts_with(beginning));
-        for entry in matching {
-            let public = entry.file_name().to_string_lossy().ends_with(".pub");
-            if !public {
-                self.hide(&entry.path());
+        let mut found = vec![PathBuf::new()];
+        for part in pattern.components() {
+            found = match part {
+                Component::Normal(name) if name.as_encoded_bytes().ends_with(b"*") => {
+                    let name = name.to_string_lossy();
+                    found
+                        .iter()
+                        .flat_map(|parent| beginning_with(parent, name.trim_end_matches('*')))
+                        .collect()
+                }
+                part => found.into_iter().map(|parent| parent.join(part)).collect(),
+            };
+        }
+        for path in found {
+            self.hide(&path);
+        }
+    }
+
+    /// Hides what a variable or a link leads to, which can be anything: nothing that holds a home, no directory of the system, and
+    /// no device.
+    fn hide_target(&mut self, path: &Path, owner: &Owner<'_>) {
+        let Ok(path) = fs::canonicalize(path) else { return };
+        let holds_homes = owner.homes.iter().any(|home| home.starts_with(&path));
+        let is_directory = path.is_dir() && path.components().count() > 2 && !holds_homes;
+        let is_tried = owner.directory.is_some_and(|directory| path.starts_with(directory));
+        if (is_directory || path.is_file()) && !is_tried {
+            self.hidden.insert(path);
+        }
+    }
+
+    /// Hides what the symlinks in hidden directories of homes lead to, like keys that are kept in a repository.
+    fn hide_link_targets(&mut self, owner: &Owner<'_>, show: &[PathBuf]) {
+        let in_home =
+            |path: &&PathBuf| owner.homes.iter().any(|home| *path != home && path.starts_with(home));
+        let directories: Vec<PathBuf> = self.hidden.iter().filter(in_home).cloned().collect();
+        for directory in directories {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten().take(NAMES) {
+                if !entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                    continue;
+                }
+                let Ok(target) = fs::canonicalize(entry.path()) else { continue };
+                if !is_systems(&target) && !show.iter().any(|it| target.starts_with(it)) {
+                    self.hide_target(&target, owner);
+                }
             }
         }
     }
+
+    /// A read-only mount keeps nobody from connecting to a socket.
+    fn find_sockets(&mut self, without: &[PathBuf]) {
+        let (sockets, left_out) = sockets::find(without, MORE);
+        if left_out {
+            print_stderr(&format!(
+                "warning: this machine has more than {MORE} sockets in its directories: the program can connect to some of them; \
+                 `--hide PATH` hides a directory"
+            ));
+        }
+        self.add_sockets(sockets, without);
+    }
+
+    /// Hides the same files where their filesystem is mounted once more.
+    fn hide_in_other_mounts(&mut self, mounts: &MountTable, owner: &Owner<'_>, show: &[PathBuf]) {
+        let mut files = mounts.other_paths(&self.hidden, |path| self.hides(path), MORE);
+        let mut sockets = mounts.other_paths(&self.sockets, |_| false, MORE);
+        if files.len() > MORE || sockets.len() > MORE {
+            print_stderr(&format!(
+                "warning: what is hidden has more than {MORE} other paths, because its filesystem is mounted more than once: the program \
+                 can use some of them; `--hide PATH` hides a mount"
+            ));
+        }
+        let is_shown =
+            |path: &PathBuf| owner.homes.contains(path) || show.iter().any(|it| path.starts_with(it));
+        files.retain(|path| !is_shown(path));
+        sockets.retain(|path| !is_shown(path) && !self.sockets.contains(path));
+        self.hidden.extend(files.difference(&sockets).cloned());
+        self.add_sockets(sockets, owner.without_sockets);
+    }
+
+    fn add_sockets(&mut self, sockets: BTreeSet<PathBuf>, without: &[PathBuf]) {
+        let hidden = sockets.iter().filter(|path| !without.iter().any(|it| path.starts_with(it)));
+        self.hidden.extend(hidden.cloned());
+        self.sockets.extend(sockets);
+    }
+}
+
+/// What is in a directory and begins so. Public keys are left out.
+fn beginning_with(directory: &Path, beginning: &str) -> Vec<PathBuf> {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten().take(NAMES);
+    let matching = names.filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with(beginning) && !name.ends_with(".pub")
+    });
+    matching.map(|entry| entry.path()).collect()
+}
+
+/// Tells if a file is one of the system's own, to which something in a profile of a browser may lead.
+fn is_systems(path: &Path) -> bool {
+    ["/usr", "/bin", "/lib", "/lib64", "/opt", "/etc", "/snap", "/nix"].iter().any(|it| path.starts_with(it))
 }
 
 /// Homes of other people that are not below `/home`, as `/etc/passwd` knows them.
@@ -314,45 +441,6 @@ pub(super) fn account_home(user: u32) -> Option<PathBuf> {
     })
 }
 
-/// Parts of names of variables that hold secrets.
-const SECRET_NAMES: &[&str] = &[
-    "TOKEN",
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "PASSPHRASE",
-    "CREDENTIAL",
-    "API_KEY",
-    "APIKEY",
-    "ACCESS_KEY",
-    "PRIVATE_KEY",
-    "AUTH_KEY",
-    "SESSION_KEY",
-    "_DSN",
-    "DATABASE_URL",
-    "CONNECTION_STRING",
-    "COOKIE",
-];
-/// Variables that lead to something which is not there inside.
-const AWAY: &[&str] = &[
-    "DBUS_SESSION_BUS_ADDRESS",
-    "DOCKER_HOST",
-    "GPG_AGENT_INFO",
-    "SSH_AGENT_PID",
-    "SSH_AUTH_SOCK",
-    "TEMP",
-    "TMP",
-    "TMPDIR",
-    "WAYLAND_DISPLAY",
-    "XAUTHORITY",
-];
-
-/// Tells if a variable stays outside: it holds a secret by its name, or leads to what is not there.
-pub(super) fn hides_variable(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    SECRET_NAMES.iter().any(|part| name.contains(part)) || AWAY.contains(&name.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,7 +448,11 @@ mod tests {
     #[test]
     fn a_path_below_a_hidden_one_is_hidden_unless_it_is_shown() {
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<BTreeSet<_>>();
-        let secrets = Secrets { hidden: paths(&["/home", "/home/a/b/c"]), shown: paths(&["/home/a"]) };
+        let secrets = Secrets {
+            hidden: paths(&["/home", "/home/a/b/c"]),
+            shown: paths(&["/home/a"]),
+            ..Secrets::default()
+        };
         for (path, hidden) in [
             ("/home/x", true),
             ("/home/a/b", false),
@@ -377,15 +469,5 @@ mod tests {
         let accounts =
             "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/data/ada:/bin/sh\nbad\nx:y:1001:1::relative:\n";
         assert_eq!(homes_of_people(accounts).collect::<Vec<_>>(), [PathBuf::from("/data/ada")]);
-    }
-
-    #[test]
-    fn variables_with_secrets_stay_outside() {
-        for name in ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "MyPassword", "SSH_AUTH_SOCK"] {
-            assert!(hides_variable(name), "{name}");
-        }
-        for name in ["PATH", "HOME", "VIRTUAL_ENV", "LANG", "CARGO_HOME"] {
-            assert!(!hides_variable(name), "{name}");
-        }
     }
 }

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use workspace_host::holder::Holder;
 use workspace_host::host_view::Mount;
 use workspace_host::overlay;
+use workspace_state::quote_path;
 
 use super::git::Repository;
 use super::place::{Layer, TrialPlace};
-use super::secrets::{Owner, Secrets, account_home, hides_variable};
+use super::secrets::{Owner, Secrets, account_home, hides_variable, left_outside};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
 use crate::remote::local_data;
 use crate::text::print_stderr;
 
 /// Directories that are private to a trial: what is to be seen below them has to be mounted.
-const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+const PRIVATE: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 
 /// View of the machine that a trial gets.
 pub(super) struct View {
@@ -48,7 +49,26 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
         }
     }
     let own: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
-    Ok(Secrets::find(&Owner { homes, own: &own }, &args.show, &args.hide))
+    // The directory and the home are overlays.
+    let directory = fs::canonicalize(&args.dir).ok();
+    let overlays = directory.iter().chain(homes.first()).cloned();
+    let without_sockets: Vec<PathBuf> = overlays.chain(private()).collect();
+    let owner =
+        Owner { homes, own: &own, directory: directory.as_deref(), without_sockets: &without_sockets };
+    let secrets = Secrets::find(&owner, &args.show, &args.hide);
+    if args.list_hidden {
+        let names: Vec<String> =
+            left_outside().into_iter().filter(|name| !args.envs.iter().any(|(own, _)| own == name)).collect();
+        if !names.is_empty() {
+            let names: Vec<_> = names.iter().map(|name| quote_path(name.as_bytes())).collect();
+            print_stderr(&format!("note: these variables are not passed on: {}", names.join(" ")));
+        }
+    }
+    Ok(secrets)
+}
+
+fn private() -> impl Iterator<Item = PathBuf> {
+    PRIVATE.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
 /// Puts a view together.
@@ -70,7 +90,7 @@ pub(super) fn make(
     }
     let mut mounts: Vec<Mount> = Vec::new();
     let mut thrown_away = Vec::new();
-    for path in &secrets.hidden {
+    for path in secrets.hidden.difference(&secrets.sockets) {
         if path == directory {
             print_stderr(&format!(
                 "note: {} is hidden by default, and seen because you try on it",
@@ -100,9 +120,7 @@ pub(super) fn make(
     let repository =
         Repository::around(directory).filter(|it| !secrets.hides(&it.git) && !secrets.hides(&it.top));
     if let Some(Repository { top, git }) = repository {
-        let private = |path: &Path| {
-            PRIVATE.iter().filter_map(|it| fs::canonicalize(it).ok()).any(|it| path.starts_with(it))
-        };
+        let private = |path: &Path| private().any(|it| path.starts_with(it));
         let is_writable = |path: &Path| writable.iter().any(|it| path.starts_with(it));
         for path in [&top, &git] {
             // What is not private is seen anyway.
@@ -119,9 +137,29 @@ pub(super) fn make(
     }
     let layer = place.layer("directory", directory)?;
     mounts.push(overlay_at(directory, layer));
+    hide_sockets(&mut mounts, secrets);
     // What is inside something comes after it; at one path the later wins.
     mounts.sort_by_key(|mount| mount.path().components().count());
     Ok(View { mounts, thrown_away })
+}
+
+/// Hides sockets where a program could connect to them: through a read-only mount, not through an overlay.
+fn hide_sockets(mounts: &mut Vec<Mount>, secrets: &Secrets) {
+    let private: Vec<PathBuf> = private().collect();
+    let (mut overlays, mut shown) = (Vec::new(), Vec::new());
+    for mount in &*mounts {
+        match mount {
+            Mount::Overlay { .. } => overlays.push(mount.path()),
+            Mount::Show(_) => shown.push(mount.path()),
+            Mount::Hide(_) => {}
+        }
+    }
+    let is_in = |path: &Path, all: &[PathBuf]| all.iter().any(|it| path.starts_with(it));
+    let seen = secrets
+        .sockets
+        .iter()
+        .filter(|path| !is_in(path, &overlays) && (!is_in(path, &private) || is_in(path, &shown)));
+    mounts.extend(seen.map(|path| Mount::Hide(path.clone().into_os_string())));
 }
 
 fn overlay_at(at: &Path, layer: Layer) -> Mount {
@@ -149,7 +187,7 @@ fn home_overlay(place: &mut TrialPlace, home: &Path, directory: &Path) -> Result
 /// The environment of the program: this one's, without secrets, and what was asked for.
 pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| !hides_variable(&name.to_string_lossy()))
+        .filter(|(name, value)| !hides_variable(&name.to_string_lossy(), &value.to_string_lossy()))
         .filter(|(name, _)| {
             name != "PWD" && name != "OLDPWD" && !args.envs.iter().any(|(own, _)| name == own.as_str())
         })

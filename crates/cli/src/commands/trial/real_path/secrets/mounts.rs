@@ -1,0 +1,135 @@
+//! Mounts of the machine: by which other paths the same files can be seen.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// So much of the kernel's list is read.
+const LIST: u64 = 16 << 20;
+
+/// What is mounted where.
+#[derive(Debug, Default)]
+pub(super) struct MountTable(Vec<Mounted>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mounted {
+    /// Major and minor number of the filesystem.
+    device: Vec<u8>,
+    /// Directory of the filesystem that is mounted.
+    root: PathBuf,
+    point: PathBuf,
+}
+
+impl MountTable {
+    /// Reads the mounts of this process.
+    pub(super) fn read() -> Self {
+        let mut text = Vec::new();
+        let read =
+            File::open("/proc/thread-self/mountinfo").and_then(|file| file.take(LIST).read_to_end(&mut text));
+        if read.is_err() { Self::default() } else { Self::parse(&text) }
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        // Id, parent, device, root, mount point, …
+        let mount = |line: &[u8]| {
+            let mut fields = line.split(|byte| *byte == b' ').skip(2);
+            let device = fields.next()?.to_vec();
+            Some(Mounted { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+        };
+        Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
+    }
+
+    /// Other paths of hidden files, not many more than `most`: where a mount shows one of them, or something in one. `hides` tells
+    /// if a path is hidden.
+    pub(super) fn other_paths(
+        &self,
+        hidden: &BTreeSet<PathBuf>,
+        hides: impl Fn(&Path) -> bool,
+        most: usize,
+    ) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        for path in hidden {
+            if found.len() > most {
+                break;
+            }
+            let Some(own) = self.around(path) else { continue };
+            let Some(inside) = join(&own.root, path, &own.point) else { continue };
+            let others = self.0.iter().filter(|it| it.device == own.device && it.point != own.point);
+            for other in others.filter(|it| !it.point.starts_with(path)) {
+                if let Some(also) = join(&other.point, &inside, &other.root) {
+                    found.extend(is_same(path, &also).then_some(also));
+                } else if let Some(original) = join(path, &other.root, &inside) {
+                    let is_hidden = hides(&original) && is_same(&original, &other.point);
+                    found.extend(is_hidden.then(|| other.point.clone()));
+                }
+            }
+        }
+        found
+    }
+
+    /// The mount that a path is in: the deepest, and of those at one point the last.
+    fn around(&self, path: &Path) -> Option<&Mounted> {
+        let around = self.0.iter().filter(|it| path.starts_with(&it.point));
+        around.max_by_key(|it| it.point.components().count())
+    }
+}
+
+/// `path` with `to` in the place of its beginning `from`.
+fn join(to: &Path, path: &Path, from: &Path) -> Option<PathBuf> {
+    let rest = path.strip_prefix(from).ok()?;
+    Some(if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) })
+}
+
+/// Tells if both are one file; not so if another mount covers one of them, or this user cannot get there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    one != other && identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// A field with `\\040` and the like for blanks and backslashes.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, more @ ..] = rest {
+        let escaped = match more {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] if *first == b'\\' => {
+                Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+            }
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &more[3..] } else { more };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_with_their_blanks() {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 8:1 /home/a\\040b /mnt/x\\134y rw - ext4 /dev/sda rw\nbad\n";
+        let table = MountTable::parse(text);
+        assert_eq!(table.0.len(), 2);
+        let second = &table.0[1];
+        assert_eq!(
+            (second.root.as_path(), second.point.as_path()),
+            (Path::new("/home/a b"), Path::new("/mnt/x\\y"))
+        );
+        assert_eq!(table.around(Path::new("/mnt/x\\y/z")), Some(second));
+        assert_eq!(table.around(Path::new("/mnt/xy")), Some(&table.0[0]));
+    }
+
+    #[test]
+    fn a_beginning_is_replaced() {
+        let join = |to: &str, path: &str, from: &str| super::join(to.as_ref(), path.as_ref(), from.as_ref());
+        assert_eq!(join("/mnt", "/home/a/.ssh", "/home/a"), Some("/mnt/.ssh".into()));
+        assert_eq!(join("/mnt", "/home/a", "/home/a"), Some("/mnt".into()));
+        assert_eq!(join("/mnt", "/home/ab", "/home/a"), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! Variables of the environment that hold secrets, or name files that do.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Parts of names of variables that hold secrets.
+const SECRET_NAMES: &[&str] = &[
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "API_KEY",
+    "APIKEY",
+    "ACCESS_KEY",
+    "PRIVATE_KEY",
+    "AUTH_KEY",
+    "SESSION_KEY",
+    "_DSN",
+    "DATABASE_URL",
+    "CONNECTION_STRING",
+    "COOKIE",
+    "SSHPASS",
+];
+/// Ends of names of variables that hold secrets.
+const SECRET_ENDS: &[&str] = &["_KEY", "_PAT", "_PWD", "_PASS", "_AUTH", "_JWT"];
+/// Variables that lead to something which is not there inside.
+const AWAY: &[&str] = &[
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DOCKER_HOST",
+    "GPG_AGENT_INFO",
+    "SSH_AGENT_PID",
+    "SSH_AUTH_SOCK",
+    "TEMP",
+    "TMP",
+    "TMPDIR",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+];
+/// Variables that name a file or directory, or several with colons between them, and what is secret below that; a `*` as in the
+/// other lists.
+const PATHS: &[(&str, &[&str])] = &[
+    ("AWS_CONFIG_FILE", &[""]),
+    ("AWS_SHARED_CREDENTIALS_FILE", &[""]),
+    ("AZURE_CONFIG_DIR", &[""]),
+    ("BUNDLE_USER_CONFIG", &[""]),
+    ("CARGO_HOME", &["credentials", "credentials.toml"]),
+    ("CLOUDSDK_CONFIG", &[""]),
+    ("COMPOSER_HOME", &["auth.json"]),
+    ("DOCKER_CONFIG", &["config.json", "contexts"]),
+    ("GH_CONFIG_DIR", &[""]),
+    ("GNUPGHOME", &[""]),
+    ("GOOGLE_APPLICATION_CREDENTIALS", &[""]),
+    ("GRADLE_USER_HOME", &["gradle.properties"]),
+    ("HF_HOME", &["token"]),
+    ("HISTFILE", &[""]),
+    ("KUBECONFIG", &[""]),
+    ("MYSQL_HISTFILE", &[""]),
+    ("NETRC", &[""]),
+    ("NPM_CONFIG_USERCONFIG", &[""]),
+    ("PASSWORD_STORE_DIR", &[""]),
+    ("PGPASSFILE", &[""]),
+    ("PIP_CONFIG_FILE", &[""]),
+    ("PSQL_HISTORY", &[""]),
+    ("REGISTRY_AUTH_FILE", &[""]),
+    ("XDG_CONFIG_HOME", IN_CONFIG),
+    ("XDG_DATA_HOME", IN_DATA),
+];
+const IN_CONFIG: &[&str] = &[
+    "1Password",
+    "BraveSoftware",
+    "Code/User/globalStorage",
+    "Cursor/User/globalStorage",
+    "Keybase",
+    "Signal",
+    "Slack",
+    "age",
+    "chromium",
+    "composer/auth.json",
+    "configstore",
+    "containers/auth.json",
+    "doctl",
+    "fish/fish_history",
+    "gcloud",
+    "gh",
+    "git/credentials",
+    "github-copilot",
+    "glab-cli",
+    "google-chrome",
+    "helm/registry.json",
+    "heroku",
+    "hub",
+    "microsoft-edge",
+    "op",
+    "opera",
+    "pip/pip.conf",
+    "pulumi",
+    "pypoetry/auth.toml",
+    "rclone",
+    "sops",
+    "stripe",
+    "vivaldi",
+];
+const IN_DATA: &[&str] = &[
+    "TelegramDesktop",
+    "atuin",
+    "containers/storage",
+    "elevo-workspace",
+    "fish/fish_history",
+    "keyrings",
+    "kwalletd",
+    "workspace-server",
+];
+/// So many paths of one variable are looked at.
+const PATHS_OF_ONE: usize = 100;
+
+/// Tells if a variable stays outside: it holds a secret by its name or its value, or leads to what is not there.
+pub(in super::super) fn hides_variable(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    SECRET_NAMES.iter().any(|part| name.contains(part))
+        || SECRET_ENDS.iter().any(|end| name.ends_with(end))
+        || AWAY.contains(&name.as_str())
+        || has_password(value)
+}
+
+/// Names of the variables of this process that stay outside, sorted.
+pub(in super::super) fn left_outside() -> Vec<String> {
+    let hidden = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.to_string_lossy().into_owned();
+        hides_variable(&name, &value.to_string_lossy()).then_some(name)
+    });
+    let mut names: Vec<String> = hidden.collect();
+    names.sort();
+    names
+}
+
+/// Tells if a URL in a text has a password: `scheme://user:password@host/`.
+fn has_password(text: &str) -> bool {
+    text.match_indices("://").any(|(at, sign)| {
+        let authority = text[at + sign.len()..].split('/').next().unwrap_or_default();
+        authority.rsplit_once('@').is_some_and(|(who, _)| who.contains(':'))
+    })
+}
+
+/// Secret paths that variables name, whether or not something is there.
+pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for (name, below) in PATHS {
+        // npm reads it in both cases.
+        let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
+        let Some(value) = value else { continue };
+        for path in std::env::split_paths(&value).filter(|path| path.is_absolute()).take(PATHS_OF_ONE) {
+            found.extend(
+                below.iter().map(|name| if name.is_empty() { path.clone() } else { path.join(name) }),
+            );
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_with_secrets_stay_outside() {
+        for name in [
+            "GITHUB_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "MyPassword",
+            "SSH_AUTH_SOCK",
+            "MYSQL_PWD",
+            "RAILS_MASTER_KEY",
+            "GH_PAT",
+            "SSHPASS",
+            "STRIPE_KEY",
+            "my_jwt",
+            "NPM_AUTH",
+            "DB_PASS",
+        ] {
+            assert!(hides_variable(name, "x"), "{name}");
+        }
+        for name in ["PATH", "HOME", "VIRTUAL_ENV", "LANG", "CARGO_HOME", "PWD", "OLDPWD", "KEYMAP"] {
+            assert!(!hides_variable(name, "x"), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_with_passwords_stay_outside() {
+        for value in
+            ["redis://:pw@h", "https://u:p@h/simple", "a https://h/ and http://u:p@h:80", "x://u:p@@h"]
+        {
+            assert!(hides_variable("URL", value), "{value}");
+        }
+        for value in ["https://h:80/a@b", "ssh://git@h/a:b", "u:p@h", "https://h", "://", "é://é"] {
+            assert!(!hides_variable("URL", value), "{value}");
+        }
+    }
+
+    #[test]
+    fn variables_name_paths() {
+        let variable = |name: &str| match name {
+            "KUBECONFIG" => Some("/a/one:/a/two:relative".into()),
+            "CARGO_HOME" => Some("/cargo".into()),
+            "npm_config_userconfig" => Some("/npmrc".into()),
+            _ => None,
+        };
+        let expected = ["/cargo/credentials", "/cargo/credentials.toml", "/a/one", "/a/two", "/npmrc"]
+            .map(PathBuf::from);
+        assert_eq!(paths(variable), expected);
+    }
+}

@@ -1,0 +1,201 @@
+//! The view of the machine that `workspace try` gives a program: what it must not change, reach or read.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+
+use crate::support::{Ran, succeed};
+use crate::trials::users;
+
+fn ok(ran: &Ran) {
+    assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn metadata_of_devices_cannot_be_changed() {
+    for user in users() {
+        let before = fs::metadata("/dev/full").unwrap();
+        // Changes to what it is anyway.
+        let (mode, owner) = (before.permissions().mode() & 0o7777, before.uid());
+        let line = format!(
+            "for name in full null random tty urandom zero; do chmod {mode:o} /dev/$name && echo changed; \
+             chown {owner} /dev/$name && echo changed; touch /dev/$name && echo changed; done; \
+             echo x > /dev/null && head -c 1 /dev/zero | wc -c; ! echo x > /dev/full"
+        );
+        let ran = user.attempt(&[], &line);
+        ok(&ran);
+        assert_eq!(ran.stdout, "1\n", "{}", ran.stderr);
+        if !user.ordinary && rustix::process::geteuid().is_root() {
+            assert!(ran.stderr.contains("'/dev/full': Read-only file system"), "{}", ran.stderr);
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn metadata_of_the_kernels_files_cannot_be_changed() {
+    for user in users() {
+        // Changes to what it is anyway: an entry is the same in every /proc.
+        let line = "cd /proc; for name in *; do \
+                    case $name in *[!0-9]*) ;; *) continue;; esac; test -L $name && continue; \
+                    chmod $(stat -c %a $name) $name 2>/dev/null && echo changed $name; done; \
+                    chmod $(stat -c %a tty/drivers) tty/drivers && echo changed; \
+                    chmod $(stat -c %a version) version; \
+                    cat version uptime meminfo > /dev/null && echo read; echo 500 > self/oom_score_adj && echo written";
+        let ran = user.attempt(&[], line);
+        ok(&ran);
+        assert_eq!(ran.stdout, "read\nwritten\n", "{}", ran.stderr);
+        if !user.ordinary && rustix::process::geteuid().is_root() {
+            assert!(ran.stderr.contains("'version': Read-only file system"), "{}", ran.stderr);
+        }
+        user.is_clean();
+    }
+}
+
+#[test]
+fn sockets_of_the_machine_are_hidden() {
+    for user in users() {
+        user.place.write("repo/sub/file", "");
+        let mut git = user.place.program("git");
+        succeed(git.args(["init", "-q"]).current_dir(user.place.path("repo")));
+        // The repository around the directory is seen where it is, read-only.
+        let listeners = ["repo/socket", "repo/sub/socket", "home/socket"]
+            .map(|path| UnixListener::bind(user.place.path(path)).unwrap());
+        user.own();
+        let line = "test -S socket && echo seen; test -e ../socket && echo there; \
+                    test -S ../socket && echo reached; rm socket && echo removed";
+        let ran = user.run(&["try", "--dir", "repo/sub", "--", "sh", "-c", line]);
+        ok(&ran);
+        assert_eq!(ran.stdout, "seen\nthere\nremoved\n", "{}", ran.stderr);
+        drop(listeners);
+        user.is_clean();
+    }
+}
+
+#[test]
+fn secrets_are_hidden_in_every_mount_of_their_filesystem() {
+    // Only the superuser can mount something to look at; the program runs as both.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for user in users() {
+        user.place.write("home/.ssh/id", "private\n");
+        user.place.write("home/.ssh/deep/id", "private\n");
+        user.place.write("home/.netrc", "private\n");
+        user.place.write("home/plain", "plain\n");
+        user.own();
+        let listener = UnixListener::bind(user.place.path("home/socket")).unwrap();
+        let home = fs::canonicalize(user.place.path("home")).unwrap();
+        // The home, and a part of what is hidden in it.
+        let mounts = "mount --bind \"$0\" /mnt && mount --bind \"$0/.ssh/deep\" /srv && exec \"$@\"";
+        let before =
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts, home.to_str().unwrap()];
+        let line = "cat /mnt/.ssh/id /mnt/.netrc /srv/id 2>/dev/null; cat /mnt/plain; test -S /mnt/socket && echo reached";
+        let words = ["try", "--dir", "project", "--", "sh", "-c", &format!("{line}; true")];
+        let ran = Ran::of(&user.around(&before, &words).output().unwrap());
+        ok(&ran);
+        assert_eq!(ran.stdout, "plain\n", "{}", ran.stderr);
+        // What is shown is shown there too.
+        let words = ["try", "--dir", "project", "--show", "/mnt/.netrc", "--", "cat", "/mnt/.netrc"];
+        let ran = Ran::of(&user.around(&before, &words).output().unwrap());
+        ok(&ran);
+        assert_eq!(ran.stdout, "private\n", "{}", ran.stderr);
+        drop(listener);
+        user.is_clean();
+    }
+}
+
+#[test]
+fn variables_with_secrets_stay_outside_and_are_named() {
+    for user in users() {
+        let secret = [
+            ("MYSQL_PWD", "hush"),
+            ("RAILS_MASTER_KEY", "hush"),
+            ("GH_PAT", "hush"),
+            ("SSHPASS", "hush"),
+            ("REDIS_URL", "redis://:hush@host"),
+            ("PIP_INDEX_URL", "https://user:hush@host/simple"),
+        ];
+        let mut command =
+            user.around(&[], &["try", "--dir", "project", "--env", "GH_PAT=given", "--", "env"]);
+        let ran = Ran::of(&command.envs(secret).env("PLAIN_URL", "https://host:80/a@b").output().unwrap());
+        ok(&ran);
+        assert!(!ran.stdout.contains("hush"), "{}", ran.stdout);
+        for line in ["GH_PAT=given", "PLAIN_URL=https://host:80/a@b"] {
+            assert!(ran.stdout.lines().any(|it| it == line), "{line}: {}", ran.stdout);
+        }
+        let mut command = user.around(&[], &["try", "--dir", "project", "--list-hidden"]);
+        let ran = Ran::of(&command.envs(secret).output().unwrap());
+        ok(&ran);
+        assert!(secret.iter().all(|(name, _)| ran.stderr.contains(name)), "{}", ran.stderr);
+        assert!(!ran.stdout.contains("hush") && !ran.stderr.contains("hush"), "{}{}", ran.stdout, ran.stderr);
+    }
+}
+
+#[test]
+fn secrets_at_paths_that_variables_or_links_name_are_hidden() {
+    for user in users() {
+        let secret = [
+            "cargo/credentials.toml",
+            "kube/one",
+            "kube/two",
+            "xdg/gh/hosts.yml",
+            "history",
+            "dotfiles/id",
+            ".config/github-copilot/hosts.json",
+            ".config/containers/auth.json",
+            ".dockercfg",
+            ".databrickscfg",
+            ".gemini/oauth_creds.json",
+            ".var/app/browser/profile",
+        ];
+        for path in secret {
+            user.place.write(&format!("home/{path}"), "hush\n");
+        }
+        for path in ["cargo/config.toml", "xdg/plain", "dotfiles/plain"] {
+            user.place.write(&format!("home/{path}"), "plain\n");
+        }
+        fs::create_dir(user.place.path("home/.ssh")).unwrap();
+        symlink("../dotfiles/id", user.place.path("home/.ssh/id")).unwrap();
+        user.place.write("project/kubeconfig", "mine\n");
+        user.own();
+        let home = user.place.path("home");
+        let kube = ["home/kube/one", "home/kube/two", "project/kubeconfig"].map(|path| user.place.path(path));
+        let line = format!(
+            "cd ~; cat {} 2>/dev/null; cat cargo/config.toml xdg/plain dotfiles/plain \"$OLDPWD/kubeconfig\"",
+            secret.join(" ")
+        );
+        let mut command = user.around(&[], &["try", "--dir", "project", "--", "sh", "-c", &line]);
+        command
+            .env("CARGO_HOME", home.join("cargo"))
+            .env("KUBECONFIG", std::env::join_paths(kube).unwrap())
+            .env("XDG_CONFIG_HOME", home.join("xdg"))
+            .env("HISTFILE", home.join("history"));
+        let ran = Ran::of(&command.output().unwrap());
+        ok(&ran);
+        assert_eq!(ran.stdout, "plain\nplain\nplain\nmine\n", "{}", ran.stderr);
+        user.is_clean();
+    }
+}
+
+#[test]
+fn changes_of_what_git_runs_are_noted() {
+    for user in users() {
+        let mut git = user.place.program("git");
+        succeed(git.args(["init", "-q"]).current_dir(user.place.path("project")));
+        user.own();
+        let line = "mkdir -p .git/hooks; echo true > .git/hooks/pre-commit; git config core.pager true";
+        let ran = user.attempt(&["--json"], line);
+        ok(&ran);
+        let told: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let noted: Vec<&str> = told["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry["notes"].as_array().unwrap().iter().any(|note| note["code"] == "git_code"))
+            .map(|entry| entry["path"].as_str().unwrap())
+            .collect();
+        assert_eq!(noted, [".git/config", ".git/hooks/pre-commit"], "{told}");
+        user.is_clean();
+    }
+}
