@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_beginning_is_replaced() {
-        let join = |to: &str, path: &str, from: &str| super::join(to.as_ref(), path.as_ref(), from.as_ref());
-        assert_eq!(join("/mnt", "/home/a/.ssh", "/home/a"), Some("/mnt/.ssh".into()));
-        assert_eq!(join("/mnt", "/home/a", "/home/a"), Some("/mnt".into()));
-        assert_eq!(join("/mnt", "/home/ab", "/home/a"), None);
+        let joined = |to: &str, path: &str, from: &str| join(to.as_ref(), path.as_ref(), from.as_ref());
+        assert_eq!(joined("/mnt", "/home/a/.ssh", "/home/a"), Some("/mnt/.ssh".into()));
+        assert_eq!(joined("/mnt", "/home/a", "/home/a"), Some("/mnt".into()));
+        assert_eq!(joined("/mnt", "/home/ab", "/home/a"), None);
     }
 }
