@@ -470,4 +470,22 @@ mod tests {
             "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/data/ada:/bin/sh\nbad\nx:y:1001:1::relative:\n";
         assert_eq!(homes_of_people(accounts).collect::<Vec<_>>(), [PathBuf::from("/data/ada")]);
     }
+
+    #[test]
+    fn a_star_ends_any_component() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(directory.path()).unwrap();
+        for name in ["grub", "grub2", "other"] {
+            fs::create_dir(root.join(name)).unwrap();
+            fs::write(root.join(name).join("user.cfg"), "").unwrap();
+            fs::write(root.join(name).join("user.pub"), "").unwrap();
+        }
+        let mut secrets = Secrets::default();
+        secrets.hide_matching(&root.join("grub*/user.cfg"));
+        let expected = ["grub/user.cfg", "grub2/user.cfg"].map(|name| root.join(name));
+        assert_eq!(secrets.hidden, BTreeSet::from(expected));
+        secrets.hide_matching(&root.join("other/user*"));
+        assert!(secrets.hidden.contains(&root.join("other/user.cfg")), "{:?}", secrets.hidden);
+        assert!(!secrets.hidden.contains(&root.join("other/user.pub")), "public keys are seen");
+    }
 }
