@@ -41,7 +41,7 @@ pub(crate) struct Order {
     workspace: PathBuf,
     /// The user that the sandbox runs as, if that is one of its own.
     user: Option<u32>,
-    /// Where the helper is to be killed.
+    /// Step after which the helper is to be killed.
     killed_after: Option<SwapStep>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn run(order: &Order) -> Result<()> {
     swapped
 }
 
-/// What the helper does after another one failed. Returns whether the new workspace is there.
+/// Task of the helper after another one failed. Returns whether the new workspace is there.
 pub(crate) fn run_settle(order: &Order) -> Result<bool> {
     let (new, _lock) = go_inside(order)?;
     settle(new.as_fd())

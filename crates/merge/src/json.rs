@@ -273,7 +273,7 @@ fn plain_length(bytes: &[u8]) -> usize {
     at + rest.iter().position(|byte| !is_plain(*byte)).unwrap_or(rest.len())
 }
 
-/// Whether a byte stands for itself in a string.
+/// Returns whether a byte stands for itself in a string.
 fn is_plain(byte: u8) -> bool {
     !matches!(byte, b'"' | b'\\' | 0..0x20)
 }

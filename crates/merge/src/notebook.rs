@@ -139,7 +139,7 @@ impl<'a> Read<'a> {
         [self.base.as_ref(), Some(&self.ours), Some(&self.theirs)].into_iter().flatten()
     }
 
-    /// Whether a text is a notebook, and no cell is in it twice because both sides moved it.
+    /// Returns whether a text is a notebook, and no cell is in it twice because both sides moved it.
     fn is_sound(&self, text: &[u8]) -> bool {
         let arena = Bump::new();
         let notebook = std::str::from_utf8(text).ok().and_then(|text| Notebook::read(text, &arena));

@@ -46,7 +46,7 @@ impl Service {
         Ok(true)
     }
 
-    /// Whether there is no sandbox, and nothing is left of one.
+    /// Returns whether there is no sandbox, and nothing is left of one.
     async fn is_idle(&self) -> Result<bool> {
         let (here, _) = self.0.catalog.sandboxes().total(&self.0.settings.node, "").await?;
         if here > 0 || !self.0.leftovers.ids().is_empty() {

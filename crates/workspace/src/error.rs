@@ -125,7 +125,7 @@ impl WorkspaceError {
         )
     }
 
-    /// Whether it was not done because the work was cancelled.
+    /// Returns whether it was not done because the work was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(
             self,

@@ -270,7 +270,7 @@ impl Trial<'_> {
     }
 }
 
-/// What the program may reach, as the arguments say.
+/// Network that the arguments allow the program.
 fn reach(args: &Try) -> Result<Reach> {
     let allowed = &args.allowed;
     match args.network {

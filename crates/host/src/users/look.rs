@@ -173,7 +173,7 @@ fn thread_uses(
     Ok(None)
 }
 
-/// Whether a link of `/proc` is to the root of the workspace. Only that has this path, since it is mounted there.
+/// Returns whether a link of `/proc` is to the root of the workspace. Only that has this path, since it is mounted there.
 fn is_workspace(process: BorrowedFd<'_>, path: &str) -> io::Result<bool> {
     match readlinkat(process, path, Vec::new()) {
         Err(Errno::NOENT) => Ok(false),

@@ -398,7 +398,7 @@ impl Writer<'_> {
     }
 }
 
-/// Where two sequences differ.
+/// Differences of two sequences.
 fn compare<'a>(
     before: impl ExactSizeIterator<Item = Option<&'a Data>>,
     after: impl ExactSizeIterator<Item = Option<&'a Data>>,

@@ -120,7 +120,7 @@ impl<'a> Cell<'a> {
         results.chain(RESULT_METADATA.iter().map(of_metadata))
     }
 
-    /// Whether another cell differs in its results at most.
+    /// Returns whether another cell differs in its results at most.
     pub(super) fn is_but_results(&self, other: &Self) -> bool {
         let skipped = |key: &str| RESULTS.contains(&key) || ["source", "metadata", "id"].contains(&key);
         let metadata = |cell: &Self| member(cell.node, "metadata");

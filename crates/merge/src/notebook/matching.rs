@@ -185,7 +185,7 @@ impl Matching<'_, '_> {
     }
 }
 
-/// Where something was found.
+/// Places where something was found.
 #[derive(Debug, Clone, Copy, Default)]
 enum Found {
     #[default]
@@ -231,7 +231,7 @@ fn hash(word: &str) -> u64 {
     hasher.finish()
 }
 
-/// How many elements two sorted lists have in common.
+/// Number of elements that two sorted lists have in common.
 fn in_both(one: &[u64], other: &[u64]) -> usize {
     let (mut count, mut left, mut right) = (0, 0, 0);
     while let (Some(a), Some(b)) = (one.get(left), other.get(right)) {

@@ -109,7 +109,7 @@ fn added_ids<'a>(side: Side<'_, 'a>) -> HashSet<&'a str> {
     added.filter_map(|(cell, _)| cell.id).collect()
 }
 
-/// How many cells both sides put first in one place, and how many last.
+/// Number of cells that both sides put first in one place, and number of those that both put last.
 fn added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
     let same = |(one, other): (&Cell<'_>, &Cell<'_>)| one.content == other.content;
     let most = ours.len().min(theirs.len());

@@ -308,7 +308,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
     }
 }
 
-/// Whether both sides changed a value, and not to the same.
+/// Returns whether both sides changed a value, and not to the same.
 fn is_changed_by_both([base, ours, theirs]: [Maybe<'_>; 3]) -> bool {
     base != ours && base != theirs && ours != theirs
 }
@@ -353,7 +353,7 @@ struct Sheet<'n, 'a> {
     end_of_line: &'static str,
 }
 
-/// What stands between the lines of a source.
+/// Text between the lines of a source.
 #[derive(Debug, Clone, Copy)]
 struct ListStyle<'a> {
     open: &'a str,
@@ -486,7 +486,7 @@ fn list_style<'a>(text: &'a str, source: &Node<'_>) -> Option<ListStyle<'a>> {
     [style.open, style.between, style.close].iter().all(|part| part.len() <= BETWEEN_MAX).then_some(style)
 }
 
-/// What the line is indented with that something begins in.
+/// Indentation of the line that something begins in.
 fn indent(text: &str, at: usize) -> &str {
     let bytes = &text.as_bytes()[..at];
     let from = at.saturating_sub(LOOKED_BACK);

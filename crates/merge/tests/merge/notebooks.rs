@@ -56,7 +56,7 @@ impl Cell {
     }
 }
 
-/// How sources are written.
+/// Form in which sources are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Lines,
@@ -487,7 +487,7 @@ fn lines_of(text: &str) -> BTreeSet<String> {
     lines.collect()
 }
 
-/// Whether git merges it.
+/// Returns whether git merges it.
 fn git_merges(directory: &std::path::Path, versions: [&str; 3]) -> bool {
     let names = ["ours", "base", "theirs"];
     for (name, text) in names.iter().zip(versions) {

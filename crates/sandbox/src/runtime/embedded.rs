@@ -50,7 +50,7 @@ pub struct Embedded {
     own_users: OwnUsers,
     /// The answer to whether sandboxes get users of their own, with the reason if not.
     own: OnceLock<Result<(), String>>,
-    /// What was unmet when the machine was looked at last.
+    /// Requirements that were unmet when the machine was looked at last.
     unmet: Mutex<Option<Vec<String>>>,
 }
 
@@ -142,7 +142,7 @@ impl Embedded {
     }
 }
 
-/// Whether the process that kept the namespaces has ended.
+/// Returns whether the process that kept the namespaces has ended.
 fn is_gone(holder: &Holder) -> bool {
     matches!(holder, Holder::Process(held) if !held.is_running())
 }

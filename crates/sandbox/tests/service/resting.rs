@@ -34,7 +34,7 @@ fn snapshot(service: &Service) -> SnapshotId {
     tree.commit(NewSnapshot::default()).unwrap().id
 }
 
-/// Whether a holder runs. The superuser never has one.
+/// Returns whether a holder runs. The superuser never has one.
 async fn has_holder(service: &Service) -> bool {
     let noted = service.workspaces().holder();
     matches!(noted, Holder::Process(held) if held.is_running())

@@ -38,7 +38,7 @@ pub(super) struct LogFile {
     waiting: Vec<u8>,
     /// Number of these.
     lines: u64,
-    /// Whether the file ends in a piece of a line that could not be taken back.
+    /// Set if the file ends in a piece of a line that could not be taken back.
     torn: bool,
     /// When a rotation failed last; none since one was done.
     failed: Option<Instant>,

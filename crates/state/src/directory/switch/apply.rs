@@ -150,7 +150,7 @@ impl Switch<'_> {
         Some(known.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
     }
 
-    /// What was noted of a file that is still what it should be now. Names of one file are placed together.
+    /// The note of a file that is still what it should be now. Names of one file are placed together.
     fn noted_entry(
         &self,
         place: &Place<'_>,

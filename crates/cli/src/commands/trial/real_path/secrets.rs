@@ -390,7 +390,7 @@ impl Secrets {
     }
 }
 
-/// What is in a directory and begins so. Public keys are left out.
+/// Names in a directory that begin so. Public keys are left out.
 fn beginning_with(directory: &Path, beginning: &str) -> Vec<PathBuf> {
     let names = fs::read_dir(directory).into_iter().flatten().flatten().take(NAMES);
     let matching = names.filter(|entry| {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// So much of the kernel's list is read.
 const LIST: u64 = 16 << 20;
 
-/// What is mounted where.
+/// Mounts, and their places.
 #[derive(Debug, Default)]
 pub(super) struct MountTable(Vec<Mounted>);
 
