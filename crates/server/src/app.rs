@@ -11,10 +11,12 @@ use workspace_catalog::Catalog;
 use workspace_sandbox::Service;
 use workspace_state::Store;
 
+use crate::answer_memory::AnswerMemory;
 use crate::audit::{Audit, Retention};
 use crate::auth::{self, Cache};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
+use crate::per_owner::PerOwner;
 use crate::private::PrivateError;
 use crate::rate::Limiter;
 use crate::readiness::{self, Readiness};
@@ -39,6 +41,9 @@ pub struct App {
     /// The snapshots and episodes of everybody. Whose they are is known to [`App::snapshots`]. Its calls block.
     pub store: Store,
     pub(crate) turns: Arc<Turns>,
+    pub(crate) answer_memory: Arc<AnswerMemory>,
+    /// Connections to each terminal.
+    pub(crate) terminal_connections: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
     /// When the server was started.
     pub since: Instant,
@@ -86,6 +91,8 @@ impl App {
         let shutdown = Shutdown::with_work(sandboxes.settings().cancel.clone());
         Ok(Self {
             turns: Arc::new(Turns::new(&settings)),
+            answer_memory: Arc::default(),
+            terminal_connections: Arc::new(PerOwner::new(pty::CONNECTIONS_MAX)),
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),
             catalog,

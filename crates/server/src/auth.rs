@@ -173,10 +173,19 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), Ap
         return Err(refuse(app, parts, Some(&hash), "the key is not known"));
     };
     if let Some(connection) = parts.extensions.get::<Connection>() {
-        connection.set_known();
+        let owner = (!caller.is_admin()).then_some(caller.owner.as_str());
+        connection.set_known(owner).map_err(|limit| too_many_connections(limit))?;
     }
     let verdict = limit(app, parts, &caller)?;
     Ok((caller, verdict))
+}
+
+fn too_many_connections(limit: usize) -> ApiError {
+    let message =
+        format!("{limit} connections of the same owner have requests under way; end a stream or a terminal");
+    ApiError::new(code::CONNECTION_LIMIT_EXCEEDED, message)
+        .detail("limit", limit)
+        .header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
 /// A WebSocket begins as GET, but what follows may type into a terminal.

@@ -107,6 +107,7 @@ codes! {
     CATALOG_UNAVAILABLE = 9012, SERVICE_UNAVAILABLE, "The catalog's database does not answer.";
     NOT_IMPLEMENTED = 9013, NOT_IMPLEMENTED, "This server cannot do that yet.";
     STORAGE_FULL = 9014, INSUFFICIENT_STORAGE, "The server's disk has no room for it.";
+    CONNECTION_LIMIT_EXCEEDED = 9015, TOO_MANY_REQUESTS, "The owner has as many connections as allowed.";
 }
 
 /// Which numbers are for what.

@@ -1,8 +1,9 @@
-//! The connections to the API: how many there are in all and from each address, and which are closed to make room.
+//! The connections to the API: how many there are in all, from each address and of each owner, and which are closed to
+//! make room.
 //!
 //! A connection over which no request with a good key came yet is a *stranger's*. When there is no room for one more,
 //! the stranger that has been idle longest is closed, so connections that are opened and left keep nobody out. A
-//! connection with a good key is never closed for another.
+//! connection with a good key is closed only for another one of the same owner, and only while it is idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+
+use crate::settings::Settings;
 
 /// How long a stranger may be idle.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,11 +38,31 @@ fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(FILES_MAX)
 }
 
+/// How many connections there may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// In all.
+    all: usize,
+    /// From one address.
+    each: usize,
+    /// Of one owner.
+    own: usize,
+}
+
+impl Limits {
+    /// As the settings say, but never more than half of the files that may be open, and half of these for one owner.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let half = usize::try_from(open_files() / 2).unwrap_or(usize::MAX).max(1);
+        let all = half.min(settings.max_connections as usize);
+        let own = (settings.max_connections_per_owner as usize).min(all / 2).max(1);
+        Self { all, each: settings.max_connections_per_address as usize, own }
+    }
+}
+
 /// All connections. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Connections {
-    all: usize,
-    each: usize,
+    limits: Limits,
     inner: Arc<Mutex<Inner>>,
     /// Woken when a connection is gone.
     gone: Arc<Notify>,
@@ -54,6 +77,15 @@ struct Inner {
     /// Idle strangers, the one that became so first at the front. Keyed by a number that grows with every change.
     strangers: BTreeMap<u64, u64>,
     addresses: HashMap<IpAddr, Address>,
+    owners: HashMap<String, Owner>,
+}
+
+/// The connections over which the last request came with a key of one owner.
+#[derive(Debug, Default)]
+struct Owner {
+    open: usize,
+    /// Those that are idle, the one that became so first at the front, by the same number as strangers.
+    idle: BTreeMap<u64, u64>,
 }
 
 /// The connections from one address.
@@ -71,23 +103,25 @@ struct Open {
     busy: usize,
     /// Whether a request came with a good key.
     known: bool,
+    /// Whose key it was, unless an admin's.
+    owner: Option<String>,
+    /// Its key in [`Owner::idle`].
+    idle_of_owner: Option<u64>,
     /// Its key in [`Inner::strangers`], and since when it is idle.
     idle: Option<(u64, Instant)>,
     close: Arc<Notify>,
 }
 
 impl Connections {
-    /// At most `all` in all, never more than half of the files that may be open, and `each` from one address.
-    pub(crate) fn new(all: u32, each: u32) -> Self {
-        let half = usize::try_from(open_files() / 2).unwrap_or(usize::MAX).max(1);
-        Self { all: half.min(all as usize), each: each as usize, inner: Arc::default(), gone: Arc::default() }
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, inner: Arc::default(), gone: Arc::default() }
     }
 
     /// Waits while many connections that were told to close are still there, so that closing keeps up with accepting.
     pub(crate) async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
-            if self.inner().descriptors <= self.all + CLOSING_MAX {
+            if self.inner().descriptors <= self.limits.all + CLOSING_MAX {
                 return;
             }
             gone.await;
@@ -103,18 +137,20 @@ impl Connections {
     pub(crate) fn enter(&self, address: IpAddr) -> Option<Connection> {
         let address = network(address);
         // Everything on this machine, a proxy included, comes from loopback.
-        let each = if address.is_loopback() { self.all } else { self.each };
+        let each = if address.is_loopback() { self.limits.all } else { self.limits.each };
         let mut inner = self.inner();
         let own = inner.addresses.get(&address).map_or(0, |found| found.open);
         if own >= each {
             let first = inner.addresses.get(&address).and_then(|found| found.strangers.first().copied())?;
             inner.close(first);
-        } else if inner.open.len() >= self.all {
+        } else if inner.open.len() >= self.limits.all {
             let first = *inner.strangers.first_key_value()?.0;
             inner.close(first);
         }
         let (id, close) = (inner.number(), Arc::new(Notify::new()));
-        let open = Open { address, busy: 0, known: false, idle: None, close: close.clone() };
+        let close_it = close.clone();
+        let (owner, idle_of_owner) = (None, None);
+        let open = Open { address, busy: 0, known: false, owner, idle_of_owner, idle: None, close: close_it };
         inner.open.insert(id, open);
         inner.descriptors += 1;
         inner.addresses.entry(address).or_default().open += 1;
@@ -148,7 +184,7 @@ impl Inner {
         self.last
     }
 
-    /// Notes whether a connection is an idle stranger now.
+    /// Notes whether a connection is an idle stranger now, or an idle one of an owner.
     fn settle(&mut self, id: u64) {
         let number = self.number();
         let Some(open) = self.open.get_mut(&id) else { return };
@@ -162,19 +198,67 @@ impl Inner {
             self.strangers.insert(number, id);
             strangers.insert(number);
         }
+        if let Some(owner) = open.owner.as_ref().and_then(|owner| self.owners.get_mut(owner)) {
+            if let Some(old) = open.idle_of_owner.take() {
+                owner.idle.remove(&old);
+            }
+            if open.busy == 0 {
+                open.idle_of_owner = Some(number);
+                owner.idle.insert(number, id);
+            }
+        }
+    }
+
+    /// Counts a connection as one of `owner`, for which an idle one of the same is closed if need be. `false` when the owner
+    /// has as many as it may and each has a request under way.
+    fn own(&mut self, id: u64, owner: Option<&str>, most: usize) -> bool {
+        if self.open.get(&id).is_none_or(|open| open.owner.as_deref() == owner) {
+            return true;
+        }
+        let has = owner.and_then(|owner| self.owners.get(owner));
+        if has.is_some_and(|has| has.open >= most) {
+            let Some((_, first)) = has.and_then(|has| has.idle.first_key_value()) else { return false };
+            let first = *first;
+            self.end(first);
+        }
+        self.disown(id);
+        if let (Some(owner), Some(open)) = (owner, self.open.get_mut(&id)) {
+            open.owner = Some(owner.to_owned());
+            self.owners.entry(owner.to_owned()).or_default().open += 1;
+        }
+        true
+    }
+
+    fn disown(&mut self, id: u64) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let Some(name) = open.owner.take() else { return };
+        let idle = open.idle_of_owner.take();
+        let Some(owner) = self.owners.get_mut(&name) else { return };
+        owner.open -= 1;
+        if let Some(idle) = idle {
+            owner.idle.remove(&idle);
+        }
+        if owner.open == 0 {
+            self.owners.remove(&name);
+        }
     }
 
     /// Closes an idle stranger. Its place is free at once.
     fn close(&mut self, stranger: u64) {
         if let Some(id) = self.strangers.get(&stranger).copied() {
-            if let Some(open) = self.open.get(&id) {
-                open.close.notify_one();
-            }
-            self.leave(id);
+            self.end(id);
         }
     }
 
+    fn end(&mut self, id: u64) {
+        if let Some(open) = self.open.get(&id) {
+            open.close.notify_one();
+        }
+        self.leave(id);
+    }
+
     fn leave(&mut self, id: u64) {
+        self.disown(id);
         let Some(open) = self.open.remove(&id) else { return };
         let mut is_last = false;
         if let Some(address) = self.addresses.get_mut(&open.address) {
@@ -217,13 +301,23 @@ impl Drop for Place {
 }
 
 impl Connection {
-    /// Notes that a request came with a good key.
-    pub(crate) fn set_known(&self) {
-        let mut inner = self.place.of.inner();
-        if let Some(open) = inner.open.get_mut(&self.place.id).filter(|open| !open.known) {
+    /// Notes that a request came with a good key: of this owner, or of an admin. An error with the limit when the owner has as
+    /// many connections as it may.
+    pub(crate) fn set_known(&self, owner: Option<&str>) -> Result<(), usize> {
+        let (mut inner, own) = (self.place.of.inner(), self.place.of.limits.own);
+        if !inner.own(self.place.id, owner, own) {
+            return Err(own);
+        }
+        if let Some(open) = inner.open.get_mut(&self.place.id) {
             open.known = true;
             inner.settle(self.place.id);
         }
+        Ok(())
+    }
+
+    /// Whether a request came with a good key.
+    pub(crate) fn is_known(&self) -> bool {
+        self.place.of.inner().open.get(&self.place.id).is_some_and(|open| open.known)
     }
 
     /// Counts a request as under way for as long as the guard lives.
@@ -299,15 +393,19 @@ mod tests {
     const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
+    fn limited(all: usize, each: usize, own: usize) -> Connections {
+        Connections::new(Limits { all, each, own })
+    }
+
     fn is_open(connection: &Connection) -> bool {
         connection.place.of.inner().open.contains_key(&connection.place.id)
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_stranger_is_closed_for_a_new_connection_and_nobody_else() {
-        let connections = Connections { all: 3, each: 2, inner: Arc::default(), gone: Arc::default() };
+        let connections = limited(3, 2, 3);
         let known = connections.enter(ONE).unwrap();
-        known.set_known();
+        known.set_known(None).unwrap();
         let stranger = connections.enter(ONE).unwrap();
         let other = connections.enter(OTHER).unwrap();
         let next = connections.enter(ONE).unwrap();
@@ -326,9 +424,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stranger_is_closed_when_it_was_idle_for_too_long_and_a_known_one_is_not() {
-        let connections = Connections { all: 3, each: 3, inner: Arc::default(), gone: Arc::default() };
+        let connections = limited(3, 3, 3);
         let (known, stranger) = (connections.enter(ONE).unwrap(), connections.enter(ONE).unwrap());
-        known.set_known();
+        known.set_known(None).unwrap();
         let began = Instant::now();
         tokio::time::advance(STRANGER_TIMEOUT / 2).await;
         drop(stranger.begin());
@@ -340,7 +438,7 @@ mod tests {
 
     #[test]
     fn loopback_may_have_all_places_and_a_network_of_ipv6_counts_as_one() {
-        let connections = Connections { all: 4, each: 1, inner: Arc::default(), gone: Arc::default() };
+        let connections = limited(4, 1, 4);
         let local: Vec<_> = (0..3).map(|_| connections.enter("::ffff:127.0.0.1".parse().unwrap())).collect();
         assert!(local.iter().flatten().all(is_open));
         let first = connections.enter("2001:db8::1".parse().unwrap()).unwrap();
@@ -348,5 +446,30 @@ mod tests {
         assert!(connections.enter("2001:db8::2".parse().unwrap()).is_none());
         let own = local[0].as_ref().unwrap();
         assert!(connections.enter("2001:db8:1::2".parse().unwrap()).is_some() && !is_open(own));
+    }
+
+    #[test]
+    fn an_owner_has_its_share_and_makes_room_with_its_own_idle_connections() {
+        let connections = limited(10, 10, 2);
+        let of = |owner: Option<&str>| {
+            let connection = connections.enter(ONE).unwrap();
+            let busy = connection.begin();
+            connection.set_known(owner).map(|()| (connection, busy))
+        };
+        let (first, busy) = of(Some("a")).unwrap();
+        let (second, second_busy) = of(Some("a")).unwrap();
+        assert_eq!(of(Some("a")).unwrap_err(), 2, "both have a request under way");
+        first.set_known(Some("a")).unwrap();
+        let other = of(Some("b")).unwrap();
+        let admins: Vec<_> = (0..3).map(|_| of(None).unwrap()).collect();
+        drop(busy);
+        let third = of(Some("a")).unwrap();
+        assert!(!is_open(&first) && is_open(&second) && is_open(&other.0), "the idle one of the same owner");
+        assert!(admins.iter().all(|(admin, _)| is_open(admin)));
+        drop(second_busy);
+        second.set_known(Some("b")).unwrap();
+        assert!(of(Some("a")).is_ok(), "a proxy's connection serves many");
+        drop((first, second, third, other, admins));
+        assert!(connections.inner().open.is_empty() && connections.inner().owners.is_empty());
     }
 }

@@ -7,6 +7,7 @@
 //! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
 //! [`Caller`](auth::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
 
+mod answer_memory;
 mod app;
 pub mod audit;
 pub mod auth;
@@ -28,6 +29,7 @@ mod log;
 mod metrics;
 mod node;
 pub mod openapi;
+mod per_owner;
 mod private;
 mod process;
 mod processes;
@@ -49,6 +51,7 @@ mod templates;
 mod time;
 mod tls;
 mod tracked;
+mod write_timeout;
 
 pub use app::{App, Part, parts, router};
 pub use connections::raise_open_files;

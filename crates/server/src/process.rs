@@ -3,6 +3,7 @@
 #![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -19,6 +20,7 @@ use workspace_catalog::NewClaim;
 use workspace_sandbox::Run as Begun;
 use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
 
+use crate::answer_memory::Held;
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
@@ -58,7 +60,8 @@ struct Run {
     /// Whether to answer at once, with the command's id alone.
     #[serde(default)]
     background: bool,
-    /// How many bytes of output the result holds at most.
+    /// How many bytes of output the result holds at most; fewer when the results of one owner that wait to be sent would have
+    /// more than 128 MiB of JSON together. `truncated` says so.
     #[schema(maximum = 67108864)]
     max_output_size: Option<u64>,
     /// Whether its input stays open, to be written by `stdin`.
@@ -101,7 +104,7 @@ struct CommandResult {
     /// All of stderr, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_base64: Option<String>,
-    /// Whether it printed more.
+    /// Whether it printed more. The rest is in its `output`.
     truncated: bool,
 }
 
@@ -257,9 +260,13 @@ async fn run(
         let gone = async move { drop(killer) };
         return Ok(stream::events(output, command.id.clone(), 0, gone));
     }
-    let result = result(&command, most).await;
+    let mut memory = app.answer_memory.begin(&caller.owner);
+    let result = result(&command, most, &mut memory).await;
     killer.rest();
-    Ok(Json(result?).into_response())
+    let mut response = result.map(Json).into_response();
+    // Until it was sent.
+    response.extensions_mut().insert(Arc::new(memory));
+    Ok(response)
 }
 
 /// The claim of a request that may come again.
@@ -293,15 +300,19 @@ impl Drop for Killer {
     }
 }
 
-/// Waits for a command, and takes up to `most` bytes of what it printed.
-async fn result(command: &CommandHandle, most: u64) -> Result<CommandResult, ApiError> {
+/// Waits for a command, and takes up to `most` bytes of what it printed, fewer when the owner's answers take up too much
+/// memory.
+async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result<CommandResult, ApiError> {
     let (mut out, mut err, mut truncated, mut left) = (Vec::new(), Vec::new(), false, most);
     let mut output = command.output(0).await?;
     while let Some(pieces) = output.next().await? {
         for piece in pieces {
             match piece {
                 Piece::Data { stream, data, .. } => {
-                    let taken = whole_characters(&data, usize::try_from(left).unwrap_or(usize::MAX));
+                    let mut taken = whole_characters(&data, usize::try_from(left).unwrap_or(usize::MAX));
+                    if !memory.grow(&data[..taken]) {
+                        taken = 0;
+                    }
                     let to = if stream == Stream::Stderr { &mut err } else { &mut out };
                     to.extend_from_slice(&data[..taken]);
                     // Nothing follows what was cut off.

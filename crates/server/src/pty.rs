@@ -29,6 +29,8 @@ use crate::request::RequestId;
 use crate::sandboxes::scope;
 
 const MESSAGE_MAX: usize = 1 << 20;
+/// Connections to one terminal at a time.
+pub(crate) const CONNECTIONS_MAX: usize = 16;
 
 /// A terminal to be opened.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -197,13 +199,19 @@ async fn connect(
     let upgrade = upgrade.map_err(|rejection| {
         ApiError::new(code::INVALID_REQUEST, format!("this path is a WebSocket: {rejection}"))
     })?;
+    let place = app.terminal_connections.of(&terminal.id).try_acquire_owned().map_err(|_| {
+        let message = format!("{CONNECTIONS_MAX} clients are connected to this terminal; close one");
+        ApiError::new(code::PTY_LIMIT_EXCEEDED, message).detail("limit", CONNECTIONS_MAX)
+    })?;
     let output = terminal.output(query.from.unwrap_or(0)).await?;
     // Whoever is connected may type.
     record(&app, &caller, &request, "pty.connected", &id, &pty);
     let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary };
-    Ok(upgrade.max_message_size(MESSAGE_MAX).on_upgrade(async move |socket| {
-        // It takes up a place for as long as somebody looks.
-        let _place = connection;
+    let upgrade = upgrade.max_message_size(MESSAGE_MAX).max_frame_size(MESSAGE_MAX);
+    // Places are taken for as long as somebody looks, and the connection is not idle.
+    let busy = connection.map(|connection| connection.begin());
+    Ok(upgrade.on_upgrade(async move |socket| {
+        let _places = (place, busy);
         session.run(socket, output).await;
     }))
 }

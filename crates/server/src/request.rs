@@ -5,9 +5,11 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use axum::body::Body;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::header::{self, CONNECTION, HeaderName};
 use axum::http::request::Parts;
@@ -17,6 +19,7 @@ use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
+use crate::answer_memory::Held;
 use crate::app::App;
 use crate::code;
 use crate::connections::Connection;
@@ -60,7 +63,8 @@ pub struct Peer(pub IpAddr);
 pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let running = app.shutdown.enter();
-    let _busy = request.extensions().get::<Connection>().map(Connection::begin);
+    let connection = request.extensions().get::<Connection>().cloned();
+    let busy = connection.as_ref().map(Connection::begin);
     let id = request_id(request.headers());
     let endpoint = endpoint(&request);
     let allowed = cors::allowed(&app.settings.cors_origins, request.headers());
@@ -74,7 +78,10 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
     finish(&app, response.headers_mut(), &id);
     cors::allow(response.headers_mut(), allowed);
     tell(&app, &endpoint, &response, began.elapsed());
-    response.map(|body| axum::body::Body::new(Tracked::new(body, running)))
+    // A stranger's connection can be closed for others as soon as it has its answer.
+    let busy = busy.filter(|_| connection.is_some_and(|connection| connection.is_known()));
+    let memory = response.extensions_mut().remove::<Arc<Held>>();
+    response.map(|body| Body::new(Tracked::new(body, (running, busy, memory))))
 }
 
 async fn answer(app: &App, request: Request, next: Next) -> Response {

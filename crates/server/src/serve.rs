@@ -22,17 +22,20 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::app::{App, Part, router};
-use crate::connections::{Connection, Connections, Spare};
+use crate::connections::{Connection, Connections, Limits, Spare};
 use crate::health::metrics_router;
 use crate::request::Peer;
 use crate::shutdown::Shutdown;
 use crate::tls::{self, TlsError};
+use crate::write_timeout::WriteTimeout;
 
 /// Longest wait for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the head of the next request on a connection over which one came with a good key. Others are closed
 /// earlier: see `connections.rs`.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait for a client to take some of its answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long answers that are ready have to leave when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long before the end of `SHUTDOWN_TIMEOUT` long work is cancelled; at most half of it.
@@ -94,7 +97,7 @@ impl Server {
         let settings = &app.settings;
         let tls = settings.tls_cert.as_ref().zip(settings.tls_key.as_ref());
         let tls = tls.map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
-        let connections = Connections::new(settings.max_connections, settings.max_connections_per_address);
+        let connections = Connections::new(Limits::of(settings));
         let listener = listen(settings.api_host, settings.api_port, "API_PORT").await?;
         let metrics = match settings.metrics_port {
             Some(port) => {
@@ -252,7 +255,10 @@ where
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+        .serve_connection(
+            TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
+            TowerToHyperService::new(service),
+        )
         .with_upgrades();
     let mut connection = pin!(connection);
     let ended = tokio::select! {

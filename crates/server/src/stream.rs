@@ -19,8 +19,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use utoipa::ToSchema;
 use workspace_sandbox::{Output, Piece, Stream};
 
-/// Pieces that wait for the client.
-const QUEUE: usize = 4;
+/// Chunks that wait for the client.
+const QUEUE: usize = 2;
+/// A chunk is sent when it has so many bytes, or when nothing more is there.
+const CHUNK: usize = 64 << 10;
 /// A proxy that hears nothing for a while closes the connection.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -136,17 +138,25 @@ pub(crate) fn events(
                 next = timeout(SILENCE, output.next()) => next,
                 () = sender.closed() => return gone.await,
             };
-            let bytes = match next {
-                Err(_) => Bytes::from_static(b": waiting\n\n"),
-                Ok(Ok(Some(pieces))) => encode(&pieces, &id, &mut behind),
+            let pieces = match next {
+                Err(_) => {
+                    if sender.send(Bytes::from_static(b": waiting\n\n")).await.is_err() {
+                        return gone.await;
+                    }
+                    continue;
+                }
+                Ok(Ok(Some(pieces))) => pieces,
                 Ok(Ok(None)) => return,
                 Ok(Err(error)) => {
                     tracing::error!(command = id, %error, "a stream of output broke");
                     return;
                 }
             };
-            if sender.send(bytes).await.is_err() {
-                return gone.await;
+            let mut pieces = pieces.iter();
+            while let Some(chunk) = encode(&mut pieces, &id, &mut behind) {
+                if sender.send(chunk).await.is_err() {
+                    return gone.await;
+                }
             }
         }
     });
@@ -160,9 +170,12 @@ pub(crate) fn events(
     (headers, body).into_response()
 }
 
-fn encode(pieces: &[Piece], id: &str, behind: &mut u64) -> Bytes {
+/// The next chunk of events; none when no pieces are left.
+fn encode<'a>(pieces: &mut impl Iterator<Item = &'a Piece>, id: &str, behind: &mut u64) -> Option<Bytes> {
     let mut text = Vec::new();
-    for piece in pieces {
+    while text.len() < CHUNK
+        && let Some(piece) = pieces.next()
+    {
         let (event, next) = StreamEvent::of(piece, id, *behind);
         *behind = next;
         text.extend_from_slice(format!("event: {}\nid: {next}\ndata: ", event.kind).as_bytes());
@@ -170,7 +183,7 @@ fn encode(pieces: &[Piece], id: &str, behind: &mut u64) -> Bytes {
         let _ = serde_json::to_writer(&mut text, &event);
         text.extend_from_slice(b"\n\n");
     }
-    Bytes::from(text)
+    (!text.is_empty()).then(|| Bytes::from(text))
 }
 
 #[cfg(test)]
@@ -189,7 +202,7 @@ mod tests {
         let end = End { exit_code: 3, timed_out: false, failed: None };
         let pieces = [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::End(end)];
         let mut behind = 10;
-        let text = encode(&pieces, "cmd-1", &mut behind);
+        let text = encode(&mut pieces.iter(), "cmd-1", &mut behind).unwrap();
         let text = std::str::from_utf8(&text).unwrap();
         let events: Vec<&str> = text.trim_end().split("\n\n").collect();
         assert_eq!(
@@ -199,5 +212,22 @@ mod tests {
         assert!(events[1].starts_with("event: gap\nid: 20\n") && events[1].contains("\"from\":13,\"to\":20"));
         assert!(events[2].contains("\"dataBase64\":\"/w==\"") && events[2].contains("id: 21\n"));
         assert!(events[3].starts_with("event: exit\nid: 21\n") && events[3].contains("\"exitCode\":3"));
+    }
+
+    #[test]
+    fn what_waits_for_a_slow_client_is_bounded_in_bytes() {
+        let data = |index: usize| Piece::Data {
+            stream: Stream::Stdout,
+            time: 5,
+            offset: (index * 4096) as u64,
+            data: vec![0; 4096],
+        };
+        let pieces: Vec<Piece> = (0..100).map(data).collect();
+        let (mut left, mut behind) = (pieces.iter(), 0);
+        let chunks: Vec<Bytes> = std::iter::from_fn(|| encode(&mut left, "cmd-1", &mut behind)).collect();
+        assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK + 6 * 4096 + 1024));
+        assert_eq!(behind, 100 * 4096);
+        let events = chunks.iter().map(|chunk| String::from_utf8_lossy(chunk).matches("event: ").count());
+        assert_eq!(events.sum::<usize>(), 100);
     }
 }

@@ -6,21 +6,19 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 
-use crate::shutdown::Running;
-
-/// A body with the guard of its request.
-pub(crate) struct Tracked {
+/// A body with what its request holds until then.
+pub(crate) struct Tracked<G> {
     body: Body,
-    _running: Running,
+    _guard: G,
 }
 
-impl Tracked {
-    pub(crate) fn new(body: Body, running: Running) -> Self {
-        Self { body, _running: running }
+impl<G> Tracked<G> {
+    pub(crate) fn new(body: Body, guard: G) -> Self {
+        Self { body, _guard: guard }
     }
 }
 
-impl http_body::Body for Tracked {
+impl<G: Unpin> http_body::Body for Tracked<G> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -139,17 +139,23 @@ impl Session {
                     Ok(None) => return Over::Stopping,
                     Err(error) => {
                         let message = ApiError::from(error).message().to_owned();
-                        drop(socket.send(Told::Error { message: &message }.message()).await);
+                        drop(timeout(GOODBYE, socket.send(Told::Error { message: &message }.message())).await);
                         return Over::Closed;
                     }
                 },
                 heard = timeout_at(gone, socket.recv()) => match heard {
                     Ok(Some(Ok(message))) => {
                         gone = Instant::now() + silence;
-                        match self.hear(message).await {
-                            Ok(Some(answer)) => socket.send(answer).await,
-                            Ok(None) => Ok(()),
-                            Err(message) => socket.send(Told::Error { message: &message }.message()).await,
+                        let answer = match self.hear(message).await {
+                            Ok(answer) => answer,
+                            Err(message) => Some(Told::Error { message: &message }.message()),
+                        };
+                        match answer {
+                            Some(answer) => match timeout_at(gone, socket.send(answer)).await {
+                                Ok(sent) => sent,
+                                Err(_) => return Over::Silent,
+                            },
+                            None => Ok(()),
                         }
                     }
                     Ok(Some(Err(_)) | None) => return Over::Gone,

@@ -187,6 +187,9 @@ settings! {
     /// Connections from one address (a /64 network of IPv6), of which loopback is excepted. Behind a proxy on another machine all of
     /// them come from its address.
     max_connections_per_address: u32 = is("1000");
+    /// Connections of one owner, streams and terminals included; never more than half of all. For more, idle ones of the same owner
+    /// are closed; where none is idle, the request is refused. Admin keys have no such limit.
+    max_connections_per_owner: u32 = is("1000");
     /// The largest body of a request.
     max_body: Size = is("2m");
     /// The largest archive that becomes a snapshot, also without its compression.

@@ -1,7 +1,6 @@
 //! How much of what is costly is done at once: in total, and for one owner, so that no owner takes all of it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, header};
@@ -9,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::code;
 use crate::error::ApiError;
+use crate::per_owner::PerOwner;
 use crate::settings::Settings;
 
 /// Comparisons and searches at once, and those of one owner.
@@ -82,9 +82,9 @@ impl Refusal {
             Self::Owner => {
                 let message = format!(
                     "{} archives of the same owner are being taken already; try again",
-                    slots.per_owner
+                    slots.owners.each()
                 );
-                ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", slots.per_owner)
+                ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", slots.owners.each())
             }
             Self::Total => {
                 let message = format!("{} archives are being taken already; try again", slots.total);
@@ -98,39 +98,28 @@ impl Refusal {
 #[derive(Debug)]
 struct Slots {
     total: usize,
-    per_owner: usize,
     all: Arc<Semaphore>,
-    /// Owners that have a turn or wait for one.
-    owners: Mutex<HashMap<String, Arc<Semaphore>>>,
+    owners: PerOwner,
 }
 
 impl Slots {
     fn new(total: usize, per_owner: usize) -> Self {
         let all = Arc::new(Semaphore::new(total));
-        Self { total, per_owner: per_owner.min(total), all, owners: Mutex::default() }
+        Self { total, all, owners: PerOwner::new(per_owner.min(total)) }
     }
 
     /// The owner's own turn comes first: who waits for it takes nothing from others.
     async fn take(&self, owner: &str) -> Turn {
-        let own = self.of(owner);
-        let own = own.acquire_owned().await.ok();
+        let own = self.owners.of(owner).acquire_owned().await.ok();
         // Neither is ever closed.
         Turn { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
     async fn take_within(&self, wait: Duration, owner: &str) -> Result<Turn, Refusal> {
-        let own = tokio::time::timeout(wait, self.of(owner).acquire_owned()).await;
+        let own = tokio::time::timeout(wait, self.owners.of(owner).acquire_owned()).await;
         let own = own.map_err(|_| Refusal::Owner)?.ok();
         let total = tokio::time::timeout(wait, Arc::clone(&self.all).acquire_owned()).await;
         Ok(Turn { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
-    }
-
-    fn of(&self, owner: &str) -> Arc<Semaphore> {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        // Permits and those that wait hold on to theirs.
-        owners.retain(|_, own| Arc::strong_count(own) > 1);
-        let own = owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_owner)));
-        Arc::clone(own)
     }
 }
 
@@ -151,15 +140,5 @@ mod tests {
         assert_eq!(slots.take_within(MOMENT, "b").await.unwrap_err(), Refusal::Total);
         drop(first);
         slots.take_within(MOMENT, "b").await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn owners_without_a_turn_are_forgotten() {
-        let slots = Slots::new(4, 2);
-        for owner in 0..100 {
-            slots.take(&owner.to_string()).await;
-        }
-        let _turn = slots.take("a").await;
-        assert!(slots.owners.lock().unwrap().len() <= 2);
     }
 }

@@ -1,5 +1,8 @@
 //! How often one may call.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use crate::support::{KEY, Server};
 
 #[test]
@@ -83,4 +86,38 @@ fn guessing_keys_is_limited_by_address_and_does_not_fill_the_audit_log() {
     assert_eq!(guesses.last().unwrap(), "RATE_LIMITED");
     assert_eq!(server.call("GET", "/api/v1/keys").key(KEY).send().status, 200);
     assert_eq!(server.audit().len(), 5);
+}
+
+/// A connection with an answer under way.
+fn stream(server: &Server, key: &str) -> TcpStream {
+    let mut connection = TcpStream::connect(server.address).unwrap();
+    write!(connection, "GET /test/endless HTTP/1.1\r\nhost: test\r\nx-api-key: {key}\r\n\r\n").unwrap();
+    let mut got = Vec::new();
+    while !String::from_utf8_lossy(&got).contains("begun") {
+        let mut piece = [0; 1024];
+        let count = connection.read(&mut piece).unwrap();
+        assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&got));
+        got.extend_from_slice(&piece[..count]);
+    }
+    connection
+}
+
+#[test]
+fn one_owner_does_not_take_every_connection() {
+    let server = Server::with(&[("MAX_CONNECTIONS_PER_OWNER", "2")]);
+    let (key, second) = (server.key("user"), server.key("user"));
+    let get = |key: &str| server.call("GET", "/test/path/1").key(key).send();
+    let (first, _other) = (stream(&server, &key), stream(&server, &second));
+    let refused = get(&key);
+    assert_eq!(refused.error(), "CONNECTION_LIMIT_EXCEEDED");
+    assert!(refused.header("retry-after").is_some() && refused.json()["error"]["details"]["limit"] == 2);
+    let _admins = [stream(&server, KEY), stream(&server, KEY), stream(&server, KEY)];
+    let stranger = r#"{"name":"a","owner":"another","role":"user"}"#;
+    let stranger = server.call("POST", "/api/v1/keys").key(KEY).json(stranger).send().json()["key"].clone();
+    assert_eq!(get(stranger.as_str().unwrap()).status, 200, "another owner has its own");
+    drop(first);
+    // The server notices when it is told of the end.
+    while get(&key).status != 200 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }

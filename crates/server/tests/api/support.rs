@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+use tokio_stream::StreamExt as _;
 use workspace_server::extract::{Json, Path, Query};
 use workspace_server::settings::{Given, Surroundings};
 use workspace_server::{ApiError, App, Part, Settings, Started, parts, start};
@@ -102,7 +103,8 @@ fn with_test_part() -> Vec<Part> {
         .route("/test/name/{name}", get(async |Path(name): Path<String>| name))
         .route("/test/panic", get(panics))
         .route("/test/internal", get(async || -> ApiError { ApiError::internal("the secret cause") }))
-        .route("/test/slow", get(slow));
+        .route("/test/slow", get(slow))
+        .route("/test/endless", get(endless));
     let mut parts = parts();
     parts.push(Part { open: Router::new(), closed, document: utoipa::openapi::OpenApi::default() });
     parts
@@ -115,6 +117,12 @@ async fn panics() -> Body {
 async fn slow() -> &'static str {
     tokio::time::sleep(Duration::from_secs(2)).await;
     "done"
+}
+
+/// An answer that begins and never ends.
+async fn endless() -> Body {
+    let begun = tokio_stream::once(Ok::<_, std::convert::Infallible>("begun"));
+    Body::from_stream(begun.chain(tokio_stream::pending()))
 }
 
 /// A request.

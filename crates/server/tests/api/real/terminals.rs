@@ -9,6 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest as _;
+use tungstenite::handshake::HandshakeError;
 use tungstenite::protocol::CloseFrame;
 use tungstenite::{Message, WebSocket};
 
@@ -41,13 +42,21 @@ fn open(house: &House, sandbox: &str, body: &Value) -> String {
 
 impl Terminal {
     fn connect(house: &House, sandbox: &str, pty: &str, query: &str) -> Self {
+        Self::try_connect(house, sandbox, pty, query).unwrap()
+    }
+
+    /// The status of the refusal where there is no connection.
+    fn try_connect(house: &House, sandbox: &str, pty: &str, query: &str) -> Result<Self, u16> {
         let stream = TcpStream::connect(house.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let url = format!("ws://{}/api/v1/sandboxes/{sandbox}/pty/{pty}/ws{query}", house.address());
         let mut request = url.into_client_request().unwrap();
         request.headers_mut().insert("authorization", format!("Bearer {KEY}").parse().unwrap());
-        let (socket, _) = tungstenite::client(request, stream).unwrap();
-        Self { socket, shown: Vec::new() }
+        match tungstenite::client(request, stream) {
+            Ok((socket, _)) => Ok(Self { socket, shown: Vec::new() }),
+            Err(HandshakeError::Failure(tungstenite::Error::Http(answer))) => Err(answer.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn say(&mut self, message: &Value) {
@@ -305,4 +314,42 @@ fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
     }
     quiet.type_in("echo still $((1+1))\n");
     quiet.shows("still 2");
+}
+
+#[test]
+fn a_terminal_has_as_many_connections_as_people_may_need() {
+    let house = House::new();
+    let id = house.create();
+    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminals: Vec<_> = (0..16).map(|_| Terminal::connect(&house, &id, &pty, "")).collect();
+    assert_eq!(Terminal::try_connect(&house, &id, &pty, "").err(), Some(429));
+    let other = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    Terminal::connect(&house, &id, &other, "");
+    terminals.truncate(15);
+    soon("there is a place again", || Terminal::try_connect(&house, &id, &pty, "").is_ok());
+}
+
+#[test]
+fn a_frame_larger_than_a_message_may_be_is_refused_before_it_came() {
+    let house = House::new();
+    let id = house.create();
+    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    // The head of a masked binary frame that announces 2 MiB; nothing follows.
+    let mut head = vec![0x82, 0x80 | 127];
+    head.extend((2_u64 << 20).to_be_bytes());
+    head.extend([0; 4]);
+    terminal.socket.get_mut().write_all(&head).unwrap();
+    // It is closed at once, and not after TERMINAL_TIMEOUT, which is longer than this connection waits.
+    loop {
+        match terminal.socket.read() {
+            Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => break,
+            Ok(_) => {}
+            Err(tungstenite::Error::Io(error)) => {
+                assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "the server waits for the rest");
+                break;
+            }
+            Err(_) => break,
+        }
+    }
 }

@@ -1,0 +1,51 @@
+//! A number of permits for each owner, kept only for owners that hold some.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Semaphore;
+
+/// As many permits for every owner, or for anything else that has a name.
+#[derive(Debug)]
+pub(crate) struct PerOwner {
+    each: usize,
+    /// Owners that have a permit or wait for one.
+    owners: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl PerOwner {
+    pub(crate) fn new(each: usize) -> Self {
+        Self { each, owners: Mutex::default() }
+    }
+
+    /// How many permits each owner has.
+    pub(crate) fn each(&self) -> usize {
+        self.each
+    }
+
+    /// The permits of an owner.
+    pub(crate) fn of(&self, owner: &str) -> Arc<Semaphore> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        // Permits and those that wait hold on to theirs.
+        owners.retain(|_, own| Arc::strong_count(own) > 1);
+        let own = owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each)));
+        Arc::clone(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_without_a_permit_are_forgotten() {
+        let permits = PerOwner::new(2);
+        for owner in 0..100 {
+            drop(permits.of(&owner.to_string()).try_acquire_owned().unwrap());
+        }
+        let _held = permits.of("a").try_acquire_owned().unwrap();
+        assert!(permits.owners.lock().unwrap().len() <= 2);
+        assert_eq!(permits.of("a").available_permits(), 1);
+        assert_eq!(permits.of("b").available_permits(), 2);
+    }
+}
