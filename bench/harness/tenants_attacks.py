@@ -112,13 +112,13 @@ while time.monotonic() < end: os.write(1, piece)
 # What runs inside, by name, with the limits that its sandbox asks for.
 INSIDE = {
     "fork": (FORK, {}),
-    "memory": (MEMORY, {"memory": "256m"}),
-    "disk": (DISK, {"disk": "256m"}),
-    "inodes": (INODES, {"disk": "256m"}),
+    "memory": (MEMORY, {"resources": {"memory": "256m"}}),
+    "disk": (DISK, {"resources": {"disk": "256m"}}),
+    "inodes": (INODES, {"resources": {"disk": "256m"}}),
     "descriptors": (DESCRIPTORS, {}),
     "inotify": (INOTIFY, {}),
-    "pipes": (PIPES, {"memory": "512m"}),
-    "output": (OUTPUT, {"disk": "256m"}),
+    "pipes": (PIPES, {"resources": {"memory": "512m"}}),
+    "output": (OUTPUT, {"resources": {"disk": "256m"}}),
 }
 
 
