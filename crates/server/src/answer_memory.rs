@@ -55,12 +55,13 @@ impl Held {
     }
 }
 
-/// About how many bytes of JSON these bytes become; those that are not ASCII may be followed by their base64.
+/// About how many bytes of JSON these bytes become. One that is not UTF-8 has three as the character that stands for it, and
+/// one and a third as base64.
 fn json_size(data: &[u8]) -> usize {
     let of = |byte: &u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
         0..0x20 => 6,
-        0x80.. => 2,
+        0x80.. => 5,
         _ => 1,
     };
     data.iter().map(of).sum()

@@ -323,10 +323,10 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
                 Piece::End(end) => {
                     let result = CommandResult::new(&command.id, end.exit_code, out, err, truncated);
                     return match end.failed {
-                        Some(why) => Err(failed(code::COMMAND_FAILED, why, &result)),
+                        Some(why) => Err(failed(code::COMMAND_FAILED, why, result)),
                         None if end.timed_out => {
                             let message = "the command ran longer than allowed and was ended".to_owned();
-                            Err(failed(code::PROCESS_TIMEOUT, message, &result))
+                            Err(failed(code::PROCESS_TIMEOUT, message, result))
                         }
                         None => Ok(result),
                     };
@@ -350,12 +350,12 @@ fn whole_characters(data: &[u8], most: usize) -> usize {
 }
 
 /// What it printed is not lost with the error.
-fn failed(code: code::Code, message: String, result: &CommandResult) -> ApiError {
+fn failed(code: code::Code, message: String, result: CommandResult) -> ApiError {
     ApiError::new(code, message)
-        .detail("commandId", result.command_id.clone())
+        .detail("commandId", result.command_id)
         .detail("exitCode", result.exit_code)
-        .detail("stdout", result.stdout.clone())
-        .detail("stderr", result.stderr.clone())
+        .detail("stdout", result.stdout)
+        .detail("stderr", result.stderr)
         .detail("truncated", result.truncated)
 }
 

@@ -34,8 +34,11 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the head of the next request on a connection over which one came with a good key. Others are closed
 /// earlier: see `connections.rs`.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest wait for a client to take some of its answer.
+/// Longest wait for a client to take more of its answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes that the system holds for a client before it has room for them. Half of it must go in [`WRITE_TIMEOUT`].
+#[cfg(target_os = "linux")]
+const UNSENT_MAX: u32 = 128 << 10;
 /// How long answers that are ready have to leave when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long before the end of `SHUTDOWN_TIMEOUT` long work is cancelled; at most half of it.
@@ -229,6 +232,7 @@ async fn connect(
 ) {
     // A keystroke's echo must not wait for more to send. A failure means that the connection is gone already.
     let _ = stream.set_nodelay(true);
+    bound_unsent(&stream);
     let Some(tls) = tls else { return answer(stream, peer, router, connection, &shutdown).await };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => handshake,
@@ -239,6 +243,16 @@ async fn connect(
         Ok(Err(error)) => tracing::debug!(%error, %peer, "a TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
     }
+}
+
+/// Bounds what the system takes for a client before that has room for it. Without the bound it takes megabytes, and says for
+/// minutes that a slow client took nothing.
+fn bound_unsent(stream: &TcpStream) {
+    #[cfg(target_os = "linux")]
+    // A failure means that the connection is gone already.
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX);
+    #[cfg(not(target_os = "linux"))]
+    let _ = stream;
 }
 
 async fn answer<S>(stream: S, peer: IpAddr, router: Router, place: Connection, shutdown: &Shutdown)

@@ -88,12 +88,17 @@ fn guessing_keys_is_limited_by_address_and_does_not_fill_the_audit_log() {
     assert_eq!(server.audit().len(), 5);
 }
 
-/// A connection with an answer under way.
+/// A connection with an answer under way that never ends.
 fn stream(server: &Server, key: &str) -> TcpStream {
+    begin(server, key, "/test/endless", "begun")
+}
+
+/// A connection over which this much of an answer came, and not much more.
+fn begin(server: &Server, key: &str, path: &str, until: &str) -> TcpStream {
     let mut connection = TcpStream::connect(server.address).unwrap();
-    write!(connection, "GET /test/endless HTTP/1.1\r\nhost: test\r\nx-api-key: {key}\r\n\r\n").unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\nhost: test\r\nx-api-key: {key}\r\n\r\n").unwrap();
     let mut got = Vec::new();
-    while !String::from_utf8_lossy(&got).contains("begun") {
+    while !String::from_utf8_lossy(&got).contains(until) {
         let mut piece = [0; 1024];
         let count = connection.read(&mut piece).unwrap();
         assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&got));
@@ -118,6 +123,18 @@ fn one_owner_does_not_take_every_connection() {
     drop(first);
     // The server notices when it is told of the end.
     while get(&key).status != 200 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_answer_that_is_not_read_counts_until_it_is_gone() {
+    let server = Server::new();
+    let unread = begin(&server, KEY, "/test/large", "xxx");
+    assert_eq!(server.call("GET", "/test/path/1").key(KEY).send().status, 200);
+    assert_eq!(server.app.shutdown.under_way(), 1, "what is not sent is still held");
+    drop(unread);
+    while server.app.shutdown.under_way() > 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }

@@ -104,7 +104,8 @@ fn with_test_part() -> Vec<Part> {
         .route("/test/panic", get(panics))
         .route("/test/internal", get(async || -> ApiError { ApiError::internal("the secret cause") }))
         .route("/test/slow", get(slow))
-        .route("/test/endless", get(endless));
+        .route("/test/endless", get(endless))
+        .route("/test/large", get(async || "x".repeat(LARGE)));
     let mut parts = parts();
     parts.push(Part { open: Router::new(), closed, document: utoipa::openapi::OpenApi::default() });
     parts
@@ -118,6 +119,9 @@ async fn slow() -> &'static str {
     tokio::time::sleep(Duration::from_secs(2)).await;
     "done"
 }
+
+/// More than the system takes off a server's hands for a client that does not read.
+const LARGE: usize = 64 << 20;
 
 /// An answer that begins and never ends.
 async fn endless() -> Body {
