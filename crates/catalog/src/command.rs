@@ -10,6 +10,12 @@ use crate::statement::Statement;
 use crate::words::words;
 use crate::writer::Write;
 
+/// Longest text of a command that is kept and shown, in bytes. Longer ones are cut at a character boundary. Every request
+/// for a list reads the texts over the connections that all share, and nothing needs the rest of them.
+pub const COMMAND_SHOWN_MAX: usize = 4 << 10;
+/// Bytes of the longest character in UTF-8.
+const CHARACTER_MAX: usize = 4;
+
 words! {
     /// Where a command is.
     pub enum CommandState {
@@ -29,7 +35,7 @@ pub struct NewCommand {
     pub id: String,
     /// Where it runs.
     pub sandbox_id: String,
-    /// What runs.
+    /// What runs. Only the first [`COMMAND_SHOWN_MAX`] bytes are kept.
     pub command: String,
     /// In which directory.
     pub cwd: Option<String>,
@@ -57,8 +63,10 @@ pub struct Command {
     pub id: String,
     /// Where it runs.
     pub sandbox_id: String,
-    /// What runs.
+    /// What runs, at most the first [`COMMAND_SHOWN_MAX`] bytes of it.
     pub command: String,
+    /// Whether the text of the command goes on.
+    pub command_truncated: bool,
     /// In which directory.
     pub cwd: Option<String>,
     /// Where it is.
@@ -76,7 +84,8 @@ pub struct Command {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, sandbox_id, command, cwd, state, exit_code, timed_out, started_at, ended_at
+            // Rows of older servers hold whole commands. As many characters as are shown bytes, and one more that tells of the rest.
+            "SELECT id, sandbox_id, substr(command, 1, 4097) AS command, cwd, state, exit_code, timed_out, started_at, ended_at
              FROM commands ",
             $rest
         )
@@ -113,6 +122,16 @@ impl Commands<'_> {
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
+    /// Ids of the newest commands of a sandbox, at most `limit`, newest first.
+    pub async fn newest(&self, sandbox_id: &str, limit: u32) -> Result<Vec<String>> {
+        let select = Statement::new(
+            "SELECT id FROM commands WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2",
+        );
+        let select = select.text("sandbox_id", sandbox_id).number(limit.into());
+        let rows = select.all(&mut *self.catalog.connection().await?).await?;
+        rows.into_iter().map(|row| Row(row).text("id")).collect()
+    }
+
     /// Commands of a sandbox that ended before the newest `keep` of those that ended, oldest last; a few at a time.
     pub async fn ended_before_newest(&self, sandbox_id: &str, keep: u32) -> Result<Vec<String>> {
         let select = Statement::new(
@@ -146,7 +165,7 @@ pub(crate) async fn insert(on: &mut AnyConnection, command: &NewCommand) -> Resu
          VALUES ($1, $2, $3, $4, 'running', 0, $5)",
     );
     let insert = insert.text("id", &command.id).text("sandbox_id", &command.sandbox_id);
-    let insert = insert.text("command", &command.command).optional_text("cwd", command.cwd.as_deref());
+    let insert = insert.text("command", kept(&command.command)).optional_text("cwd", command.cwd.as_deref());
     let done = insert.number(command.started_at).run(on).await;
     done.map_err(|error| {
         error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
@@ -176,12 +195,26 @@ async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Command>> {
     select.text("id", id).optional(on).await?.map(read).transpose()
 }
 
+/// What is kept of a command: of a long one more than is shown, so that readers know that it goes on.
+fn kept(command: &str) -> &str {
+    beginning(command, COMMAND_SHOWN_MAX + CHARACTER_MAX)
+}
+
+/// The beginning of a text, of at most `most` bytes and whole characters.
+fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
 fn read(row: AnyRow) -> Result<Command> {
     let row = Row(row);
+    let kept = row.text("command")?;
+    let command = beginning(&kept, COMMAND_SHOWN_MAX).to_owned();
     Ok(Command {
         id: row.text("id")?,
         sandbox_id: row.text("sandbox_id")?,
-        command: row.text("command")?,
+        command_truncated: command.len() < kept.len(),
+        command,
         cwd: row.optional_text("cwd")?,
         state: row.word("state")?,
         exit_code: row.optional_number("exit_code")?,

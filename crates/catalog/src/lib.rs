@@ -43,7 +43,7 @@ mod writer;
 
 pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
 pub use catalog::{Catalog, sqlite_url};
-pub use command::{Command, CommandState, Commands, End, NewCommand};
+pub use command::{COMMAND_SHOWN_MAX, Command, CommandState, Commands, End, NewCommand};
 pub use command_claim::{CommandClaims, InsertedCommand};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};

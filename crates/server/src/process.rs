@@ -122,8 +122,10 @@ struct StartedCommand {
 struct CommandShape {
     /// Names it.
     command_id: String,
-    /// What runs.
+    /// What runs: at most the first 4096 bytes of it.
     command: String,
+    /// Whether the command is longer than what is shown of it.
+    command_truncated: bool,
     /// In which directory.
     cwd: Option<String>,
     /// running, exited or failed.
@@ -403,6 +405,7 @@ fn shown(command: workspace_catalog::Command) -> Result<CommandShape, ApiError> 
     Ok(CommandShape {
         command_id: command.id,
         command: command.command,
+        command_truncated: command.command_truncated,
         cwd: command.cwd,
         state: command.state.as_str().to_owned(),
         exit_code: command.exit_code,

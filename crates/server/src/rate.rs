@@ -24,7 +24,7 @@ const BUCKETS_MAX: usize = 10_000;
 pub enum Class {
     /// Making a sandbox.
     Create,
-    /// Running a command.
+    /// Running a command, in a terminal or without one.
     Run,
     /// Making sandboxes from another one's state.
     Fork,
@@ -39,7 +39,11 @@ impl Class {
     pub fn of(method: &Method, route: Option<&str>) -> Self {
         match route {
             Some("/api/v1/sandboxes") if method == Method::POST => Self::Create,
-            Some("/api/v1/sandboxes/{id}/process/run") if method == Method::POST => Self::Run,
+            Some("/api/v1/sandboxes/{id}/process/run" | "/api/v1/sandboxes/{id}/pty")
+                if method == Method::POST =>
+            {
+                Self::Run
+            }
             Some("/api/v1/sandboxes/{id}/fork") if method == Method::POST => Self::Fork,
             _ => Self::Other,
         }
@@ -296,6 +300,8 @@ mod tests {
         assert_eq!(class(Method::POST, "/api/v1/sandboxes"), Class::Create);
         assert_eq!(class(Method::GET, "/api/v1/sandboxes"), Class::Other);
         assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/process/run"), Class::Run);
+        assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/pty"), Class::Run);
+        assert_eq!(class(Method::DELETE, "/api/v1/sandboxes/{id}/pty/{pty}"), Class::Other);
         assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/fork"), Class::Fork);
     }
 }

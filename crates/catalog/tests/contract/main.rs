@@ -73,6 +73,7 @@ contract! {
         a_request_begins_one_command_however_often_it_comes
         of_many_requests_at_once_one_begins_a_command
         the_newest_commands_are_listed_first
+        long_commands_are_kept_and_listed_in_part
         many_write_at_once_and_each_gets_its_answer
         old_commands_are_forgotten_and_running_ones_never;
     idempotency:

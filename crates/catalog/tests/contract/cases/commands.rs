@@ -1,4 +1,6 @@
-use workspace_catalog::{CatalogError, CommandState, End, InsertedCommand, NewClaim, NewCommand};
+use workspace_catalog::{
+    COMMAND_SHOWN_MAX, CatalogError, CommandState, End, InsertedCommand, NewClaim, NewCommand,
+};
 
 use super::{insert, plain};
 use crate::place::Place;
@@ -115,6 +117,33 @@ pub(crate) async fn the_newest_commands_are_listed_first(place: Place) {
         assert_eq!(found.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), expected);
     }
     assert_eq!(catalog.commands().list("sbx-3", 100).await.unwrap(), []);
+}
+
+pub(crate) async fn long_commands_are_kept_and_listed_in_part(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    let most = COMMAND_SHOWN_MAX;
+    // Text, how much of it is shown, whether that is a part. A character of three bytes may stand across the end.
+    let cases = [
+        ("x".repeat(most), most, false),
+        ("x".repeat(most + 1), most, true),
+        ("x".repeat(1 << 20), most, true),
+        (format!("{}\u{20ac}{}", "x".repeat(most - 1), "y".repeat(1000)), most - 1, true),
+        ("\u{1f600}".repeat(100_000), most, true),
+    ];
+    for (n, (text, ..)) in cases.iter().enumerate() {
+        let new =
+            NewCommand { command: text.clone(), started_at: -(n as i64), ..command(&format!("cmd-{n}")) };
+        catalog.commands().insert(&new).await.unwrap();
+    }
+    let listed = catalog.commands().list("sbx-1", 100).await.unwrap();
+    assert_eq!(listed.len(), cases.len());
+    for (listed, (text, shown, truncated)) in listed.iter().zip(&cases) {
+        assert!(text.starts_with(&listed.command), "{}", listed.id);
+        assert_eq!((listed.command.len(), listed.command_truncated), (*shown, *truncated), "{}", listed.id);
+        assert_eq!(catalog.commands().get(&listed.id).await.unwrap().as_ref(), Some(listed));
+    }
+    assert_eq!(catalog.commands().newest("sbx-1", 2).await.unwrap(), ["cmd-0", "cmd-1"]);
 }
 
 pub(crate) async fn old_commands_are_forgotten_and_running_ones_never(place: Place) {

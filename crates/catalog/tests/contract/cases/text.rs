@@ -1,5 +1,5 @@
 use serde_json::json;
-use workspace_catalog::{CatalogError, Change, Filter, NewClaim, NewCommand, NewSandbox};
+use workspace_catalog::{COMMAND_SHOWN_MAX, CatalogError, Change, Filter, NewClaim, NewCommand, NewSandbox};
 
 use super::{insert, plain};
 use crate::place::Place;
@@ -68,7 +68,8 @@ pub(crate) async fn a_megabyte_of_text_is_kept(place: Place) {
         started_at: 1,
     };
     catalog.commands().insert(&command).await.unwrap();
-    assert_eq!(catalog.commands().get("cmd-1").await.unwrap().unwrap().command, long);
+    let shown = catalog.commands().get("cmd-1").await.unwrap().unwrap().command;
+    assert!(long.starts_with(&shown) && shown.len() > COMMAND_SHOWN_MAX - 4, "{}", shown.len());
 }
 
 pub(crate) async fn nul_is_refused_with_the_name_of_the_field(place: Place) {

@@ -35,6 +35,20 @@ fn a_result_has_what_is_promised() {
 }
 
 #[test]
+fn a_long_command_runs_whole_and_is_listed_and_recorded_in_part() {
+    let house = House::new();
+    let id = house.create();
+    let command = format!("printf %s '{}' | wc -c", "x".repeat(100_000));
+    let result = house.run(&id, &command);
+    assert_eq!(result["stdout"].as_str().unwrap().trim(), "100000");
+    let shown = house.command(&id, result["commandId"].as_str().unwrap());
+    assert_eq!((&shown["command"], &shown["commandTruncated"]), (&json!(command[..4096]), &json!(true)));
+    let short = house.run(&id, "true");
+    let shown = house.command(&id, short["commandId"].as_str().unwrap());
+    assert_eq!((&shown["command"], &shown["commandTruncated"]), (&json!("true"), &json!(false)));
+}
+
+#[test]
 fn more_than_is_wanted_is_cut_off_and_bytes_stay_bytes() {
     let house = House::new();
     let id = house.create();
