@@ -26,6 +26,11 @@ use file::{LogFile, Lost};
 
 const WAITING_MAX: usize = 10_000;
 const REDACTED: &str = "[redacted]";
+/// Longest text in an entry, in bytes. Of a longer one the entry has this much, its length and its hash: entries of one client
+/// must not push those of others out of the files that are kept.
+const TEXT_MAX: usize = 4 << 10;
+/// How much of a text is searched for secrets before it is cut, so that one that goes beyond the cut is still found.
+const SEARCHED_MAX: usize = 64 << 10;
 
 /// How grave it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -184,6 +189,12 @@ fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
     set("sandbox_id", json!(entry.sandbox_id));
     set("user", json!(entry.user));
     for (name, mut value) in entry.details {
+        if let Value::String(text) = &value
+            && text.len() > TEXT_MAX
+        {
+            set(&format!("{name}_bytes"), json!(text.len()));
+            set(&format!("{name}_blake3"), json!(blake3::hash(text.as_bytes()).to_hex().as_str()));
+        }
         redact(&mut value, patterns);
         set(&name, value);
     }
@@ -197,14 +208,22 @@ fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
 fn redact(value: &mut Value, patterns: &[Regex]) {
     match value {
         Value::String(text) => {
+            cut(text, SEARCHED_MAX);
             for pattern in patterns {
                 *text = redact_text(text, pattern);
             }
+            cut(text, TEXT_MAX);
         }
         Value::Array(values) => values.iter_mut().for_each(|value| redact(value, patterns)),
         Value::Object(fields) => fields.values_mut().for_each(|value| redact(value, patterns)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Cuts a text to at most `most` bytes and whole characters.
+fn cut(text: &mut String, most: usize) {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
 }
 
 fn redact_text(text: &str, pattern: &Regex) -> String {
@@ -247,6 +266,25 @@ mod tests {
         });
         assert_eq!(read, expected);
         assert!(line.ends_with('\n'));
+    }
+
+    #[test]
+    fn of_a_long_text_an_entry_has_the_beginning_the_length_and_the_hash() {
+        let patterns = [Regex::new("(?s)BEGIN KEY(.*)END KEY").unwrap()];
+        let secret = "s".repeat(TEXT_MAX);
+        let command = format!("echo BEGIN KEY{secret}END KEY {}", "\u{20ac}".repeat(300_000));
+        let Value::Object(details) = json!({ "command": command, "args": ["x".repeat(1 << 20)] }) else {
+            unreachable!()
+        };
+        let line =
+            line(Entry { event: "command.run", details, ..Entry::default() }, &patterns, Timestamp::now());
+        assert!(line.len() < 3 * TEXT_MAX, "{}", line.len());
+        let read: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["command_bytes"], command.len());
+        assert_eq!(read["command_blake3"], blake3::hash(command.as_bytes()).to_hex().as_str());
+        let kept = read["command"].as_str().unwrap();
+        assert!(kept.starts_with("echo BEGIN KEY[redacted]END KEY \u{20ac}"), "{kept}");
+        assert!((TEXT_MAX - 2..=TEXT_MAX).contains(&kept.len()), "{}", kept.len());
     }
 
     #[test]
