@@ -305,6 +305,7 @@ async fn logs(
     Query(query): Query<LogsQuery>,
 ) -> Result<Json<Logs>, ApiError> {
     let (tail, since, until) = query.check()?;
+    let _turn = app.turns.read(&caller.owner).await;
     let logs = app.sandboxes.logs(&scope(&caller), &id, tail, since, until).await?;
     Ok(Json(Logs { logs: logs.text, truncated: logs.truncated }))
 }

@@ -14,6 +14,9 @@ use crate::settings::Settings;
 /// Comparisons and searches at once, and those of one owner.
 const COMPARISONS: usize = 4;
 const COMPARISONS_PER_OWNER: usize = 2;
+/// Requests at once that read a list, a directory or a log, and those of one owner.
+const READS: usize = 8;
+const READS_PER_OWNER: usize = 2;
 /// Imports of templates at once.
 const TEMPLATES: usize = 4;
 /// How long an upload waits for its turn.
@@ -26,6 +29,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 pub(crate) struct Turns {
     uploads: Slots,
     comparisons: Slots,
+    reads: Slots,
     templates: Slots,
 }
 
@@ -36,8 +40,16 @@ impl Turns {
         Self {
             uploads: Slots::new(uploads, own),
             comparisons: Slots::new(COMPARISONS, COMPARISONS_PER_OWNER),
+            reads: Slots::new(READS, READS_PER_OWNER),
             templates: Slots::new(TEMPLATES, TEMPLATES),
         }
+    }
+
+    /// Two turns of each kind, one for an owner.
+    #[cfg(test)]
+    pub(super) fn few() -> Self {
+        let slots = || Slots::new(2, 1);
+        Self { uploads: slots(), comparisons: slots(), reads: slots(), templates: slots() }
     }
 
     /// Waits for the turn of an upload, but not for long: the others may be slow.
@@ -57,6 +69,11 @@ impl Turns {
     /// Waits for the turn of a comparison.
     pub(crate) async fn comparison(&self, owner: &str) -> Turn {
         self.comparisons.take(owner).await
+    }
+
+    /// Waits for the turn of a request that reads a list, a directory or a log.
+    pub(crate) async fn read(&self, owner: &str) -> Turn {
+        self.reads.take(owner).await
     }
 }
 
