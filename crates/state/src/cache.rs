@@ -36,6 +36,13 @@ impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         generations.insert(key, value, weight, self.budget);
     }
+
+    /// How many are held.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.young.len() + generations.old.len()
+    }
 }
 
 impl<K: Hash + Eq, V, H: BuildHasher + Default> Generations<K, V, H> {

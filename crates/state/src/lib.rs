@@ -133,7 +133,7 @@ pub use insight::{
 pub use loss::{Loss, LostReference, LostSnapshot, RebuildReport};
 pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
 pub use notice::{Notice, set_notice_handler};
-pub use patch::{Patch, PatchBody, PatchSection, unified_diff};
+pub use patch::{Patch, PatchBody, PatchSection, PatchSections, unified_diff};
 pub use pin::{Pin, ProcessPin};
 pub use progress::{Progress, Quiet};
 pub use quote::{quote_path, shorten_path, unquote_path};

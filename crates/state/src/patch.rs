@@ -10,10 +10,10 @@ use imara_diff::Hunk;
 
 use crate::diff::{Difference, DifferenceKind};
 use crate::error::Result;
-use crate::insight::{Content, LineDiff};
+use crate::insight::{Content, LINE_DIFF_MAX, LineDiff};
 use crate::node::NodeKind;
 use crate::quote::quote_path;
-use crate::tree::{Entry, Node, Tree, join};
+use crate::tree::{DirectoryNode, Entry, Node, Tree, join};
 
 /// A difference as text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,15 +48,7 @@ pub enum PatchBody {
 impl Patch {
     /// Writes the patch. The patches of several differences can follow each other in one stream.
     pub fn write_to(&self, out: &mut impl io::Write) -> io::Result<()> {
-        for section in &self.sections {
-            out.write_all(section.header.as_bytes())?;
-            match &section.body {
-                PatchBody::Same => {}
-                PatchBody::Text(text) => out.write_all(text)?,
-                PatchBody::Binary(note) | PatchBody::TooLarge(note) => out.write_all(note.as_bytes())?,
-            }
-        }
-        Ok(())
+        self.sections.iter().try_for_each(|section| section.write_to(out))
     }
 
     /// The patch as bytes; content need not be UTF-8.
@@ -69,24 +61,24 @@ impl Patch {
     }
 }
 
+impl PatchSection {
+    /// Writes the section as a part of a patch.
+    pub fn write_to(&self, out: &mut impl io::Write) -> io::Result<()> {
+        out.write_all(self.header.as_bytes())?;
+        match &self.body {
+            PatchBody::Same => Ok(()),
+            PatchBody::Text(text) => out.write_all(text),
+            PatchBody::Binary(note) | PatchBody::TooLarge(note) => out.write_all(note.as_bytes()),
+        }
+    }
+}
+
 /// One difference between `from` and `to` as a patch with `context` lines around each change.
 ///
 /// `git apply` wants at least one line of context, or `--unidiff-zero`.
 pub fn unified_diff(from: &Tree, to: &Tree, difference: &Difference, context: usize) -> Result<Patch> {
-    let mut writer = Writer { from, to, context, sections: Vec::new() };
-    let Difference { path, kind, old, new } = difference;
-    match (kind, old, new) {
-        (DifferenceKind::Renamed { from }, Some(old), Some(new)) => writer.renamed(from, path, old, new)?,
-        (DifferenceKind::TypeChanged, Some(old), Some(new)) => {
-            writer.removed(path, old)?;
-            writer.added(path, new)?;
-        }
-        (_, Some(old), Some(new)) => writer.changed(path, old, new)?,
-        (_, Some(old), None) => writer.removed(path, old)?,
-        (_, None, Some(new)) => writer.added(path, new)?,
-        (_, None, None) => {}
-    }
-    Ok(Patch { sections: writer.sections })
+    let sections = PatchSections::new(from, to, difference.clone(), context);
+    Ok(Patch { sections: sections.collect::<Result<_>>()? })
 }
 
 /// How git writes the mode of an entry; it has none for directories.
@@ -99,31 +91,126 @@ fn git_mode(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-struct Writer<'t> {
-    from: &'t Tree,
-    to: &'t Tree,
+/// The sections of one difference, made one at a time: a renamed directory has as many as there are files below it.
+pub struct PatchSections {
+    from: Tree,
+    to: Tree,
     context: usize,
-    sections: Vec<PatchSection>,
+    /// What is left to be written, the next one last.
+    open: Vec<Change>,
+    compared: u64,
 }
 
-impl Writer<'_> {
-    fn added(&mut self, path: &[u8], new: &Entry) -> Result<()> {
-        let Some(mode) = git_mode(new) else { return Ok(()) };
+/// The change of one entry.
+enum Change {
+    Added {
+        path: Vec<u8>,
+        new: Entry,
+    },
+    Removed {
+        path: Vec<u8>,
+        old: Entry,
+    },
+    Changed {
+        path: Vec<u8>,
+        old: Entry,
+        new: Entry,
+    },
+    Renamed {
+        from: Vec<u8>,
+        to: Vec<u8>,
+        old: Entry,
+        new: Entry,
+    },
+    /// What is in a renamed directory, from the entry at this position on.
+    Below {
+        from: Vec<u8>,
+        to: Vec<u8>,
+        directory: DirectoryNode,
+        at: u64,
+    },
+}
+
+/// Entries of a renamed directory that are read at once.
+const TOGETHER: u64 = 256;
+
+impl PatchSections {
+    /// The sections of a difference between two trees, with `context` lines around each change.
+    pub fn new(from: &Tree, to: &Tree, difference: Difference, context: usize) -> Self {
+        let Difference { path, kind, old, new } = difference;
+        let open = match (kind, old, new) {
+            (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
+                vec![Change::Renamed { from, to: path, old, new }]
+            }
+            (DifferenceKind::TypeChanged, Some(old), Some(new)) => {
+                vec![Change::Added { path: path.clone(), new }, Change::Removed { path, old }]
+            }
+            (_, Some(old), Some(new)) => vec![Change::Changed { path, old, new }],
+            (_, Some(old), None) => vec![Change::Removed { path, old }],
+            (_, None, Some(new)) => vec![Change::Added { path, new }],
+            (_, None, None) => Vec::new(),
+        };
+        Self { from: from.clone(), to: to.clone(), context, open, compared: 0 }
+    }
+
+    /// Bytes of files that were read so far to compare them.
+    pub fn compared(&self) -> u64 {
+        self.compared
+    }
+
+    /// Writes a change, or takes it apart.
+    fn section(&mut self, change: Change) -> Result<Option<PatchSection>> {
+        match change {
+            Change::Added { path, new } => self.added(&path, &new),
+            Change::Removed { path, old } => self.removed(&path, &old),
+            Change::Changed { path, old, new } => self.changed(&path, &old, &new).map(Some),
+            Change::Renamed { from, to, new: Entry { node: Node::Directory(directory), .. }, .. } => {
+                self.open.push(Change::Below { from, to, directory, at: 0 });
+                Ok(None)
+            }
+            Change::Renamed { from, to, old, new } => Ok(Some(renamed(&from, &to, &old, &new))),
+            Change::Below { from, to, directory, at } => {
+                self.open_below(from, to, directory, at)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn open_below(&mut self, from: Vec<u8>, to: Vec<u8>, directory: DirectoryNode, at: u64) -> Result<()> {
+        let entries = self.to.list_range(&directory, at, TOGETHER)?;
+        // Equal directories: an entry is its own old self.
+        let below: Vec<Change> = entries
+            .into_iter()
+            .rev()
+            .map(|entry| Change::Renamed {
+                from: join(&from, &entry.name),
+                to: join(&to, &entry.name),
+                old: entry.clone(),
+                new: entry,
+            })
+            .collect();
+        if below.len() as u64 == TOGETHER {
+            self.open.push(Change::Below { from, to, directory, at: at + TOGETHER });
+        }
+        self.open.extend(below);
+        Ok(())
+    }
+
+    fn added(&mut self, path: &[u8], new: &Entry) -> Result<Option<PatchSection>> {
+        let Some(mode) = git_mode(new) else { return Ok(None) };
         let header = format!("{}new file mode {mode}\n", git_line(path, path));
         let body = self.body(path, None, Some(new))?;
-        self.sections.push(PatchSection { header, body });
-        Ok(())
+        Ok(Some(PatchSection { header, body }))
     }
 
-    fn removed(&mut self, path: &[u8], old: &Entry) -> Result<()> {
-        let Some(mode) = git_mode(old) else { return Ok(()) };
+    fn removed(&mut self, path: &[u8], old: &Entry) -> Result<Option<PatchSection>> {
+        let Some(mode) = git_mode(old) else { return Ok(None) };
         let header = format!("{}deleted file mode {mode}\n", git_line(path, path));
         let body = self.body(path, Some(old), None)?;
-        self.sections.push(PatchSection { header, body });
-        Ok(())
+        Ok(Some(PatchSection { header, body }))
     }
 
-    fn changed(&mut self, path: &[u8], old: &Entry, new: &Entry) -> Result<()> {
+    fn changed(&mut self, path: &[u8], old: &Entry, new: &Entry) -> Result<PatchSection> {
         let body = self.body(path, Some(old), Some(new))?;
         let modes = mode_lines(old, new);
         let mut header = unsayable(path, old, new);
@@ -131,38 +218,12 @@ impl Writer<'_> {
             header.push_str(&git_line(path, path));
             header.push_str(&modes);
         }
-        self.sections.push(PatchSection { header, body });
-        Ok(())
+        Ok(PatchSection { header, body })
     }
 
-    fn renamed(&mut self, from: &[u8], to: &[u8], old: &Entry, new: &Entry) -> Result<()> {
-        let mut open = vec![(from.to_vec(), to.to_vec(), old.clone(), new.clone())];
-        while let Some((from, to, old, new)) = open.pop() {
-            if let Node::Directory(directory) = &new.node {
-                // Equal directories: an entry is its own old self.
-                let entries = self.to.list(directory)?.into_iter().rev();
-                open.extend(
-                    entries.map(|entry| {
-                        (join(&from, &entry.name), join(&to, &entry.name), entry.clone(), entry)
-                    }),
-                );
-                continue;
-            }
-            let header = format!(
-                "{}{}{}similarity index 100%\nrename from {}\nrename to {}\n",
-                unsayable(&to, &old, &new),
-                git_line(&from, &to),
-                mode_lines(&old, &new),
-                quote_path(&from),
-                quote_path(&to),
-            );
-            self.sections.push(PatchSection { header, body: PatchBody::Same });
-        }
-        Ok(())
-    }
-
-    fn body(&self, path: &[u8], old: Option<&Entry>, new: Option<&Entry>) -> Result<PatchBody> {
-        let (old_text, new_text) = (content(self.from, old)?, content(self.to, new)?);
+    fn body(&mut self, path: &[u8], old: Option<&Entry>, new: Option<&Entry>) -> Result<PatchBody> {
+        let (old_text, new_text) = (content(&self.from, old)?, content(&self.to, new)?);
+        self.compared += compared_bytes(old) + compared_bytes(new);
         let names = (name_or_null(b"a", path, old), name_or_null(b"b", path, new));
         if let (Some(old), Some(new)) = (old_text.text(), new_text.text()) {
             let hunks = hunks(&LineDiff::new(old, new), self.context);
@@ -186,6 +247,39 @@ impl Writer<'_> {
         } else {
             PatchBody::TooLarge(note("Large files"))
         })
+    }
+}
+
+impl Iterator for PatchSections {
+    type Item = Result<PatchSection>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let change = self.open.pop()?;
+            if let Some(section) = self.section(change).transpose() {
+                return Some(section);
+            }
+        }
+    }
+}
+
+fn renamed(from: &[u8], to: &[u8], old: &Entry, new: &Entry) -> PatchSection {
+    let header = format!(
+        "{}{}{}similarity index 100%\nrename from {}\nrename to {}\n",
+        unsayable(to, old, new),
+        git_line(from, to),
+        mode_lines(old, new),
+        quote_path(from),
+        quote_path(to),
+    );
+    PatchSection { header, body: PatchBody::Same }
+}
+
+/// Most bytes that are read of an entry to compare it.
+fn compared_bytes(entry: Option<&Entry>) -> u64 {
+    match entry.map(|entry| &entry.node) {
+        Some(Node::File(file)) => file.size().min(LINE_DIFF_MAX),
+        _ => 0,
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) struct Inner {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) committer: Committer,
     pub(crate) log: Log,
-    pages: Cache<NodeId, Arc<Page>, ById>,
+    pub(crate) pages: Cache<NodeId, Arc<Page>, ById>,
     /// Whether this process has marked the index as written in this boot.
     marked: AtomicBool,
     lock: File,

@@ -1,5 +1,6 @@
 //! Reading trees: paths, entries and file content of a snapshot.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::DecodeError;
@@ -181,6 +182,14 @@ impl Tree {
         self.store.directory_entries(directory)
     }
 
+    /// At most `count` entries of a directory, sorted by name, without the first `skip`. Reads only the pages that hold them.
+    pub fn list_range(&self, directory: &DirectoryNode, skip: u64, count: u64) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        let range = skip..skip.saturating_add(count);
+        self.store.entries_in(directory.id, directory.times, range, &mut entries)?;
+        Ok(entries)
+    }
+
     /// The entry `name` of a directory of this tree.
     pub fn entry_of(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
         self.store.directory_entry(directory, name)
@@ -300,6 +309,42 @@ impl Store {
             Ok(())
         })?;
         Ok(entries)
+    }
+
+    /// Adds the entries at these positions of a list, counted over all its pages.
+    fn entries_in(
+        &self,
+        id: NodeId,
+        times: Option<NodeId>,
+        range: Range<u64>,
+        entries: &mut Vec<Entry>,
+    ) -> Result<()> {
+        let page = self.read_page(&id)?;
+        let times = times.map(|times| self.read_page(&times)).transpose()?;
+        if let Some(times) = &times {
+            same_shape(&id, &page, times)?;
+        }
+        let wrong = |source| undecodable(&id, source);
+        let mut start = 0;
+        for at in 0..page.len() {
+            if start >= range.end {
+                break;
+            }
+            let child = if page.level == 0 { None } else { Some(page.child(at).map_err(wrong)?) };
+            let end = child.map_or(1, |child| child.entries).saturating_add(start);
+            if end > range.start {
+                match child {
+                    None => entries.push(self.decode_entry(&page, times.as_deref(), at)?),
+                    Some(child) => {
+                        let times = times.as_ref().map(|times| times.child(at)).transpose().map_err(wrong)?;
+                        let below = range.start.saturating_sub(start)..range.end - start;
+                        self.entries_in(child.page, times.map(|times| times.page), below, entries)?;
+                    }
+                }
+            }
+            start = end;
+        }
+        Ok(())
     }
 
     /// Goes through the pages of a directory that hold entries.
@@ -462,5 +507,47 @@ pub(crate) fn same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Resul
         Ok(times)
     } else {
         Err(undecodable(id, DecodeError("its times have another shape")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NewSnapshot;
+
+    #[test]
+    fn a_part_of_a_directory_is_read_from_the_pages_that_hold_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("store");
+        let store = Store::open_or_create(&path).unwrap();
+        let mut tree = store.empty_tree().unwrap();
+        tree.mkdir("d").unwrap();
+        for n in 0..5_000 {
+            tree.write(format!("d/{n:05}"), "").unwrap();
+        }
+        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+        drop((tree, store));
+        // Nothing is in the cache yet.
+        let store = Store::open_or_create(&path).unwrap();
+        let tree = Tree::of_snapshot(&store, &snapshot).unwrap();
+        let Some(Entry { node: Node::Directory(directory), .. }) = tree.entry("d").unwrap() else {
+            panic!("not a directory")
+        };
+        let before = store.inner.pages.len();
+        let few = tree.list_range(&directory, 2_500, 10).unwrap();
+        let read = store.inner.pages.len() - before;
+        assert!((1..=16).contains(&read), "{read} pages of the directory and of its times");
+        assert_eq!(few.first().map(|entry| &*entry.name), Some(&b"02500"[..]));
+
+        let all = tree.list(&directory).unwrap();
+        assert!(store.inner.pages.len() - before > 200, "the whole has many pages");
+        for skip in [0, 1, 63, 64, 1_000, 2_499, 4_990, 4_999, 5_000, 9_000, u64::MAX] {
+            for count in [0, 1, 2, 100, 999, u64::MAX] {
+                let from = usize::try_from(skip).unwrap().min(all.len());
+                let to = from.saturating_add(usize::try_from(count).unwrap()).min(all.len());
+                let found = tree.list_range(&directory, skip, count).unwrap();
+                assert!(found == all[from..to], "{skip} {count}");
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
-use workspace_state::{Patch, PatchBody, diff, unified_diff};
+use workspace_state::{Patch, PatchBody, PatchSections, diff, unified_diff};
 
 use crate::model::{self, Item, Model, Shelf, insert};
 
@@ -245,6 +245,28 @@ fn a_renamed_directory_is_a_rename_of_each_file() {
         model([("n/x/f", text_file("1")), ("n/l", Item::Symlink(b"x/f".to_vec())), ("n/e", text_file(""))]);
     check(&shelf, &from, &to, 3);
     assert_eq!(text(&shelf, &from, &to).matches("rename from d/").count(), 3);
+}
+
+#[test]
+fn files_of_a_large_renamed_directory_come_one_at_a_time_and_in_order() {
+    let shelf = Shelf::new();
+    let files = |top: &str| -> Model {
+        let mut made = Model::new();
+        for n in 0..700 {
+            insert(&mut made, format!("{top}/{n:03}").as_bytes(), text_file("same"));
+        }
+        made
+    };
+    let (from, to) = (shelf.tree(&files("old")), shelf.tree(&files("new")));
+    let differences = diff(&from, &to).unwrap();
+    assert_eq!(differences.len(), 1, "a rename of the directory");
+    let mut sections = PatchSections::new(&from, &to, differences[0].clone(), 3);
+    for n in 0..700 {
+        let section = sections.next().unwrap().unwrap();
+        assert!(section.header.ends_with(&format!("rename to new/{n:03}\n")), "{n}: {}", section.header);
+    }
+    assert!(sections.next().is_none());
+    assert_eq!(sections.compared(), 0, "equal files are not read");
 }
 
 #[test]
