@@ -43,7 +43,9 @@ pub(super) async fn list(
 ) -> Result<Json<Listing>, ApiError> {
     let (page, limit) = query.check()?;
     let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
+    let turn = app.turns.read(&caller.owner).await;
     let listing = with_store(&app.store, move |store| {
+        let _turn = turn;
         let tree = open(store, &snapshot)?;
         let entry = entry(&tree, &place.path)?;
         listing(&tree, entry, page, limit)
@@ -55,10 +57,9 @@ fn listing(tree: &Tree, entry: TreeEntry, page: u32, limit: u32) -> Result<Listi
     let Node::Directory(directory) = &entry.node else {
         return Ok(Listing { entry: Entry::new(entry)?, items: None, total: 0, page, limit });
     };
-    let entries = tree.list(directory)?;
-    let total = entries.len() as u64;
-    let items = entries.into_iter().skip(skipped(page, limit)).take(limit as usize).map(Entry::new);
-    let items = Some(items.collect::<Result<_, _>>()?);
+    let total = directory.entries;
+    let entries = tree.list_range(directory, skipped(page, limit) as u64, limit.into())?;
+    let items = Some(entries.into_iter().map(Entry::new).collect::<Result<_, _>>()?);
     Ok(Listing { entry: Entry::new(entry)?, items, total, page, limit })
 }
 
