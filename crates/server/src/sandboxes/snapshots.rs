@@ -24,6 +24,9 @@ use crate::request::RequestId;
 use crate::snapshots::{Diff, DiffQuery, Patches, Snapshot};
 use crate::store::{blocking, blocking_until};
 
+/// Most entries that an answer names of what no snapshot holds.
+const SKIPPED_MAX: usize = 1_000;
+
 /// What to say about the snapshot.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -83,20 +86,24 @@ pub(super) struct Left {
     reason: String,
 }
 
+/// The first of what no snapshot holds.
 fn left(skipped: &[workspace_state::Skipped]) -> Vec<Left> {
     let one = |skipped: &workspace_state::Skipped| Left {
         path: TreePath(skipped.path.as_os_str().as_bytes().to_vec()),
         reason: skipped.reason.to_string(),
     };
-    skipped.iter().map(one).collect()
+    skipped.iter().take(SKIPPED_MAX).map(one).collect()
 }
 
 /// A snapshot of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Committed {
     snapshot: Snapshot,
-    /// What is not in it.
+    /// What is not in it: the first thousand.
     skipped: Vec<Left>,
+    /// Number of all entries that are not in it.
+    #[serde(rename = "skippedCount")]
+    skipped_count: usize,
     frozen: FrozenBy,
 }
 
@@ -189,8 +196,11 @@ pub(super) struct Changes {
     base: Option<String>,
     #[serde(flatten)]
     diff: Diff,
-    /// What no snapshot can hold.
+    /// What no snapshot can hold: the first thousand.
     skipped: Vec<Left>,
+    /// Number of all entries that no snapshot can hold.
+    #[serde(rename = "skippedCount")]
+    skipped_count: usize,
     frozen: FrozenBy,
 }
 
@@ -222,9 +232,10 @@ pub(super) async fn commit(
     let snapshot = taken.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string() });
     tell(&app, &id, Entry::by("sandbox.committed", &caller, &request, details));
-    let skipped = left(&taken.committed.skipped);
+    let (skipped, skipped_count) = (left(&taken.committed.skipped), taken.committed.skipped.len());
     let snapshot = shown(&app, snapshot).await?;
-    Ok((StatusCode::CREATED, Json(Committed { snapshot, skipped, frozen: taken.pause.into() })))
+    let committed = Committed { snapshot, skipped, skipped_count, frozen: taken.pause.into() };
+    Ok((StatusCode::CREATED, Json(committed)))
 }
 
 /// Make a running sandbox hold another snapshot, in place. Processes that are in `/workspace` itself go on in the restored one;
@@ -314,8 +325,25 @@ pub(super) async fn changes(
             base: changes.base.map(|id| id.to_string()),
             diff: compare(&changes.before, &changes.after, limit)?,
             skipped: left(&changes.skipped),
+            skipped_count: changes.skipped.len(),
             frozen: pause.into(),
         })
     });
     Ok(Json(answer.await?).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use workspace_state::{SkipReason, Skipped};
+
+    use super::*;
+
+    #[test]
+    fn answers_name_the_first_of_what_is_skipped() {
+        let skipped: Vec<_> = (0..SKIPPED_MAX + 500)
+            .map(|n| Skipped { path: n.to_string().into(), reason: SkipReason::Fifo })
+            .collect();
+        let named = left(&skipped);
+        assert_eq!((named.len(), &named[0].path), (SKIPPED_MAX, &TreePath(b"0".to_vec())));
+    }
 }
