@@ -5,6 +5,7 @@ mod body;
 mod diff;
 mod files;
 mod owned;
+mod patches;
 mod shape;
 mod tree;
 mod turns;
@@ -19,8 +20,9 @@ use serde_json::json;
 use utoipa::OpenApi;
 use workspace_state::{NewSnapshot, Snapshot as Record};
 
-pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT, Patches};
+pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT};
 pub use owned::Snapshots;
+pub(crate) use patches::Patches;
 pub(crate) use shape::{DiffQuery, PageQuery, Snapshot, skipped};
 use shape::{ListQuery, Pairs, SnapshotList, UploadQuery, Uploaded};
 pub(crate) use tree::open;

@@ -316,7 +316,7 @@ pub(super) async fn changes(
             let _turn = turn;
             Ok(Patches::new(changes.before, changes.after, limit)?)
         });
-        return patches.await?.answer().await;
+        return patches.await?.answer(&app.turns, &caller.owner).await;
     }
     let answer = blocking_until(&cancel, move || {
         let _turn = turn;

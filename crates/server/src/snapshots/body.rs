@@ -15,9 +15,9 @@ use crate::store::blocking;
 /// About so long is a piece.
 pub(super) const PIECE: usize = 256 << 10;
 /// Pieces that wait for the client.
-const QUEUE: usize = 2;
+pub(super) const QUEUE: usize = 2;
 /// A client that takes nothing for so long is gone. What it reads cannot be collected until then.
-const SILENCE: Duration = Duration::from_secs(60);
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 /// A body made of pieces. The next one is made when there is room for it, so no thread waits for a slow client. What goes wrong with
 /// the first one is told; later the connection ends early, and that is how the client knows.

@@ -1,18 +1,15 @@
 //! What differs between two snapshots.
 
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 use workspace_state::{
     ChangeCode, Difference as TreeDifference, DifferenceKind, Entry as TreeEntry, EntryInsight, InsightDiff,
     Node, NodeKind, RiskNote, Snapshot, Store, StoreError, Totals, Tree, TreeId, TreePath, diff, insight,
-    unified_diff,
 };
 
-use super::body::{self, PIECE};
+use super::patches::Patches;
 use super::shape::{DiffQuery, octal};
 use super::tree::open;
 use crate::app::App;
@@ -25,10 +22,6 @@ use crate::store::with_store;
 /// Differences that are told when nobody says how many.
 pub(crate) const LIMIT: usize = 1_000;
 pub(super) const LIMIT_MAX: usize = 10_000;
-/// Lines around a change in a patch, as everyone has them.
-const CONTEXT: usize = 3;
-/// Says of a patch whether something is missing at its end.
-const TRUNCATED: HeaderName = HeaderName::from_static("x-truncated");
 
 /// What differs between two trees. With `insight=true` it has all that `docs/insight.md` describes.
 #[derive(Debug, Serialize, ToSchema)]
@@ -186,7 +179,7 @@ pub(super) async fn compare(
             let (from, to) = both(store, &pair)?;
             Ok(Patches::new(from, to, limit)?)
         });
-        return patches.await?.answer().await;
+        return patches.await?.answer(&app.turns, &caller.owner).await;
     }
     let compared = with_store(&app.store, move |store| {
         let _turn = turn;
@@ -199,44 +192,4 @@ pub(super) async fn compare(
 
 fn both(store: &Store, (a, b): &(Snapshot, Snapshot)) -> Result<(Tree, Tree), ApiError> {
     Ok((open(store, a)?, open(store, b)?))
-}
-
-/// Differences as patches, one behind the other.
-pub(crate) struct Patches {
-    from: Tree,
-    to: Tree,
-    differences: std::vec::IntoIter<TreeDifference>,
-    truncated: bool,
-}
-
-impl Patches {
-    pub(crate) fn new(from: Tree, to: Tree, limit: usize) -> Result<Self, StoreError> {
-        let mut differences = diff(&from, &to)?;
-        let truncated = differences.len() > limit;
-        differences.truncate(limit);
-        Ok(Self { from, to, differences: differences.into_iter(), truncated })
-    }
-
-    pub(crate) async fn answer(self) -> Result<Response, ApiError> {
-        let truncated = HeaderValue::from_static(if self.truncated { "true" } else { "false" });
-        let kind = HeaderValue::from_static("text/x-diff");
-        let headers = [(header::CONTENT_TYPE, kind), (TRUNCATED, truncated)];
-        Ok((headers, body::stream(self).await?).into_response())
-    }
-}
-
-impl Iterator for Patches {
-    type Item = Result<Bytes, StoreError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut piece = Vec::new();
-        while piece.len() < PIECE {
-            let Some(difference) = self.differences.next() else { break };
-            match unified_diff(&self.from, &self.to, &difference, CONTEXT) {
-                Ok(patch) => piece.append(&mut patch.to_bytes()),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        (!piece.is_empty()).then(|| Ok(piece.into()))
-    }
 }

@@ -1,0 +1,205 @@
+//! Differences as a patch that is longer than memory.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use workspace_state::{Difference, PatchSections, StoreError, Tree, diff};
+
+use super::body::{PIECE, QUEUE, SILENCE};
+use super::turns::Turns;
+use crate::error::ApiError;
+use crate::store::blocking_until;
+
+/// Lines around a change in a patch, as everyone has them.
+const CONTEXT: usize = 3;
+/// Bytes of files that are compared for one piece, about. Files that differ and are no text add little to the answer.
+const COMPARED: u64 = 16 << 20;
+/// Says of a patch whether something is missing at its end.
+const TRUNCATED: HeaderName = HeaderName::from_static("x-truncated");
+
+/// Differences as patches, one behind the other.
+pub(crate) struct Patches {
+    from: Tree,
+    to: Tree,
+    differences: std::vec::IntoIter<Difference>,
+    /// What is left of the difference that was begun.
+    sections: Option<PatchSections>,
+    truncated: bool,
+}
+
+impl Patches {
+    pub(crate) fn new(from: Tree, to: Tree, limit: usize) -> Result<Self, StoreError> {
+        let mut differences = diff(&from, &to)?;
+        let truncated = differences.len() > limit;
+        differences.truncate(limit);
+        Ok(Self { from, to, differences: differences.into_iter(), sections: None, truncated })
+    }
+
+    /// Answers with the patch. Each piece is made in a turn of the owner, when there is room for it, and none after the client
+    /// left. The turn is not kept for a client that reads slowly. What goes wrong with the first piece is told; later the
+    /// connection ends early, and that is how the client knows.
+    pub(crate) async fn answer(self, turns: &Arc<Turns>, owner: &str) -> Result<Response, ApiError> {
+        let truncated = HeaderValue::from_static(if self.truncated { "true" } else { "false" });
+        let kind = HeaderValue::from_static("text/x-diff");
+        let headers = [(header::CONTENT_TYPE, kind), (TRUNCATED, truncated)];
+        let (first, rest) = self.advance(turns, owner).await?;
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(send(first, rest, Arc::clone(turns), owner.to_owned(), sender));
+        Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
+    }
+
+    /// Makes the next piece; none at the end. Cancelled when the future is dropped.
+    async fn advance(mut self, turns: &Turns, owner: &str) -> Result<(Option<Bytes>, Self), ApiError> {
+        let turn = turns.comparison(owner).await;
+        let cancel = self.from.store().cancel().clone();
+        let advanced = blocking_until(&cancel, move || {
+            let _turn = turn;
+            let piece = self.next_piece(COMPARED)?;
+            Ok((piece, self))
+        });
+        advanced.await
+    }
+
+    /// The next piece, which is empty if much was compared for little; none at the end.
+    fn next_piece(&mut self, most_compared: u64) -> Result<Option<Bytes>, StoreError> {
+        let (mut piece, mut compared) = (Vec::new(), 0);
+        while piece.len() < PIECE && compared < most_compared {
+            let Some(sections) = &mut self.sections else {
+                let Some(difference) = self.differences.next() else {
+                    return Ok((!piece.is_empty()).then(|| piece.into()));
+                };
+                self.sections = Some(PatchSections::new(&self.from, &self.to, difference, CONTEXT));
+                continue;
+            };
+            let before = sections.compared();
+            match sections.next() {
+                Some(section) => {
+                    // Infallible: memory takes everything.
+                    let _ = section?.write_to(&mut piece);
+                    compared += sections.compared() - before;
+                }
+                None => self.sections = None,
+            }
+        }
+        Ok(Some(piece.into()))
+    }
+}
+
+/// Sends the pieces until the last one, or until the client left or takes nothing.
+async fn send(
+    mut piece: Option<Bytes>,
+    mut patches: Patches,
+    turns: Arc<Turns>,
+    owner: String,
+    sender: mpsc::Sender<io::Result<Bytes>>,
+) {
+    while let Some(bytes) = piece {
+        if !bytes.is_empty() {
+            let sent = tokio::time::timeout(SILENCE, sender.send(Ok(bytes))).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return;
+            }
+        }
+        let advanced = tokio::select! {
+            advanced = patches.advance(&turns, &owner) => advanced,
+            () = sender.closed() => return,
+        };
+        match advanced {
+            Ok(advanced) => (piece, patches) = advanced,
+            Err(error) => {
+                tracing::error!(?error, "an answer could not be finished");
+                let _ = sender.send(Err(io::Error::other("the patch could not be finished"))).await;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::{Pin, pin};
+    use std::task::Poll;
+
+    use axum::body::to_bytes;
+    use workspace_state::{NewSnapshot, Store};
+
+    use super::super::tree::open;
+    use super::*;
+
+    /// Patches between nothing and these files.
+    fn added(store: &Store, files: &[(String, Vec<u8>)]) -> Patches {
+        let from = store.empty_tree().unwrap().commit(NewSnapshot::default()).unwrap();
+        let mut to = store.empty_tree().unwrap();
+        files.iter().for_each(|(name, content)| to.write(name, content.clone()).unwrap());
+        let to = to.commit(NewSnapshot::default()).unwrap();
+        Patches::new(open(store, &from).unwrap(), open(store, &to).unwrap(), 1_000).unwrap()
+    }
+
+    async fn is_pending(future: &mut Pin<&mut impl Future>) -> bool {
+        poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending())).await
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        (directory, store)
+    }
+
+    #[test]
+    fn a_piece_ends_when_much_was_compared_for_little() {
+        let (_directory, store) = store();
+        let files: Vec<_> = (0..10).map(|n| (format!("{n}"), vec![0; 100_000])).collect();
+        let mut patches = added(&store, &files);
+        let mut pieces = Vec::new();
+        while let Some(piece) = patches.next_piece(150_000).unwrap() {
+            pieces.push(piece);
+        }
+        let binary = |piece: &Bytes| String::from_utf8_lossy(piece).matches("Binary files").count();
+        assert_eq!(pieces.iter().map(binary).filter(|count| *count > 0).collect::<Vec<_>>(), [2; 5]);
+    }
+
+    #[tokio::test]
+    async fn a_piece_waits_for_a_turn_of_its_owner_and_gives_it_back() {
+        let (_directory, store) = store();
+        let patches = added(&store, &[("a".to_owned(), b"1\n".to_vec())]);
+        let turns = Arc::new(Turns::few());
+        let other = turns.comparison("alice").await;
+        let mut answer = pin!(patches.answer(&turns, "alice"));
+        assert!(is_pending(&mut answer).await);
+        drop(other);
+        let body = answer.await.unwrap().into_body();
+        // The client has taken nothing yet.
+        drop(turns.comparison("alice").await);
+        let body = to_bytes(body, 1 << 20).await.unwrap();
+        assert!(body.ends_with(b"+1\n"), "{body:?}");
+    }
+
+    #[test]
+    fn a_client_that_leaves_cancels_the_comparison() {
+        // One thread for what blocks, and it is taken: the comparison cannot be done before the client left.
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let (_directory, store) = store();
+        let store = store.with_cancel(store.cancel().child());
+        let patches = added(&store, &[("a".to_owned(), b"1\n".to_vec())]);
+        let turns = Turns::few();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        runtime.block_on(async {
+            tokio::task::spawn_blocking(move || released.recv());
+            {
+                let mut piece = pin!(patches.advance(&turns, "alice"));
+                assert!(is_pending(&mut piece).await);
+                assert!(!store.cancel().is_cancelled());
+            }
+            assert!(store.cancel().is_cancelled());
+            drop(release);
+            // What was begun ends, and with it the turn.
+            turns.comparison("alice").await;
+        });
+    }
+}
