@@ -99,6 +99,29 @@ impl Snapshots<'_> {
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
+    /// Number of an owner's snapshots.
+    pub async fn count(&self, owner: &str) -> Result<u64> {
+        let count = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE owner = $1");
+        let count = count.text("owner", owner);
+        Row(count.one(&mut *self.catalog.connection().await?).await?).count("total")
+    }
+
+    /// Ids of an owner's snapshots, newest first, at most `limit`: those behind the id `behind`, without the first `skip`.
+    pub async fn ids(&self, owner: &str, behind: Option<&str>, skip: u64, limit: u32) -> Result<Vec<String>> {
+        let mut parameters = Parameters::default();
+        let mut condition = format!("owner = ${}", parameters.text("owner", owner));
+        if let Some(behind) = behind {
+            condition.push_str(&format!(" AND id < ${}", parameters.text("id", behind)));
+        }
+        let limit = parameters.number(limit.into());
+        let skip = parameters.number(i64::try_from(skip).unwrap_or(i64::MAX));
+        let sql = format!(
+            "SELECT id FROM snapshots WHERE {condition} ORDER BY id DESC LIMIT ${limit} OFFSET ${skip}"
+        );
+        let rows = Statement::with(&sql, parameters).all(&mut *self.catalog.connection().await?).await?;
+        rows.into_iter().map(|row| Row(row).text("id")).collect()
+    }
+
     /// Notes that somebody, or nobody any more, has a snapshot. Whether anybody else still has it.
     pub async fn remove(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         let mut transaction = self.catalog.begin().await?;

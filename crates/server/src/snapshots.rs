@@ -4,6 +4,7 @@ mod address;
 mod body;
 mod diff;
 mod files;
+mod list;
 mod owned;
 mod patches;
 mod shape;
@@ -18,7 +19,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use serde_json::json;
 use utoipa::OpenApi;
-use workspace_state::{NewSnapshot, Snapshot as Record};
+use workspace_state::NewSnapshot;
 
 pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT};
 pub use owned::Snapshots;
@@ -70,22 +71,8 @@ async fn list(
     Query(pairs): Query<Pairs>,
 ) -> Result<Json<SnapshotList>, ApiError> {
     let query = ListQuery::parse(pairs)?;
-    let all = app.snapshots().all(&scope(&caller)).await?;
-    let store = app.store.clone();
-    let page = blocking(move || {
-        let references = store.references()?;
-        let (page, limit) = (query.page, query.limit);
-        let wanted: Vec<_> = all.into_iter().filter(|one| query.fits(one, &references)).collect();
-        let total = wanted.len();
-        // Newest first, which is the order of ids.
-        let before = |one: &Record| query.cursor.is_some_and(|last| one.id >= last);
-        let mut rest = wanted.into_iter().skip_while(before).skip(skipped(page, limit));
-        let items: Vec<_> = rest.by_ref().take(limit as usize).collect();
-        let next = items.last().map(|last| last.id).filter(|_| rest.next().is_some());
-        let items = items.into_iter().map(|one| Snapshot::new(one, &references)).collect::<Result<_, _>>()?;
-        Ok(SnapshotList { items, total, page, limit, next })
-    });
-    Ok(Json(page.await?))
+    let _turn = app.turns.read(&caller.owner).await;
+    Ok(Json(app.snapshots().page(&scope(&caller), query).await?))
 }
 
 /// Make a snapshot: the body is a tar, plain or compressed with gzip or zstd. Set-id bits are dropped.

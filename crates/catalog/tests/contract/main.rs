@@ -85,6 +85,7 @@ contract! {
     snapshots:
         a_snapshot_belongs_to_who_noted_it
         snapshots_are_listed_newest_first_in_pages
+        ids_of_an_owner_are_read_behind_an_id_and_without_the_first
         the_last_owner_of_a_snapshot_is_told_so
         of_owners_that_let_go_at_once_one_is_the_last;
     text:

@@ -10,9 +10,6 @@ use crate::code;
 use crate::error::ApiError;
 use crate::store::{blocking, no_snapshot};
 
-/// Owners that are read from the catalog at once.
-const TOGETHER: u32 = 1_000;
-
 /// The snapshots of a store, each for those whose it is: an owner sees those that were noted for them, and whoever sees
 /// everything sees also what was never noted, such as what the command line made beside the server.
 #[derive(Clone, Copy)]
@@ -50,35 +47,6 @@ impl Snapshots<'_> {
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let owned = self.catalog.snapshots().owned(owner, &names).await?;
         Ok(ids.iter().zip(names).filter(|(_, name)| owned.contains(name)).map(|(id, _)| *id).collect())
-    }
-
-    /// All that may be seen and are there, newest first.
-    pub async fn all(&self, scope: &Scope) -> Result<Vec<Snapshot>, ApiError> {
-        let store = self.store.clone();
-        let Scope::Owner(owner) = scope else {
-            return blocking(move || {
-                let mut all = store.snapshots()?;
-                all.reverse();
-                Ok(all)
-            })
-            .await;
-        };
-        let ids = self.ids(owner).await?;
-        // The command line may have removed some, and others may be in the store of another server.
-        let found = move || ids.iter().filter_map(|id| store.find_snapshot(id).transpose()).collect();
-        blocking(move || Result::<_, StoreError>::map_err(found(), Into::into)).await
-    }
-
-    async fn ids(&self, owner: &str) -> Result<Vec<SnapshotId>, ApiError> {
-        let (mut ids, mut last) = (Vec::new(), None);
-        loop {
-            let page = self.catalog.snapshots().list(Some(owner), last.as_ref(), TOGETHER).await?;
-            ids.extend(page.iter().filter_map(|owned| owned.id.parse::<SnapshotId>().ok()));
-            match page.into_iter().next_back() {
-                Some(end) => last = Some(end),
-                None => return Ok(ids),
-            }
-        }
     }
 
     /// Takes a snapshot from its owner, or from all when an administrator does this, and out of the store when nobody else

@@ -122,6 +122,11 @@ impl ListQuery {
         Ok(query)
     }
 
+    /// Whether every snapshot is wanted.
+    pub(super) fn wants_all(&self) -> bool {
+        self.label.is_empty() && self.parent.is_none() && self.reference.is_none()
+    }
+
     /// Whether a snapshot is wanted.
     pub(super) fn fits(&self, record: &Record, references: &[(String, SnapshotId)]) -> bool {
         let labelled = self.label.iter().all(|(name, value)| record.labels.get(name) == Some(value));

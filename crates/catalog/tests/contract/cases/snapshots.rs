@@ -48,6 +48,28 @@ pub(crate) async fn snapshots_are_listed_newest_first_in_pages(place: Place) {
     }
 }
 
+pub(crate) async fn ids_of_an_owner_are_read_behind_an_id_and_without_the_first(place: Place) {
+    let catalog = place.open().await;
+    let snapshots = catalog.snapshots();
+    for (owner, id) in [("alice", "1"), ("bob", "2"), ("alice", "3"), ("alice", "2"), ("alice", "4")] {
+        snapshots.add(owner, id, None).await.unwrap();
+    }
+    for (behind, skip, limit, expected) in [
+        (None, 0, 10, vec!["4", "3", "2", "1"]),
+        (None, 1, 2, vec!["3", "2"]),
+        (Some("3"), 0, 1, vec!["2"]),
+        (Some("3"), 1, 10, vec!["1"]),
+        (Some("1"), 0, 10, vec![]),
+        (None, u64::MAX, 10, vec![]),
+    ] {
+        let found = snapshots.ids("alice", behind, skip, limit).await.unwrap();
+        assert_eq!(found, expected, "{behind:?} {skip} {limit}");
+    }
+    for (owner, count) in [("alice", 4), ("bob", 1), ("carol", 0)] {
+        assert_eq!(snapshots.count(owner).await.unwrap(), count, "{owner}");
+    }
+}
+
 pub(crate) async fn the_last_owner_of_a_snapshot_is_told_so(place: Place) {
     let catalog = place.open().await;
     let snapshots = catalog.snapshots();

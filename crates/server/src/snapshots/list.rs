@@ -1,0 +1,238 @@
+//! Pages of the list of snapshots.
+
+use workspace_catalog::Catalog;
+use workspace_sandbox::Scope;
+use workspace_state::{Snapshot as Record, SnapshotId, Store};
+
+use super::owned::Snapshots;
+use super::shape::{ListQuery, Snapshot, SnapshotList, skipped};
+use crate::error::ApiError;
+use crate::store::with_store;
+
+/// Snapshots that are read at once when all of an owner's are looked at.
+const TOGETHER: u32 = 1_000;
+
+impl Snapshots<'_> {
+    /// The page that is asked for, of the snapshots that may be seen, newest first. Cancelled when the future is dropped.
+    pub(super) async fn page(&self, scope: &Scope, query: ListQuery) -> Result<SnapshotList, ApiError> {
+        match scope {
+            Scope::Owner(owner) => {
+                if query.wants_all()
+                    && let Some(page) = page_of_owner(self.store, self.catalog, owner, &query).await?
+                {
+                    return Ok(page);
+                }
+                scan_owner(self.store, self.catalog, owner, query).await
+            }
+            Scope::All => scan_store(self.store, query).await,
+        }
+    }
+}
+
+/// Reads the snapshots of the page and no others. `None` when one of them is not in the store: the command line may have
+/// removed it, or it may be in the store of another server.
+async fn page_of_owner(
+    store: &Store,
+    catalog: &Catalog,
+    owner: &str,
+    query: &ListQuery,
+) -> Result<Option<SnapshotList>, ApiError> {
+    let (page, limit) = (query.page, query.limit);
+    let behind = query.cursor.map(|id| id.to_string());
+    let skip = skipped(page, limit) as u64;
+    let total = catalog.snapshots().count(owner).await?;
+    let mut ids = catalog.snapshots().ids(owner, behind.as_deref(), skip, limit + 1).await?;
+    let more = ids.len() > limit as usize;
+    ids.truncate(limit as usize);
+    let read = with_store(store, move |store| {
+        let found: Option<Vec<Record>> = find(store, &ids)?.into_iter().collect();
+        let Some(found) = found else { return Ok(None) };
+        let next = found.last().map(|last| last.id).filter(|_| more);
+        let items = shown(store, found)?;
+        let total = usize::try_from(total).unwrap_or(usize::MAX);
+        Ok(Some(SnapshotList { items, total, page, limit, next }))
+    });
+    read.await
+}
+
+/// Looks at all snapshots of an owner, some at a time, and keeps those of the page.
+async fn scan_owner(
+    store: &Store,
+    catalog: &Catalog,
+    owner: &str,
+    query: ListQuery,
+) -> Result<SnapshotList, ApiError> {
+    let mut scan = Scan::new(query, store)?;
+    let mut last: Option<String> = None;
+    loop {
+        let ids = catalog.snapshots().ids(owner, last.as_deref(), 0, TOGETHER).await?;
+        let Some(end) = ids.last().cloned() else { break };
+        last = Some(end);
+        scan = with_store(store, move |store| {
+            find(store, &ids)?.into_iter().flatten().for_each(|record| scan.take(record));
+            Ok(scan)
+        })
+        .await?;
+    }
+    with_store(store, move |store| scan.finish(store)).await
+}
+
+/// Looks at all snapshots of the store.
+async fn scan_store(store: &Store, query: ListQuery) -> Result<SnapshotList, ApiError> {
+    let scanned = with_store(store, move |store| {
+        let mut scan = Scan::new(query, store)?;
+        store.snapshots()?.into_iter().rev().for_each(|record| scan.take(record));
+        scan.finish(store)
+    });
+    scanned.await
+}
+
+/// The snapshots with these ids, until the store's handle is cancelled.
+fn find(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
+    let find = |id: &String| {
+        store.cancel().check().map_err(workspace_state::StoreError::from)?;
+        match id.parse::<SnapshotId>() {
+            Ok(id) => Ok(store.find_snapshot(&id)?),
+            Err(_) => Ok(None),
+        }
+    };
+    ids.iter().map(find).collect()
+}
+
+fn shown(store: &Store, records: Vec<Record>) -> Result<Vec<Snapshot>, ApiError> {
+    let references = store.references()?;
+    records.into_iter().map(|record| Snapshot::new(record, &references)).collect()
+}
+
+/// A page in the making, from snapshots that come newest first.
+struct Scan {
+    query: ListQuery,
+    references: Vec<(String, SnapshotId)>,
+    /// Snapshots of the pages before that are yet to come.
+    before: usize,
+    items: Vec<Record>,
+    total: usize,
+    more: bool,
+}
+
+impl Scan {
+    fn new(query: ListQuery, store: &Store) -> Result<Self, ApiError> {
+        let before = skipped(query.page, query.limit);
+        let references = store.references()?;
+        Ok(Self { query, references, before, items: Vec::new(), total: 0, more: false })
+    }
+
+    fn take(&mut self, record: Record) {
+        if !self.query.fits(&record, &self.references) {
+            return;
+        }
+        self.total += 1;
+        // Newest first, which is the order of ids.
+        if self.query.cursor.is_some_and(|last| record.id >= last) {
+            return;
+        }
+        if self.before > 0 {
+            self.before -= 1;
+        } else if self.items.len() < self.query.limit as usize {
+            self.items.push(record);
+        } else {
+            self.more = true;
+        }
+    }
+
+    fn finish(self, store: &Store) -> Result<SnapshotList, ApiError> {
+        let (page, limit) = (self.query.page, self.query.limit);
+        let next = self.items.last().map(|last| last.id).filter(|_| self.more);
+        Ok(SnapshotList { items: shown(store, self.items)?, total: self.total, page, limit, next })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use workspace_catalog::sqlite_url;
+    use workspace_state::NewSnapshot;
+
+    use super::*;
+    use crate::code;
+
+    fn query(pairs: &[(&str, &str)]) -> ListQuery {
+        let pairs = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        ListQuery::parse(pairs.collect()).unwrap()
+    }
+
+    async fn shop(directory: &tempfile::TempDir, count: usize) -> (Store, Catalog, Vec<SnapshotId>) {
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        let catalog = Catalog::open(&sqlite_url(&directory.path().join("catalog"))).await.unwrap();
+        let mut ids = Vec::new();
+        for n in 0..count {
+            let labels = [("odd".to_owned(), (n % 2).to_string())].into();
+            let new = NewSnapshot { labels, ..NewSnapshot::default() };
+            let id = store.empty_tree().unwrap().commit(new).unwrap().id;
+            catalog.snapshots().add("alice", &id.to_string(), None).await.unwrap();
+            ids.push(id);
+        }
+        ids.sort();
+        ids.reverse();
+        (store, catalog, ids)
+    }
+
+    /// Ids on the page, number of all, cursor of the next page.
+    async fn page(
+        of: (&Store, &Catalog),
+        scope: &Scope,
+        pairs: &[(&str, &str)],
+    ) -> (Vec<String>, u64, Option<String>) {
+        let snapshots = Snapshots { store: of.0, catalog: of.1 };
+        let list = snapshots.page(scope, query(pairs)).await.unwrap();
+        let list = serde_json::to_value(&list).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let ids = list["items"].as_array().unwrap().iter().map(|item| text(&item["id"])).collect();
+        (ids, list["total"].as_u64().unwrap(), list.get("next").map(text))
+    }
+
+    #[tokio::test]
+    async fn pages_are_the_same_for_owners_and_administrators_with_and_without_filters() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, catalog, ids) = shop(&directory, 7).await;
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        for scope in [Scope::Owner("alice".to_owned()), Scope::All] {
+            let of = async |pairs: &[(&str, &str)]| page((&store, &catalog), &scope, pairs).await;
+            assert_eq!(of(&[("limit", "3")]).await, (ids[..3].to_vec(), 7, Some(ids[2].clone())));
+            let next = of(&[("limit", "3"), ("cursor", &ids[2])]).await;
+            assert_eq!(next, (ids[3..6].to_vec(), 7, Some(ids[5].clone())));
+            assert_eq!(of(&[("limit", "3"), ("page", "3")]).await, (ids[6..].to_vec(), 7, None));
+            assert_eq!(of(&[("limit", "3"), ("page", "4")]).await, (vec![], 7, None));
+            assert_eq!(of(&[("limit", "7")]).await, (ids.clone(), 7, None));
+            let (odd, total, next) = of(&[("limit", "2"), ("label", "odd=1")]).await;
+            assert_eq!((odd.len(), total, next), (2, 3, odd.last().cloned()));
+        }
+        assert_eq!(page((&store, &catalog), &Scope::Owner("bob".to_owned()), &[]).await, (vec![], 0, None));
+    }
+
+    #[tokio::test]
+    async fn a_page_reads_its_own_snapshots_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, catalog, ids) = shop(&directory, 4).await;
+        // Whoever read the oldest one would not count it.
+        store.remove_snapshots(&ids[3..]).unwrap();
+        let alice = Scope::Owner("alice".to_owned());
+        let (first, total, _) = page((&store, &catalog), &alice, &[("limit", "2")]).await;
+        assert_eq!((first.len(), total), (2, 4));
+        // Where it would be it is missed, and all are counted.
+        let (last, total, _) = page((&store, &catalog), &alice, &[("limit", "2"), ("page", "2")]).await;
+        assert_eq!((last, total), (vec![ids[2].to_string()], 3));
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_list_reads_no_further() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, catalog, ids) = shop(&directory, 1).await;
+        let store = store.with_cancel(store.cancel().child());
+        store.cancel().cancel();
+        let error = find(&store, &[ids[0].to_string()]).unwrap_err();
+        assert_eq!(error.code(), code::SHUTTING_DOWN);
+        let snapshots = Snapshots { store: &store, catalog: &catalog };
+        let scope = Scope::Owner("alice".to_owned());
+        assert!(snapshots.page(&scope, query(&[("label", "odd=0")])).await.is_err());
+    }
+}
