@@ -1,6 +1,7 @@
 //! Episodes: the trajectory of a search, one record per step.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,24 @@ impl Episode {
     }
 }
 
+/// The part of an episode that a search is judged by. Reading it leaves aside what may be large.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct EpisodeSummary {
+    /// Its name.
+    pub id: EpisodeId,
+    /// The state it led to.
+    pub snapshot: SnapshotId,
+    /// The step before; none for the start of a search.
+    pub parent: Option<EpisodeId>,
+    /// What it was worth.
+    pub reward: f64,
+    /// How often the search came by.
+    pub visits: u64,
+}
+
+/// An episode's id and that of the step before it.
+pub type EpisodeLink = (EpisodeId, Option<EpisodeId>);
+
 pub(crate) fn decode(record: &[u8]) -> Decoded<Episode> {
     serde_json::from_slice(record).map_err(|_| DecodeError("not an episode"))
 }
@@ -101,21 +120,95 @@ impl Store {
 
     /// The episodes right after this one, or the starts of all searches.
     pub fn episode_children(&self, parent: Option<&EpisodeId>) -> Result<Vec<Episode>> {
-        let prefix = parent.map_or([0; 16], |parent| *parent.as_bytes());
-        let ids: Vec<EpisodeId> = {
-            let txn = self.inner.index.read()?;
-            let mut ids = Vec::new();
-            for entry in self.inner.index.episode_children.prefix_iter(&txn, &prefix)? {
-                let (key, _) = entry?;
-                ids.extend(key[16..].try_into().ok().map(EpisodeId::from_bytes));
-            }
-            ids
-        };
-        let mut children = Vec::with_capacity(ids.len());
-        for id in ids {
+        let mut children = Vec::new();
+        for id in self.episode_children_ids(parent)? {
             children.extend(self.episode(&id)?);
         }
         Ok(children)
+    }
+
+    /// The ids of the episodes right after this one, or of the starts of all searches; oldest first.
+    pub fn episode_children_ids(&self, parent: Option<&EpisodeId>) -> Result<Vec<EpisodeId>> {
+        self.cancel().check()?;
+        let prefix = parent.map_or([0; 16], |parent| *parent.as_bytes());
+        let txn = self.inner.index.read()?;
+        let mut ids = Vec::new();
+        for entry in self.inner.index.episode_children.prefix_iter(&txn, &prefix)? {
+            let (key, _) = entry?;
+            ids.extend(key[16..].try_into().ok().map(EpisodeId::from_bytes));
+        }
+        Ok(ids)
+    }
+
+    /// The links of the episode and of all after it, parents before children. Reads no record but the first.
+    pub fn episode_links(&self, root: &EpisodeId) -> Result<Vec<EpisodeLink>> {
+        let mut links = vec![(*root, self.known(root)?.parent)];
+        let mut at = 0;
+        while let Some((id, _)) = links.get(at).copied() {
+            links.extend(self.episode_children_ids(Some(&id))?.into_iter().map(|child| (child, Some(id))));
+            at += 1;
+        }
+        Ok(links)
+    }
+
+    /// Summaries of the episode and of all after it, parents before children.
+    pub fn episode_summaries(&self, root: &EpisodeId) -> Result<Vec<EpisodeSummary>> {
+        let mut summaries = Vec::new();
+        for (id, _) in self.episode_links(root)? {
+            self.cancel().check()?;
+            let txn = self.inner.index.read()?;
+            if let Some(record) = self.inner.index.episodes.get(&txn, id.as_bytes())? {
+                let summary = serde_json::from_slice(record);
+                summaries.push(summary.map_err(|_| undecodable(DecodeError("not an episode")))?);
+            }
+        }
+        Ok(summaries)
+    }
+
+    /// Some episodes in the order of their ids here, as far as they exist and until they have `bytes` together; at least
+    /// one.
+    pub fn episodes_within(&self, ids: &[EpisodeId], bytes: usize) -> Result<Vec<Episode>> {
+        let (mut episodes, mut total) = (Vec::new(), 0);
+        for id in ids {
+            if self.add_within(id, bytes, &mut total, &mut episodes)?.is_break() {
+                break;
+            }
+        }
+        Ok(episodes)
+    }
+
+    /// The last `limit` steps on the way to this episode, itself the last, until they have `bytes` together; at least one.
+    pub fn episode_path_end(&self, id: &EpisodeId, limit: usize, bytes: usize) -> Result<Vec<Episode>> {
+        let (mut path, mut total, mut next) = (Vec::new(), 0, Some(*id));
+        while let Some(id) = next.filter(|_| path.len() < limit) {
+            if self.add_within(&id, bytes, &mut total, &mut path)?.is_break() {
+                break;
+            }
+            next = path.last().filter(|last| last.id == id).and_then(|last| last.parent);
+        }
+        path.reverse();
+        Ok(path)
+    }
+
+    /// Adds an episode that exists, unless there are some already and they would have more bytes together than allowed.
+    fn add_within(
+        &self,
+        id: &EpisodeId,
+        bytes: usize,
+        total: &mut usize,
+        episodes: &mut Vec<Episode>,
+    ) -> Result<ControlFlow<()>> {
+        self.cancel().check()?;
+        let txn = self.inner.index.read()?;
+        let Some(record) = self.inner.index.episodes.get(&txn, id.as_bytes())? else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        *total += record.len();
+        if *total > bytes && !episodes.is_empty() {
+            return Ok(ControlFlow::Break(()));
+        }
+        episodes.push(decode(record).map_err(undecodable)?);
+        Ok(ControlFlow::Continue(()))
     }
 
     /// The episode and all after it, parents before children; every search when none is given.
@@ -159,13 +252,16 @@ impl Store {
 
     /// Removes an episode and all after it.
     pub fn remove_episodes(&self, root: &EpisodeId) -> Result<usize> {
-        let subtree = self.episode_subtree(Some(root))?;
-        let changes: Vec<Change> = subtree
-            .iter()
-            .map(|episode| Change::RemoveEpisode { id: episode.id, parent: episode.parent })
-            .collect();
-        self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))?;
-        Ok(subtree.len())
+        let links = self.episode_links(root)?;
+        self.remove_episode_links(&links)?;
+        Ok(links.len())
+    }
+
+    /// Removes these episodes, and no others.
+    pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
+        let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
+        let changes: Vec<Change> = links.iter().map(change).collect();
+        self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
     fn known(&self, id: &EpisodeId) -> Result<Episode> {

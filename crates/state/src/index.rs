@@ -3,7 +3,7 @@
 //! Never synced by a commit: what it says can be rebuilt from the packs (see `recovery.rs`). A killed
 //! process leaves it consistent; a crashed machine may not, which the boot mark finds out.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -22,8 +22,10 @@ use crate::recent::Memory;
 use crate::record::Kind;
 use crate::waiting::WriteWaits;
 
-/// Address space, not memory or disk: room for about half a billion objects.
-const MAP_SIZE: usize = 64 << 30;
+/// The least address space of the index, not memory or disk: room for about half a billion objects.
+const MAP_SIZE: u64 = 64 << 30;
+/// The unit of the address space of an index that has outgrown [`MAP_SIZE`].
+const MAP_STEP: u64 = 1 << 30;
 const READERS_MAX: u32 = 1024;
 /// Room for the table of readers, 64 bytes each, and what comes before it.
 const LOCK_FILE: u64 = 72 << 10;
@@ -337,7 +339,8 @@ impl Index {
 
 fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(MAP_SIZE).max_dbs(16).max_readers(READERS_MAX);
+    let length = fs::metadata(directory.join("data.mdb")).map_or(0, |file| file.len());
+    options.map_size(map_size(length)).max_dbs(16).max_readers(READERS_MAX);
     let mut flags = EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD;
     if access == Access::ReadOnly {
         flags |= EnvFlags::READ_ONLY | EnvFlags::NO_LOCK;
@@ -349,6 +352,13 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
     // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
     // lock is held.
     unsafe { options.open(directory).map_err(|error| explain(error, directory)) }
+}
+
+/// Address space for an index whose file has `length` bytes: at least twice that, so that opening a store whose index is
+/// full makes room in it. It cannot grow while it is open: transactions of other threads point into it.
+fn map_size(length: u64) -> usize {
+    let wanted = length.saturating_mul(2).next_multiple_of(MAP_STEP).max(MAP_SIZE);
+    usize::try_from(wanted).unwrap_or(usize::MAX)
 }
 
 /// LMDB maps its lock file into memory and writes to it there: where that has no room, the process dies of it.
@@ -456,4 +466,32 @@ pub(crate) fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
 /// Roots have sixteen zeros for a parent.
 pub(crate) fn episode_key(parent: Option<&[u8; 16]>, id: &[u8; 16]) -> Vec<u8> {
     joined(parent.unwrap_or(&[0; 16]), id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_that_is_full_has_room_when_it_is_opened_again() {
+        for length in [0, 4096, 10 << 30, 32 << 30] {
+            assert_eq!(map_size(length), 64 << 30, "{length}");
+        }
+        assert_eq!(map_size(64 << 30), 128 << 30);
+        assert_eq!(map_size((50 << 30) + 4096), 101 << 30);
+    }
+
+    #[test]
+    fn an_index_without_room_is_said_to_be_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(64 << 10).max_dbs(1);
+        // SAFETY: nobody else has this directory.
+        let env = unsafe { options.open(directory.path()) }.unwrap();
+        let mut txn = env.write_txn().unwrap();
+        let table: Table = env.create_database(&mut txn, None).unwrap();
+        let mut put = |number: u32| table.put(&mut txn, &number.to_be_bytes(), &[7; 1000]);
+        let error = (0..1000).find_map(|number| put(number).err()).unwrap();
+        assert!(StoreError::from(error).is_full());
+    }
 }

@@ -120,7 +120,7 @@ pub use directory::{
     ignored_paths, materialize, note_snapshot, open_plain, preview_directory, preview_directory_with,
     snapshot_directory, snapshot_directory_with, unescape_attributes, user_attributes,
 };
-pub use episode::Episode;
+pub use episode::{Episode, EpisodeLink, EpisodeSummary};
 pub use error::{Result, StoreError};
 pub use format::FORMAT;
 pub use gc::{GcOptions, GcReport};

@@ -1,7 +1,7 @@
 //! Episodes: the trajectories of searches.
 
 use serde_json::json;
-use workspace_state::{Durability, Episode, EpisodeId, Store, StoreError};
+use workspace_state::{Cancel, Durability, Episode, EpisodeId, Store, StoreError};
 
 use crate::support::{assert_sound, collect, commit_file, new_store};
 
@@ -148,4 +148,40 @@ fn a_removed_episode_takes_all_after_it_along() {
     drop(store);
     let store = Store::rebuild_index(path).unwrap();
     assert_eq!(ids(&store.episode_subtree(None).unwrap()), left);
+}
+
+#[test]
+fn episodes_are_read_no_further_than_asked_for() {
+    let (_home, store) = new_store();
+    let search = search(&store);
+    let Search { root, good, leaves, .. } = &search;
+    let last = &leaves[1].id;
+    assert_eq!(ids(&store.episode_path_end(last, 10, usize::MAX).unwrap()), [root.id, good.id, *last]);
+    assert_eq!(ids(&store.episode_path_end(last, 2, usize::MAX).unwrap()), [good.id, *last]);
+    let one = serde_json::to_vec(good).unwrap().len();
+    assert_eq!(ids(&store.episode_path_end(last, 10, 5 * one / 2).unwrap()), [good.id, *last]);
+    assert_eq!(ids(&store.episode_path_end(last, 10, 0).unwrap()), [*last]);
+
+    let some = [leaves[0].id, EpisodeId::generate(), leaves[1].id, leaves[2].id];
+    let expected = [leaves[0].id, leaves[1].id, leaves[2].id];
+    assert_eq!(ids(&store.episodes_within(&some, usize::MAX).unwrap()), expected);
+    assert_eq!(ids(&store.episodes_within(&some, 5 * one / 2).unwrap()), expected[..2]);
+    assert_eq!(ids(&store.episodes_within(&some, 0).unwrap()), expected[..1]);
+}
+
+#[test]
+fn summaries_cover_an_episode_and_all_after_it() {
+    let (_home, store) = new_store();
+    let search = search(&store);
+    let summaries = store.episode_summaries(&search.bad.id).unwrap();
+    let found: Vec<_> = summaries.iter().map(|one| (one.id, one.parent, one.snapshot, one.reward)).collect();
+    let expected: Vec<_> = [&search.bad, &search.leaves[2], &search.leaves[3]]
+        .map(|one| (one.id, one.parent, one.snapshot, one.reward))
+        .into();
+    assert_eq!(found, expected);
+    let cancel = Cancel::new();
+    let stopped = store.with_cancel(cancel.clone());
+    cancel.cancel();
+    assert!(matches!(stopped.episode_summaries(&search.root.id), Err(StoreError::Cancelled(_))));
+    assert!(matches!(stopped.episode_links(&search.root.id), Err(StoreError::Cancelled(_))));
 }
