@@ -15,6 +15,7 @@ use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection as _, Executo
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
 use crate::command_claim::CommandClaims;
+use crate::episode::Episodes;
 use crate::error::{CatalogError, Result};
 use crate::event::Events;
 use crate::idempotency::Idempotency;
@@ -88,6 +89,11 @@ impl Catalog {
     /// Whose the snapshots are.
     pub fn snapshots(&self) -> Snapshots<'_> {
         Snapshots { catalog: self }
+    }
+
+    /// Whose the episodes are.
+    pub fn episodes(&self) -> Episodes<'_> {
+        Episodes { catalog: self }
     }
 
     /// Which request made which sandbox.

@@ -9,6 +9,7 @@
 //! - [`ApiKeys`]: the hashes of the keys, never the keys.
 //! - [`Commands`]: what ran in a sandbox and how it ended.
 //! - [`Snapshots`]: whose a snapshot is.
+//! - [`Episodes`]: whose an episode is.
 //! - [`Idempotency`]: which request made which sandbox, so that a repeated one makes no second.
 //!
 //! ```no_run
@@ -29,6 +30,7 @@ mod catalog;
 mod clock;
 mod command;
 mod command_claim;
+mod episode;
 mod error;
 mod event;
 mod idempotency;
@@ -45,6 +47,7 @@ pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
 pub use catalog::{Catalog, sqlite_url};
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandState, Commands, End, NewCommand};
 pub use command_claim::{CommandClaims, InsertedCommand};
+pub use episode::Episodes;
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};

@@ -16,6 +16,7 @@ const STEPS: &[&str] = &[
     include_str!("../migrations/0003_snapshots.sql"),
     include_str!("../migrations/0004_command_claims.sql"),
     include_str!("../migrations/0005_unique_name.sql"),
+    include_str!("../migrations/0010_episodes.sql"),
 ];
 
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

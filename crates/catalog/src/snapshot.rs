@@ -50,6 +50,13 @@ impl Snapshots<'_> {
         Ok(())
     }
 
+    /// Counts the snapshots of an owner.
+    pub async fn count(&self, owner: &str) -> Result<u64> {
+        let count = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE owner = $1");
+        let row = count.text("owner", owner).one(&mut *self.catalog.connection().await?).await?;
+        Row(row).count("total")
+    }
+
     /// Whether somebody has a snapshot.
     pub async fn owns(&self, owner: &str, id: &str) -> Result<bool> {
         let select = Statement::new("SELECT id FROM snapshots WHERE owner = $1 AND id = $2");

@@ -88,6 +88,8 @@ contract! {
         ids_of_an_owner_are_read_behind_an_id_and_without_the_first
         the_last_owner_of_a_snapshot_is_told_so
         of_owners_that_let_go_at_once_one_is_the_last;
+    episodes:
+        episodes_are_counted_for_their_owner_until_they_are_removed;
     text:
         hostile_text_is_kept_as_it_is
         a_megabyte_of_text_is_kept

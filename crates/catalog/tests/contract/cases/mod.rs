@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod commands;
+pub(crate) mod episodes;
 pub(crate) mod events;
 pub(crate) mod idempotency;
 pub(crate) mod keys;

@@ -12,6 +12,8 @@ pub(crate) async fn a_snapshot_belongs_to_who_noted_it(place: Place) {
     snapshots.add("alice", "a", None).await.unwrap();
     assert_eq!(snapshots.list(None, None, 10).await.unwrap(), before);
     assert_eq!(before[1].sandbox.as_deref(), Some("sbx-1"));
+    assert_eq!(snapshots.count("alice").await.unwrap(), 1);
+    assert_eq!(snapshots.count("carol").await.unwrap(), 0);
 
     for (owner, id, has) in
         [("alice", "a", true), ("alice", "b", false), ("bob", "b", true), ("bob", "", false)]
