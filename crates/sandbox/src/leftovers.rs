@@ -4,8 +4,8 @@
 //! directory have no row then, so that a start after a crash, and a collection of garbage, remove them like everything
 //! that belongs to nobody.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::disk::blocking;
 use crate::error::Result;
-use crate::service::Service;
+use crate::service::{Scope, Service};
 
 /// Deleted sandboxes whose files are there still. Whoever deletes more waits.
 const BACKLOG_MAX: usize = 1_000;
@@ -26,35 +26,48 @@ const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(500));
 /// Deleted sandboxes whose files are being removed.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
-    ids: Mutex<HashSet<String>>,
+    /// The owner of each, by id.
+    owners: Mutex<HashMap<String, String>>,
     count: watch::Sender<usize>,
     turns: Semaphore,
 }
 
 impl Default for Leftovers {
     fn default() -> Self {
-        Self { ids: Mutex::default(), count: watch::Sender::default(), turns: Semaphore::new(AT_ONCE) }
+        Self { owners: Mutex::default(), count: watch::Sender::default(), turns: Semaphore::new(AT_ONCE) }
     }
 }
 
 impl Leftovers {
-    fn add(&self, id: &str) {
-        self.change(|ids| ids.insert(id.to_owned()));
+    fn add(&self, id: &str, owner: &str) {
+        self.change(|owners| owners.insert(id.to_owned(), owner.to_owned()));
     }
 
     fn remove(&self, id: &str) {
-        self.change(|ids| ids.remove(id));
+        self.change(|owners| owners.remove(id));
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashSet<String>) -> bool) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut ids);
-        self.count.send_replace(ids.len());
+    fn change(&self, change: impl FnOnce(&mut HashMap<String, String>) -> Option<String>) {
+        let mut owners = self.lock();
+        change(&mut owners);
+        self.count.send_replace(owners.len());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ids of the sandboxes whose files are being removed.
     pub(crate) fn ids(&self) -> HashSet<String> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Waits until there are none in a scope.
+    async fn none_of(&self, scope: &Scope) {
+        let is_in = |owner: &String| scope.owner().is_none_or(|wanted| wanted == owner);
+        let mut changes = self.count.subscribe();
+        // The owners are looked at while nothing of the count is locked: a change locks both.
+        while self.lock().values().any(is_in) && changes.changed().await.is_ok() {}
     }
 
     /// Waits until there are fewer than so many.
@@ -66,10 +79,10 @@ impl Leftovers {
 
 impl Service {
     /// Removes the files of a sandbox that is in no catalog any more, later. Waits only while the backlog is full.
-    pub(crate) async fn remove_files_behind(&self, id: &str) {
+    pub(crate) async fn remove_files_behind(&self, id: &str, owner: &str) {
         let leftovers = &self.0.leftovers;
         leftovers.fewer_than(BACKLOG_MAX).await;
-        leftovers.add(id);
+        leftovers.add(id, owner);
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let turn = service.0.leftovers.turns.acquire().await;
@@ -112,6 +125,36 @@ impl Service {
 
     /// Waits until the files of all sandboxes that were deleted before are removed, for so long; whether they are.
     pub async fn files_removed(&self, limit: Duration) -> bool {
-        timeout(limit, self.0.leftovers.fewer_than(1)).await.is_ok()
+        self.files_removed_of(&Scope::All, limit).await
+    }
+
+    /// The same for the sandboxes of a scope.
+    pub async fn files_removed_of(&self, scope: &Scope, limit: Duration) -> bool {
+        timeout(limit, self.0.leftovers.none_of(scope)).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[tokio::test]
+    async fn an_owner_waits_for_nobody_elses_files() {
+        let leftovers = Leftovers::default();
+        let alice = Scope::Owner("alice".to_owned());
+        let is_done = |scope: &Scope| {
+            let mut waiting = pin!(leftovers.none_of(scope));
+            waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        };
+        leftovers.add("sbx-1", "bob");
+        assert!(is_done(&alice) && !is_done(&Scope::All));
+        leftovers.add("sbx-2", "alice");
+        assert!(!is_done(&alice));
+        leftovers.remove("sbx-1");
+        assert!(!is_done(&alice) && !is_done(&Scope::All));
+        leftovers.remove("sbx-2");
+        assert!(is_done(&alice) && is_done(&Scope::All));
     }
 }

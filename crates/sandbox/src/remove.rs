@@ -126,7 +126,7 @@ impl Service {
         end_waiting(live.as_ref(), reason);
         if !removal.keeps_workspace() {
             self.forget_row(&sandbox).await?;
-            self.remove_files_behind(id).await;
+            self.remove_files_behind(id, &sandbox.owner).await;
             return Ok(Kept::Nothing);
         }
         let kept = match self.keep_workspace(id, &sandbox.owner).await {

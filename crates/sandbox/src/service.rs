@@ -86,6 +86,14 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// The owner whose sandboxes it covers; none for everybody's.
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Owner(name) => Some(name),
+            Self::All => None,
+        }
+    }
+
     pub(crate) fn covers(&self, owner: Option<&str>) -> bool {
         match self {
             Self::Owner(name) => owner == Some(name),

@@ -123,9 +123,11 @@ async fn remove(
     request: RequestId,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    // The workspace of a sandbox that was just deleted may still be there, and hold on to the snapshot.
-    app.sandboxes.files_removed(DELETED_TIMEOUT).await;
-    let id = app.snapshots().remove(&scope(&caller), &id).await?;
+    // The workspace of a sandbox that was just deleted may still be there, and hold on to the snapshot. Nobody waits for the
+    // sandboxes of other owners.
+    let scope = scope(&caller);
+    app.sandboxes.files_removed_of(&scope, DELETED_TIMEOUT).await;
+    let id = app.snapshots().remove(&scope, &id).await?;
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)
