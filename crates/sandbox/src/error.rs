@@ -86,6 +86,14 @@ pub enum SandboxError {
         /// What raises the limit.
         setting: &'static str,
     },
+    /// The owner has as many snapshots as it may have.
+    #[error("`{owner}` may have {limit} snapshots at most; delete some, or raise MAX_SNAPSHOTS_PER_OWNER")]
+    TooManySnapshots {
+        /// Who may have no more.
+        owner: String,
+        /// How many there may be.
+        limit: u32,
+    },
     /// Too many wait to be made.
     #[error("{waiting} sandboxes wait to be made already; try again")]
     QueueFull {

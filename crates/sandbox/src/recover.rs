@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::door;
 use crate::error::{Doing as _, Result, SandboxError, without_host_paths};
 use crate::live::Live;
-use crate::remove::{KEPT, Removal};
+use crate::remove::Removal;
 use crate::service::{Inner, Service, config_of};
 
 /// What a collection cleared away.
@@ -115,8 +115,7 @@ impl Service {
 
     async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
         if sandbox.state == State::Stopping {
-            let keeps = sandbox.state_reason.as_deref() == Some(KEPT);
-            let removal = if keeps { Removal::KeepWorkspace } else { Removal::All };
+            let removal = Removal::of_stopping(sandbox.state_reason.as_deref());
             return self.remove_now(&sandbox.id, removal).await.map(|_| ());
         }
         let id = sandbox.id.as_str();

@@ -16,8 +16,9 @@ use crate::error::{Result, SandboxError, without_host_paths};
 use crate::live::{End, Live};
 use crate::service::{Scope, Service, event, not_running, now};
 
-/// Why a sandbox is stopping whose workspace outlives it.
-pub(crate) const KEPT: &str = "kept";
+/// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
+const KEPT: &str = "kept";
+const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 
 /// What stays of a sandbox that was removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,15 +42,43 @@ const AT_ONCE: usize = 8;
 pub(crate) enum Removal {
     /// With its workspace.
     All,
-    /// The workspace stays.
+    /// The workspace stays: as a directory where it is one.
     KeepWorkspace,
+    /// The workspace stays as a snapshot of its owner's.
+    KeepSnapshot,
     /// With its workspace, unless it was extended meanwhile.
     Expired,
 }
 
 impl Removal {
+    /// Directories that are kept count for nobody and are never collected, so only those who see everything make some.
+    fn keeping(scope: &Scope) -> Self {
+        match scope {
+            Scope::All => Self::KeepWorkspace,
+            Scope::Owner(_) => Self::KeepSnapshot,
+        }
+    }
+
+    /// The removal of a sandbox that is stopping, by the reason that was noted for it.
+    pub(crate) fn of_stopping(reason: Option<&str>) -> Self {
+        match reason {
+            Some(KEPT) => Self::KeepWorkspace,
+            Some(KEPT_AS_SNAPSHOT) => Self::KeepSnapshot,
+            _ => Self::All,
+        }
+    }
+
+    /// What is noted of a workspace that outlives its sandbox.
+    fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::KeepWorkspace => Some(KEPT),
+            Self::KeepSnapshot => Some(KEPT_AS_SNAPSHOT),
+            Self::All | Self::Expired => None,
+        }
+    }
+
     fn keeps_workspace(self) -> bool {
-        self == Self::KeepWorkspace
+        self.reason().is_some()
     }
 
     /// Whether a sandbox as it is now is to be removed.
@@ -60,11 +89,15 @@ impl Removal {
 
 impl Service {
     /// Ends everything in a sandbox and forgets it. Its workspace goes too, unless it is to be kept: then this
-    /// tells where. Answers when nothing runs any more and nobody finds it; its files are removed behind that. Goes on
+    /// tells where. An owner keeps a snapshot of it, those who see everything the directory where it is one. Answers when nothing runs any more and nobody finds it; its files are removed behind that. Goes on
     /// when nobody waits for it any more.
     pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
         let sandbox = self.find_here(scope, id).await?;
-        let removal = if keep_workspace { Removal::KeepWorkspace } else { Removal::All };
+        let removal = if keep_workspace { Removal::keeping(scope) } else { Removal::All };
+        if removal == Removal::KeepSnapshot {
+            // Before anything is ended for it.
+            self.must_have_snapshot_room(scope, 1).await?;
+        }
         self.remove_in_time(&sandbox.id, removal).await
     }
 
@@ -129,7 +162,7 @@ impl Service {
             self.remove_files_behind(id, &sandbox.owner).await;
             return Ok(Kept::Nothing);
         }
-        let kept = match self.keep_workspace(id, &sandbox.owner).await {
+        let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {
             // Nothing of it is lost: it can be removed again, or committed when what is in the way is gone.
             Err(error) => {
                 self.lose_commands(id, live.as_ref(), reason).await;
@@ -149,7 +182,7 @@ impl Service {
             let goes = removal.covers(sandbox) && sandbox.state.may_become(State::Stopping);
             goes.then(|| Change {
                 state: Some(State::Stopping),
-                state_reason: removal.keeps_workspace().then(|| KEPT.to_owned()),
+                state_reason: removal.reason().map(str::to_owned),
                 ..Change::default()
             })
         };
@@ -197,16 +230,11 @@ impl Service {
         }
     }
 
-    /// Keeps what a workspace holds: as a directory, or as a snapshot if it is spread over layers.
-    async fn keep_workspace(&self, id: &str, owner: &str) -> Result<Kept> {
-        let kept = id.to_owned();
-        let path = self
-            .on_workspaces(move |workspaces| {
-                release(&workspaces.directory_of(&kept));
-                workspaces.keep(&kept)
-            })
-            .await?;
-        if let Some(path) = path {
+    /// Keeps what a workspace holds: as a directory, or as a snapshot if that is wanted or it is spread over layers.
+    async fn keep_workspace(&self, id: &str, owner: &str, removal: Removal) -> Result<Kept> {
+        if removal != Removal::KeepSnapshot
+            && let Some(path) = self.keep_directory(id).await?
+        {
             return Ok(Kept::Directory(path));
         }
         let message = format!("what sandbox {id} left");
@@ -219,6 +247,16 @@ impl Service {
         self.note_snapshot(owner, &committed.snapshot, id).await?;
         self.remove_workspace(id).await?;
         Ok(Kept::Snapshot(committed.snapshot.id))
+    }
+
+    /// Moves a workspace that is one directory to where those that are kept lie. None if it is not one.
+    async fn keep_directory(&self, id: &str) -> Result<Option<PathBuf>> {
+        let id = id.to_owned();
+        self.on_workspaces(move |workspaces| {
+            release(&workspaces.directory_of(&id));
+            workspaces.keep(&id)
+        })
+        .await
     }
 }
 

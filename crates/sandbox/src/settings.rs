@@ -36,6 +36,8 @@ pub struct Settings {
     pub sandboxes_max: u32,
     /// How many each owner may have.
     pub sandboxes_per_owner: u32,
+    /// Snapshots that each owner may have; 0 for any number.
+    pub snapshots_per_owner: u32,
     /// How many are made at once; more wait.
     pub creations_at_once: u32,
     /// How many may wait.
@@ -123,6 +125,7 @@ impl Settings {
             extension: Duration::from_secs(3_600),
             sandboxes_max: 100,
             sandboxes_per_owner: 10,
+            snapshots_per_owner: 0,
             creations_at_once: 10,
             creations_waiting: 1_000,
             default_resources: resources,

@@ -112,8 +112,19 @@ impl Service {
     pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<Taken> {
         new.check()?;
         let sandbox = self.find_here(scope, id).await?;
+        self.must_have_snapshot_room(scope, 1).await?;
         self.cancellable(|service, cancel| async move { service.commit_now(&sandbox.id, new, &cancel).await })
             .await
+    }
+
+    /// An error unless an owner may have so many snapshots more. Those who see everything may have any number.
+    pub async fn must_have_snapshot_room(&self, scope: &Scope, more: u64) -> Result<()> {
+        let limit = self.settings().snapshots_per_owner;
+        let Some(owner) = scope.owner().filter(|_| limit > 0) else { return Ok(()) };
+        if self.0.catalog.snapshots().count(owner).await? + more > u64::from(limit) {
+            return Err(SandboxError::TooManySnapshots { owner: owner.to_owned(), limit });
+        }
+        Ok(())
     }
 
     async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<Taken> {
@@ -363,6 +374,7 @@ impl Service {
         // Before anything stands still for it, and a snapshot is made that nobody wants then.
         let like = like(&sandbox, &fork)?;
         self.must_be_possible(&like).await?;
+        self.must_have_snapshot_room(scope, 1).await?;
         self.must_have_room(&wanted, fork.count).await?;
         self.cancellable(|service, cancel| async move {
             service.fork_now(&sandbox, like, wanted, fork, &cancel).await

@@ -70,6 +70,7 @@ codes! {
     UPLOAD_LIMIT_EXCEEDED = 3007, TOO_MANY_REQUESTS, "As many archives as allowed are being taken; try again.";
     SNAPSHOT_DAMAGED = 3008, INTERNAL_SERVER_ERROR, "What is stored of the snapshot is damaged; `workspace verify` says more.";
     UPLOADS_BUSY = 3009, SERVICE_UNAVAILABLE, "The server takes as many archives as it can, of several owners; try again.";
+    SNAPSHOT_LIMIT_EXCEEDED = 3010, TOO_MANY_REQUESTS, "The owner has as many snapshots as allowed; delete some.";
 
     EPISODE_NOT_FOUND = 3101, NOT_FOUND, "There is no such episode, or its snapshot is another owner's.";
 

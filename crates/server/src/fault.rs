@@ -47,6 +47,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::TooMany { limit, setting, .. } => Self::new(code::SANDBOX_LIMIT_EXCEEDED, message)
                 .detail("limit", limit)
                 .detail("setting", setting),
+            SandboxError::TooManySnapshots { limit, .. } => Self::new(code::SNAPSHOT_LIMIT_EXCEEDED, message)
+                .detail("limit", limit)
+                .detail("setting", "MAX_SNAPSHOTS_PER_OWNER"),
             SandboxError::QueueFull { waiting } => {
                 Self::new(code::QUEUE_FULL, message).detail("waiting", waiting)
             }

@@ -279,7 +279,7 @@ async fn a_kept_workspace_outlives_its_sandbox(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
+    let kept = service.remove(&Scope::All, &view.sandbox.id, true).await.unwrap();
     let Kept::Directory(kept) = kept else { panic!("{kept:?}") };
     assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "mine\n");
     let collected = service.collect().await.unwrap();

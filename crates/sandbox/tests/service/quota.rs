@@ -6,7 +6,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_host::quota;
-use workspace_sandbox::{Kept, NewSandbox, ResourceRequest};
+use workspace_sandbox::{Kept, NewSandbox, ResourceRequest, Scope};
 
 use crate::home::{Home, PATIENCE, alice, base, sh, soon, wanted};
 use crate::kind::Kind;
@@ -79,7 +79,7 @@ async fn a_quota_ends_with_its_sandbox(home: &Home) {
     let service = home.start().await;
     let view = service.create(wanted(), small()).await.unwrap();
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
+    let kept = service.remove(&Scope::All, &view.sandbox.id, true).await.unwrap();
     let Kept::Directory(kept) = kept else { panic!("{kept:?}") };
     // Its owner may go on with it as with any other directory.
     let owner = rustix::fs::stat(&kept).unwrap().st_uid.to_string();

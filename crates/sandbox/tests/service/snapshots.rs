@@ -30,7 +30,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         forks_are_all_made_or_none,
         a_fork_that_is_refused_leaves_no_snapshot,
         a_snapshot_that_cannot_be_noted_is_taken_back,
-        what_is_kept_of_one_over_layers_is_a_snapshot,
+        what_an_owner_keeps_is_a_snapshot_that_can_be_removed,
+        an_owner_with_as_many_snapshots_as_allowed_gets_no_more,
         what_cannot_be_kept_leaves_the_sandbox_stopped,
         a_snapshot_that_is_not_there_makes_nothing,
         another_service_goes_on_with_it,
@@ -346,22 +347,44 @@ async fn what_cannot_be_kept_leaves_the_sandbox_stopped(home: &Home) {
     assert!(service.get(&alice(), id).await.is_err());
 }
 
-async fn what_is_kept_of_one_over_layers_is_a_snapshot(home: &Home) {
+async fn what_an_owner_keeps_is_a_snapshot_that_can_be_removed(home: &Home) {
     let service = home.start().await;
-    let view = create_from(&service, snapshot(&service).id).await;
-    sh(&service, &view, "echo keep me > kept").await;
-    let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
-    match (view.config.provider, kept) {
-        (Some(Provider::Overlay), Kept::Snapshot(id)) => {
-            let tree = service.workspaces().store().restore(&id).unwrap();
-            assert_eq!(tree.read("kept").unwrap(), b"keep me\n");
-            let catalog = home.catalog().await;
-            assert!(catalog.snapshots().owns("alice", &id.to_string()).await.unwrap());
-        }
-        (_, Kept::Directory(path)) => assert_eq!(std::fs::read(path.join("kept")).unwrap(), b"keep me\n"),
-        other => panic!("{other:?}"),
+    let catalog = home.catalog().await;
+    // Over layers where that is possible, and a plain directory.
+    for view in [create_from(&service, snapshot(&service).id).await, create(&service).await] {
+        sh(&service, &view, "echo keep me > kept").await;
+        let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
+        let Kept::Snapshot(id) = kept else { panic!("{kept:?} of {:?}", view.config.provider) };
+        let store = service.workspaces().store().clone();
+        assert_eq!(store.restore(&id).unwrap().read("kept").unwrap(), b"keep me\n");
+        assert!(catalog.snapshots().owns("alice", &id.to_string()).await.unwrap());
+        assert!(!catalog.snapshots().remove(Some("alice"), &id.to_string()).await.unwrap());
+        store.remove_snapshots(&[id]).unwrap();
     }
     assert!(service.workspaces().list().unwrap().is_empty());
+    assert!(!service.workspaces().directory_of("kept").exists());
+}
+
+async fn an_owner_with_as_many_snapshots_as_allowed_gets_no_more(home: &Home) {
+    let service = home.start_with(|settings| settings.snapshots_per_owner = 1).await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    commit(&service, &view).await;
+    let store = service.workspaces().store().clone();
+    let before = store.snapshots().unwrap().len();
+    let refusals = [
+        service.commit(&alice(), id, NewCommit::default()).await.err(),
+        service.fork(&alice(), id, wanted(), Fork { count: 1, ..Fork::default() }).await.err(),
+        service.remove(&alice(), id, true).await.err(),
+    ];
+    for refusal in refusals {
+        assert!(matches!(refusal, Some(SandboxError::TooManySnapshots { limit: 1, .. })), "{refusal:?}");
+    }
+    assert_eq!(store.snapshots().unwrap().len(), before);
+    assert_eq!(sh(&service, &view, "echo runs").await.stdout, "runs\n");
+    // Those who see everything have no limit.
+    service.commit(&Scope::All, id, NewCommit::default()).await.unwrap();
+    assert_eq!(service.remove(&alice(), id, false).await.unwrap(), Kept::Nothing);
 }
 
 async fn a_snapshot_that_is_not_there_makes_nothing(home: &Home) {

@@ -317,7 +317,7 @@ pub(crate) struct Patch {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeleteQuery {
-    /// Whether its workspace stays.
+    /// Whether its workspace stays: as a snapshot, or with an admin key as a directory where it is one.
     #[serde(default, alias = "keepWorkspace")]
     pub(crate) keep_workspace: bool,
 }
@@ -328,10 +328,10 @@ pub(crate) struct DeleteQuery {
 pub(crate) struct Deleted {
     /// The sandbox.
     pub(crate) id: String,
-    /// Where its workspace is now, on the server.
+    /// Where its workspace is now, on the server, if it is kept as a directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workspace_path: Option<String>,
-    /// What its workspace held, if it lay over files that others share.
+    /// What its workspace held, if it is kept as a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) snapshot: Option<String>,
 }

@@ -200,3 +200,23 @@ fn without_room_it_says_so_and_goes_on_when_there_is_some() {
     disk.empty();
     soon("it is taken", || shop.upload("", &archive).status == 201);
 }
+
+#[test]
+fn an_owner_has_no_more_snapshots_than_allowed_until_some_are_deleted() {
+    let mut shop = Shop::with(&[("MAX_SNAPSHOTS_PER_OWNER", "2")]);
+    let admin = shop.key.clone();
+    shop.key = shop.key_of("alice", "user");
+    let archive = |content: &str| Archive::new().file("a", content);
+    let first = shop.made(&archive("1"));
+    shop.made(&archive("2"));
+    let refused = shop.upload("", &archive("3").bytes());
+    assert_eq!((refused.status, refused.error()), (429, "SNAPSHOT_LIMIT_EXCEEDED".to_owned()));
+    let details = &refused.json()["error"]["details"];
+    assert_eq!((&details["limit"], &details["setting"]), (&2.into(), &"MAX_SNAPSHOTS_PER_OWNER".into()));
+    for _ in 0..3 {
+        let made = shop.call_as(&admin, "POST", "snapshots").body(&archive("4").bytes()).send();
+        assert_eq!(made.status, 201, "administrators have no limit: {}", made.body);
+    }
+    assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    shop.made(&archive("3"));
+}
