@@ -202,6 +202,8 @@ settings! {
     max_uploads: u32 = is("32");
     /// Archives of one owner that become snapshots at one time; more wait, and are refused after a while.
     max_uploads_per_owner: u32 = is("8");
+    /// Seconds that an archive may take to come. What is deleted meanwhile may keep its place on the disk until the archive is there.
+    upload_timeout: Duration = is("14400");
     /// The largest archive that becomes a template, also without its compression and when it is unpacked.
     max_template: Size = is("32g");
     /// The audit log: JSON lines, readable by the server's user alone.

@@ -16,7 +16,7 @@ use crate::store::blocking;
 pub(super) const PIECE: usize = 256 << 10;
 /// Pieces that wait for the client.
 pub(super) const QUEUE: usize = 2;
-/// A client that takes nothing for so long is gone. What it reads cannot be collected until then.
+/// A client that does not take a piece for so long is gone.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 /// A body made of pieces. The next one is made when there is room for it, so no thread waits for a slow client. What goes wrong with

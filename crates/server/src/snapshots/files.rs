@@ -4,7 +4,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use workspace_state::{Extent, FileNode, Node, Store, StoreError, Tree};
+use workspace_state::{ChunkId, Extent, FileNode, Node, SnapshotId, Store, StoreError};
 
 use super::address::Place;
 use super::body::{self, PIECE};
@@ -41,18 +41,18 @@ pub(super) async fn content(
     let opened = with_store(&app.store, move |store| {
         let tree = open(store, &snapshot)?;
         match entry(&tree, &place.path)?.node {
-            Node::File(file) => Ok((tree, file)),
+            Node::File(file) => Ok((Source { store: tree.store().clone(), snapshot: snapshot.id }, file)),
             other => Err(not_a_file(&place.path, &other)),
         }
     });
-    let (tree, file) = opened.await?;
-    answer(&method, &headers, tree, file).await
+    let (source, file) = opened.await?;
+    answer(&method, &headers, source, file).await
 }
 
 async fn answer(
     method: &Method,
     headers: &HeaderMap,
-    tree: Tree,
+    source: Source,
     file: FileNode,
 ) -> Result<Response, ApiError> {
     let (size, tag) = (file.size(), identity(&file));
@@ -80,7 +80,8 @@ async fn answer(
     about.push((header::CONTENT_TYPE, "application/octet-stream".to_owned()));
     about.push((header::CONTENT_LENGTH, len.to_string()));
     let silent = method == Method::HEAD || len == 0;
-    let body = if silent { Body::empty() } else { body::stream(Content::new(tree, file, from, len)).await? };
+    let body =
+        if silent { Body::empty() } else { body::stream(Content::new(source, file, from, len)).await? };
     respond(status, about, body)
 }
 
@@ -170,11 +171,26 @@ impl Range {
     }
 }
 
+/// The snapshot that a file is read from. Holding one keeps nothing from being collected: how long a client reads must not
+/// decide when the store gets rid of what others removed.
+struct Source {
+    store: Store,
+    snapshot: SnapshotId,
+}
+
+impl Source {
+    fn chunk(&self, id: &ChunkId) -> Result<Vec<u8>, StoreError> {
+        self.store.read_chunk(id).map_err(|error| match (&error, self.store.find_snapshot(&self.snapshot)) {
+            // It was removed while it was read, and then collected.
+            (StoreError::MissingChunk(_), Ok(None)) => StoreError::UnknownSnapshot(self.snapshot),
+            _ => error,
+        })
+    }
+}
+
 /// A range of a file, chunk by chunk. Each is read once.
 struct Content {
-    store: Store,
-    /// Keeps what is read from being collected.
-    _tree: Tree,
+    source: Source,
     extents: Vec<Extent>,
     /// The present extent, and how much of it is done.
     at: usize,
@@ -183,13 +199,13 @@ struct Content {
 }
 
 impl Content {
-    fn new(tree: Tree, file: FileNode, from: u64, len: u64) -> Self {
+    fn new(source: Source, file: FileNode, from: u64, len: u64) -> Self {
         let (mut at, mut done) = (0, from);
         while let Some(extent) = file.extents.get(at).filter(|extent| extent.len() <= done) {
             done -= extent.len();
             at += 1;
         }
-        Self { store: tree.store().clone(), _tree: tree, extents: file.extents, at, done, left: len }
+        Self { source, extents: file.extents, at, done, left: len }
     }
 
     /// Adds what is left of the present extent, of a hole no more than a piece.
@@ -199,7 +215,7 @@ impl Content {
         let rest = (extent.len() - self.done).min(self.left);
         let added = match extent {
             Extent::Data { chunk, .. } => {
-                let chunk = self.store.read_chunk(&chunk)?;
+                let chunk = self.source.chunk(&chunk)?;
                 let from = usize::try_from(self.done).map_err(|_| short())?;
                 let len = usize::try_from(rest).map_err(|_| short())?;
                 let part = chunk.get(from..).and_then(|chunk| chunk.get(..len));
@@ -237,7 +253,7 @@ impl Iterator for Content {
 
 #[cfg(test)]
 mod tests {
-    use workspace_state::NewSnapshot;
+    use workspace_state::{GcOptions, NewSnapshot, Quiet};
 
     use super::*;
 
@@ -290,10 +306,37 @@ mod tests {
         for from in [0, 1, 65_536, 699_999, 700_000, 1_000_000, 2_200_000, 2_499_999, size - 1] {
             for len in [1, 2, 300_000, 1_000_000, size] {
                 let len = len.min(size - from);
-                let pieces = Content::new(tree.clone(), file.clone(), from, len);
+                let source = Source { store: store.clone(), snapshot: snapshot.id };
+                let pieces = Content::new(source, file.clone(), from, len);
                 let found: Vec<u8> = pieces.flat_map(Result::unwrap).collect();
                 assert!(found == whole[from as usize..(from + len) as usize], "{from} {len}");
             }
         }
+    }
+
+    #[test]
+    fn a_reader_keeps_nothing_from_being_collected() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        let mut noise = vec![0; 3 << 20];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("file", noise).unwrap();
+        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+        drop(tree);
+        let Node::File(file) = entry(&open(&store, &snapshot).unwrap(), b"file").unwrap().node else {
+            panic!("not a file")
+        };
+        let size = file.size();
+        let source = Source { store: store.clone(), snapshot: snapshot.id };
+        let mut pieces = Content::new(source, file, 0, size);
+        pieces.next().unwrap().unwrap();
+
+        store.remove_snapshots(&[snapshot.id]).unwrap();
+        let report = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        assert!(report.dead_bytes > 2 << 20, "{report:?}");
+        assert_eq!(report.condemned_bytes, 0, "nothing waits for the reader");
+        let error = pieces.next().unwrap().unwrap_err();
+        assert!(matches!(error, StoreError::UnknownSnapshot(id) if id == snapshot.id), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{self, BufReader, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use flate2::read::MultiGzDecoder;
@@ -22,7 +22,10 @@ use crate::settings::Settings;
 use crate::store::{blocking, cancelled, has_no_room};
 
 /// Who sends nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(30);
+/// The time over which the rate of an upload is measured, and the bytes that must come in it. What an archive brings cannot
+/// be told from what others removed, so no collection ends while one is coming.
+const PACE: (Duration, u64) = (Duration::from_secs(60), 60 << 10);
 /// Pieces on their way to the thread with the archive.
 const QUEUE: usize = 4;
 /// Bytes of a body that are read before that thread wants them.
@@ -57,7 +60,9 @@ pub(super) async fn receive(
         let _turn = turn;
         make(&app_of_task, store, &owner, new, Incoming::new(receiver)).await
     });
-    let came = feed(body, sender, max).await;
+    let came = feed(body, sender, max);
+    let came = tokio::time::timeout(app.settings.upload_timeout, came).await;
+    let came = came.unwrap_or_else(|_| Err(late().detail("setting", "UPLOAD_TIMEOUT")));
     let made = made.await.map_err(ApiError::internal)?;
     stop.disarm();
     // What is wrong with the body explains what is wrong with the archive.
@@ -79,12 +84,12 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
     let mut pieces = body.into_data_stream();
     let (mut length, mut ended) = (0, false);
     let (mut ahead, mut waiting) = (VecDeque::new(), 0);
+    let mut pace = Pace::new(Instant::now());
     while !ended || !ahead.is_empty() {
         let next = tokio::time::timeout(SILENCE, pieces.next());
         tokio::select! {
             next = next, if !ended && waiting < AHEAD => {
-                let late = |_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time");
-                let Some(piece) = next.map_err(late)? else {
+                let Some(piece) = next.map_err(|_| late())? else {
                     ended = true;
                     ahead.push_back(Piece::End);
                     continue;
@@ -95,10 +100,17 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
                 if length > max {
                     return Err(too_large(max));
                 }
+                if pace.is_too_slow(piece.len() as u64, Instant::now()) {
+                    return Err(late());
+                }
                 waiting += piece.len();
                 ahead.push_back(Piece::Data(piece));
             }
             permit = sender.reserve(), if !ahead.is_empty() => {
+                if waiting >= AHEAD {
+                    // It was the client that had to wait.
+                    pace = Pace::new(Instant::now());
+                }
                 let piece = ahead.pop_front();
                 if let Some(Piece::Data(piece)) = &piece {
                     waiting -= piece.len();
@@ -110,6 +122,36 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
         }
     }
     Ok(())
+}
+
+/// The rate at which a body comes.
+struct Pace {
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    fn new(since: Instant) -> Self {
+        Self { since, bytes: 0 }
+    }
+
+    /// Counts bytes that came. Whether fewer came than must, in the time over which the rate is measured.
+    fn is_too_slow(&mut self, bytes: u64, now: Instant) -> bool {
+        self.bytes += bytes;
+        if now.duration_since(self.since) < PACE.0 {
+            return false;
+        }
+        let is_too_slow = self.bytes < PACE.1;
+        *self = Self::new(now);
+        is_too_slow
+    }
+}
+
+fn late() -> ApiError {
+    ApiError::new(
+        code::REQUEST_TIMEOUT,
+        "the archive did not come in time; send it over a faster connection, or a smaller one",
+    )
 }
 
 fn too_large(max: u64) -> ApiError {
@@ -286,5 +328,20 @@ mod tests {
             assert!(error.get_ref().unwrap().is::<TooMuch>(), "{error}");
             assert!(read(vec![data(&small)], 1 << 20).is_err(), "without an end");
         }
+    }
+
+    #[test]
+    fn a_body_that_trickles_is_too_slow() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut pace = Pace::new(start);
+        assert!((1..60).all(|second| !pace.is_too_slow(1, at(second))));
+        assert!(pace.is_too_slow(1, at(60)));
+        // Measured anew each time: what came quickly before does not count.
+        let mut pace = Pace::new(start);
+        assert!(!pace.is_too_slow(100 << 20, at(60)));
+        assert!((61..120).all(|second| !pace.is_too_slow(1 << 10, at(second))));
+        assert!(!pace.is_too_slow(1 << 10, at(120)));
+        assert!(pace.is_too_slow(1 << 10, at(200)));
     }
 }

@@ -220,3 +220,20 @@ fn an_owner_has_no_more_snapshots_than_allowed_until_some_are_deleted() {
     assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
     shop.made(&archive("3"));
 }
+
+#[test]
+fn an_archive_that_takes_too_long_is_refused() {
+    let shop = Shop::with(&[("UPLOAD_TIMEOUT", "1")]);
+    let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+    let head = format!(
+        "POST /api/v1/snapshots HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {}\r\ncontent-length: 9999\r\n\r\n",
+        shop.key
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(b"begun").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = Answer::parse(&answer);
+    assert_eq!((answer.status, answer.error()), (408, "REQUEST_TIMEOUT".to_owned()));
+    assert_eq!(answer.json()["error"]["details"]["setting"], "UPLOAD_TIMEOUT");
+}
