@@ -73,6 +73,8 @@ codes! {
     SNAPSHOT_LIMIT_EXCEEDED = 3010, TOO_MANY_REQUESTS, "The owner has as many snapshots as allowed; delete some.";
 
     EPISODE_NOT_FOUND = 3101, NOT_FOUND, "There is no such episode, or its snapshot is another owner's.";
+    EPISODE_LIMIT_EXCEEDED = 3102, TOO_MANY_REQUESTS, "The owner has as many episodes as allowed; delete some.";
+    EPISODE_SHARED = 3103, CONFLICT, "Episodes of another owner follow this one, so it cannot be deleted.";
 
     WORKSPACE_IN_USE = 3201, CONFLICT, "Processes of the sandbox use its workspace; `force` ends them.";
     PROVIDER_UNAVAILABLE = 3202, UNPROCESSABLE_ENTITY, "This machine cannot make workspaces that way.";

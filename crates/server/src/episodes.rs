@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use workspace_sandbox::Scope;
-use workspace_state::{Durability, Episode as Record, EpisodeId, Snapshot, SnapshotId, Store};
+use workspace_state::{
+    Durability, Episode as Record, EpisodeId, EpisodeSummary, Snapshot, SnapshotId, Store,
+};
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
@@ -27,6 +29,15 @@ use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, skipped};
 use crate::store::{blocking, with_store};
 use crate::time::moment;
 
+/// The most bytes of a step's action, and of its data as JSON. The index of the store holds them.
+const TEXT_MAX: usize = 64 << 10;
+/// The most bytes of a step's insight diff as JSON. Entries beyond it are left out.
+const INSIGHT_MAX: usize = 256 << 10;
+/// A page of steps ends when it has so many bytes, though it may be shorter than asked for.
+const PAGE_BYTES: usize = 8 << 20;
+/// The most steps of a path that are sent at once.
+const PATH_MAX: u32 = 1_000;
+
 /// A step to be kept.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -35,18 +46,37 @@ struct CreateEpisode {
     snapshot: String,
     /// The step before; none for the start of a search.
     parent: Option<String>,
-    /// What was done.
+    /// What was done, in at most 64 KiB.
     action: String,
     /// What it was worth.
     reward: f64,
     /// How often the search came by; once, when not said.
     visits: Option<u64>,
-    /// Whatever else the search wants to keep.
+    /// Whatever else the search wants to keep, in at most 64 KiB of JSON.
     #[schema(value_type = Option<Object>)]
     data: Option<Map<String, Value>>,
-    /// Whether to keep the insight diff against the parent's snapshot, too.
+    /// Whether to keep the insight diff against the parent's snapshot, too: as many of its entries as have 256 KiB.
     #[serde(default)]
     insight: bool,
+}
+
+impl CreateEpisode {
+    fn check(&self) -> Result<(), ApiError> {
+        let data = self.data.as_ref().map_or(0, json_len);
+        for (field, len) in [("action", self.action.len()), ("data", data)] {
+            if len > TEXT_MAX {
+                let message =
+                    format!("{field}: it has {len} bytes, {TEXT_MAX} are allowed; keep more in the snapshot");
+                let error = ApiError::new(code::PAYLOAD_TOO_LARGE, message);
+                return Err(error.detail("field", field).detail("limit", TEXT_MAX));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn json_len<T: Serialize>(value: &T) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }
 
 /// A step of a search.
@@ -103,20 +133,47 @@ impl Episode {
 struct EpisodePath {
     /// The first one first.
     items: Vec<Episode>,
+    /// The `cursor` of the steps before these; none if these begin at the start of the search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    next: Option<EpisodeId>,
+}
+
+/// Which steps of a path.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct PathQuery {
+    /// `next` of the answer before, for the steps before those.
+    cursor: Option<String>,
+    /// How many steps are looked at, the last ones. Fewer if they are large.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+impl PathQuery {
+    /// The step that the path ends with unless it is the one that is asked for, and how many there may be.
+    fn check(&self) -> Result<(Option<EpisodeId>, u32), ApiError> {
+        let limit = Some(self.limit.unwrap_or(PATH_MAX));
+        let (_, limit) = PageQuery { page: None, limit }.check()?;
+        let last = self.cursor.as_deref().map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()?;
+        Ok((last, limit))
+    }
 }
 
 /// A page of steps.
 #[derive(Debug, Serialize, ToSchema)]
 struct EpisodeList {
-    /// Oldest first.
+    /// Oldest first. Those whose snapshots were removed are left out.
     items: Vec<Episode>,
-    /// How many there are in all.
+    /// How many there are in all, those included that are left out.
     total: usize,
     /// Which page.
     page: u32,
     /// How long a page is.
     limit: u32,
-    /// The `cursor` of the next page; none on the last one.
+    /// The `cursor` of the next page; none on the last one. A page that would be very large ends early: then only the cursor
+    /// leads to the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     next: Option<EpisodeId>,
@@ -150,14 +207,14 @@ impl ChildrenQuery {
 }
 
 #[derive(OpenApi)]
-#[openapi(paths(create, fetch, path, children, best))]
+#[openapi(paths(create, fetch, remove, path, children, best))]
 struct Document;
 
 /// The routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/episodes", post(create))
-        .route("/api/v1/episodes/{id}", get(fetch))
+        .route("/api/v1/episodes/{id}", get(fetch).delete(remove))
         .route("/api/v1/episodes/{id}/path", get(path))
         .route("/api/v1/episodes/{id}/children", get(children))
         .route("/api/v1/episodes/{id}/best", get(best));
@@ -175,7 +232,9 @@ async fn create(
     request: RequestId,
     Json(order): Json<CreateEpisode>,
 ) -> Result<(StatusCode, Json<Episode>), ApiError> {
+    order.check()?;
     let scope = scope(&caller);
+    must_have_room(&app, &scope).await?;
     let snapshot = app.snapshots().find(&scope, &order.snapshot).await?;
     let parent = match &order.parent {
         Some(id) => Some(find(&app, &scope, id).await?),
@@ -188,15 +247,43 @@ async fn create(
     if order.insight {
         record.insight = Some(judge(&app, &caller, parent.as_ref(), snapshot).await?);
     }
+    // On its own: a step that was kept is counted, also when the client leaves at that moment.
+    let kept = tokio::spawn(keep(app.clone(), caller.owner.clone(), record));
+    let record = kept.await.map_err(ApiError::internal)??;
+    let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
+    app.audit.record(Entry::by("episode.created", &caller, &request, details));
+    Ok((StatusCode::CREATED, Json(Episode::new(record)?)))
+}
+
+/// An error unless an owner may have one more. Those who see everything may have any number.
+async fn must_have_room(app: &App, scope: &Scope) -> Result<(), ApiError> {
+    let limit = app.settings.max_episodes_per_owner.0;
+    let Some(owner) = scope.owner().filter(|_| limit > 0) else { return Ok(()) };
+    if app.catalog.episodes().count(owner).await? < u64::from(limit) {
+        return Ok(());
+    }
+    let message =
+        format!("`{owner}` may have {limit} episodes at most; delete some, or raise MAX_EPISODES_PER_OWNER");
+    let error = ApiError::new(code::EPISODE_LIMIT_EXCEEDED, message).detail("limit", limit);
+    Err(error.detail("setting", "MAX_EPISODES_PER_OWNER"))
+}
+
+/// Puts a step into the store and notes whose it is. One that cannot be noted goes: nobody would count it.
+async fn keep(app: App, owner: String, record: Record) -> Result<Record, ApiError> {
     let store = app.store.clone();
     let record = blocking(move || {
         store.put_episode(&record, Durability::Synced)?;
         Ok(record)
-    });
-    let record = record.await?;
-    let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
-    app.audit.record(Entry::by("episode.created", &caller, &request, details));
-    Ok((StatusCode::CREATED, Json(Episode::new(record)?)))
+    })
+    .await?;
+    if let Err(error) = app.catalog.episodes().add(&owner, &record.id.to_string()).await {
+        let (store, link) = (app.store.clone(), (record.id, record.parent));
+        if let Err(left) = blocking(move || Ok(store.remove_episode_links(&[link])?)).await {
+            tracing::warn!(episode = %record.id, cause = left.cause(), "an episode without an owner is left");
+        }
+        return Err(error.into());
+    }
+    Ok(record)
 }
 
 /// The insight diff from the parent's snapshot to another.
@@ -210,9 +297,29 @@ async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot
     with_store(&app.store, move |store| {
         let _turn = turn;
         let (from, to) = (snapshots::open(store, &from)?, snapshots::open(store, &to)?);
-        serde_json::to_value(Diff::judged(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)
+        let judged =
+            serde_json::to_value(Diff::judged(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
+        Ok(shortened(judged, INSIGHT_MAX))
     })
     .await
+}
+
+/// Leaves out entries at the end of a diff until it has no more than so many bytes.
+fn shortened(mut diff: Value, max: usize) -> Value {
+    let mut len = json_len(&diff);
+    if len <= max {
+        return diff;
+    }
+    if let Some(entries) = diff.get_mut("entries").and_then(Value::as_array_mut) {
+        while len > max
+            && let Some(last) = entries.pop()
+        {
+            // With the comma before it.
+            len -= json_len(&last) + 1;
+        }
+    }
+    diff["truncated"] = true.into();
+    diff
 }
 
 /// Get a step.
@@ -228,18 +335,92 @@ async fn fetch(
     Ok(Json(Episode::new(find(&app, &scope(&caller), &id).await?)?))
 }
 
+/// Delete a step and all steps after it. Their snapshots stay.
+#[utoipa::path(delete, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "delete_episode", params(("id" = String, Path)), responses(
+    (status = 204, description = "They are gone"),
+    (status = "default", description = "An error", body = ErrorBody),
+))]
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(text): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let id: EpisodeId = text.parse().map_err(|_| no_episode(&text))?;
+    let scope = scope(&caller);
+    if foreign(&app, &scope, vec![id]).await?.is_some() {
+        return Err(no_episode(&text));
+    }
+    let turn = app.turns.comparison(&caller.owner).await;
+    let links = with_store(&app.store, move |store| match store.episode(&id)? {
+        Some(_) => Ok(Some(store.episode_links(&id)?)),
+        None => Ok(None),
+    });
+    let Some(links) = links.await? else {
+        // What is not in the store does not count, whoever took it out.
+        app.catalog.episodes().remove(&[id.to_string()]).await?;
+        return Err(no_episode(&text));
+    };
+    let ids: Vec<EpisodeId> = links.iter().map(|link| link.0).collect();
+    if foreign(&app, &scope, ids.clone()).await?.is_some() {
+        let message =
+            format!("steps of another owner follow episode {id}; ask an administrator to delete it");
+        return Err(ApiError::new(code::EPISODE_SHARED, message).detail("episodeId", text));
+    }
+    // On its own: what was deleted is not counted any more, also when the client leaves at that moment.
+    let app_of_task = app.clone();
+    let deleted = tokio::spawn(async move {
+        let _turn = turn;
+        let store = app_of_task.store.clone();
+        blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
+        let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        app_of_task.catalog.episodes().remove(&names).await?;
+        Ok::<_, ApiError>(names.len())
+    });
+    let count = deleted.await.map_err(ApiError::internal)??;
+    let details = json!({ "episode": text, "count": count });
+    app.audit.record(Entry::by("episode.deleted", &caller, &request, details));
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// One of some steps that may not be deleted: it was neither made by the owner nor leads to a snapshot of theirs. A step
+/// whose snapshot was removed is still its maker's.
+async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option<EpisodeId>, ApiError> {
+    let Some(owner) = scope.owner() else { return Ok(None) };
+    let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let owned = app.catalog.episodes().owned(owner, &names).await?;
+    let others = ids.into_iter().zip(names).filter(|(_, name)| !owned.contains(name));
+    for (id, _) in others.collect::<Vec<_>>() {
+        let store = app.store.clone();
+        // Made before owners were noted, perhaps.
+        let found = blocking(move || Ok(store.episode(&id)?)).await?;
+        if seen(app, scope, found.into_iter().collect()).await?.is_empty() {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
 /// Get the steps from the start of a search to this one. Those whose snapshots were removed are left out.
-#[utoipa::path(get, path = "/api/v1/episodes/{id}/path", tag = "episodes", operation_id = "get_episode_path", params(("id" = String, Path)), responses(
-    (status = 200, description = "The steps", body = EpisodePath),
+#[utoipa::path(get, path = "/api/v1/episodes/{id}/path", tag = "episodes", operation_id = "get_episode_path",
+    params(("id" = String, Path), PathQuery), responses(
+    (status = 200, description = "The steps, the last ones if there are more than the limit", body = EpisodePath),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn path(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(query): Query<PathQuery>,
 ) -> Result<Json<EpisodePath>, ApiError> {
-    let seen = related(&app, &scope(&caller), &id, |store, id| Ok(store.episode_path(id)?)).await?;
-    Ok(Json(EpisodePath { items: Episode::all(seen)? }))
+    let (last, limit) = query.check()?;
+    let scope = scope(&caller);
+    let found = related(&app, &caller, &id, move |store, id| {
+        Ok(store.episode_path_end(last.as_ref().unwrap_or(id), limit as usize, PAGE_BYTES)?)
+    });
+    let found = found.await?;
+    let next = found.first().and_then(|first| first.parent);
+    Ok(Json(EpisodePath { items: Episode::all(seen(&app, &scope, found).await?)?, next }))
 }
 
 /// List the steps right after this one.
@@ -255,14 +436,20 @@ async fn children(
     Query(query): Query<ChildrenQuery>,
 ) -> Result<Json<EpisodeList>, ApiError> {
     let (last, page, limit) = query.check()?;
-    let seen = related(&app, &scope(&caller), &id, |store, id| Ok(store.episode_children(Some(id))?)).await?;
-    let total = seen.len();
-    // Oldest first, which is the order of ids.
-    let before = |one: &Record| last.is_some_and(|last| one.id <= last);
-    let mut rest = seen.into_iter().skip_while(before).skip(skipped(page, limit));
-    let items: Vec<Record> = rest.by_ref().take(limit as usize).collect();
-    let next = items.last().map(|last| last.id).filter(|_| rest.next().is_some());
-    Ok(Json(EpisodeList { items: Episode::all(items)?, total, page, limit, next }))
+    let scope = scope(&caller);
+    let found = related(&app, &caller, &id, move |store, id| {
+        let ids = store.episode_children_ids(Some(id))?;
+        // Oldest first, which is the order of ids.
+        let before = ids.partition_point(|id| last.is_some_and(|last| *id <= last));
+        let rest = ids.get(before.saturating_add(skipped(page, limit))..).unwrap_or_default();
+        let wanted = &rest[..rest.len().min(limit as usize)];
+        let items = store.episodes_within(wanted, PAGE_BYTES)?;
+        let end = items.last().map(|last| last.id);
+        Ok((ids.len(), end.filter(|end| rest.last() != Some(end)), items))
+    });
+    let (total, next, items) = found.await?;
+    let items = Episode::all(seen(&app, &scope, items).await?)?;
+    Ok(Json(EpisodeList { items, total, page, limit, next }))
 }
 
 /// Get the last step with the highest reward after this one, or this one if none follows.
@@ -275,21 +462,18 @@ async fn best(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
-    // A whole search may be long.
-    let turn = app.turns.comparison(&caller.owner).await;
-    let after = move |store: &Store, id: &EpisodeId| {
-        let _turn = turn;
-        Ok(store.episode_subtree(Some(id))?)
-    };
-    let seen = related(&app, &scope(&caller), &id, after).await?;
+    let scope = scope(&caller);
+    let found = related(&app, &caller, &id, |store, id| Ok(store.episode_summaries(id)?)).await?;
+    let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
+    let seen = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
     let best = best_of(seen).ok_or_else(|| no_episode(&id))?;
-    Ok(Json(Episode::new(best)?))
+    Ok(Json(Episode::new(find(&app, &scope, &best.id.to_string()).await?)?))
 }
 
 /// The best of those that nothing follows; more visits, then the newer, break a tie.
-fn best_of(episodes: Vec<Record>) -> Option<Record> {
+fn best_of(episodes: Vec<EpisodeSummary>) -> Option<EpisodeSummary> {
     let parents: HashSet<EpisodeId> = episodes.iter().filter_map(|episode| episode.parent).collect();
-    let better = |a: &Record, b: &Record| -> Ordering {
+    let better = |a: &EpisodeSummary, b: &EpisodeSummary| -> Ordering {
         a.reward.total_cmp(&b.reward).then_with(|| (a.visits, a.id).cmp(&(b.visits, b.id)))
     };
     episodes.into_iter().filter(|episode| !parents.contains(&episode.id)).max_by(better)
@@ -305,24 +489,38 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
     seen.into_iter().next().ok_or_else(|| no_episode(text))
 }
 
-/// Steps around one, as far as they may be seen.
-async fn related(
+/// Looks for steps around one that may be seen. A search may be long, so this takes a turn of the caller's, and stops when
+/// the client leaves.
+async fn related<T: Send + 'static>(
     app: &App,
-    scope: &Scope,
+    caller: &Caller,
     text: &str,
-    look: impl FnOnce(&Store, &EpisodeId) -> Result<Vec<Record>, ApiError> + Send + 'static,
-) -> Result<Vec<Record>, ApiError> {
-    let id = find(app, scope, text).await?.id;
-    let found = with_store(&app.store, move |store| look(store, &id)).await?;
-    seen(app, scope, found).await
+    look: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let id = find(app, &scope(caller), text).await?.id;
+    let turn = app.turns.comparison(&caller.owner).await;
+    with_store(&app.store, move |store| {
+        let _turn = turn;
+        look(store, &id)
+    })
+    .await
 }
 
 /// Those of some steps whose snapshots may be seen.
 async fn seen(app: &App, scope: &Scope, episodes: Vec<Record>) -> Result<Vec<Record>, ApiError> {
-    let ids: HashSet<SnapshotId> = episodes.iter().map(|episode| episode.snapshot).collect();
-    let ids: Vec<SnapshotId> = ids.into_iter().collect();
-    let visible = app.snapshots().visible(scope, &ids).await?;
+    let visible = visible(app, scope, episodes.iter().map(|episode| episode.snapshot)).await?;
     Ok(episodes.into_iter().filter(|episode| visible.contains(&episode.snapshot)).collect())
+}
+
+/// Those of some snapshots that may be seen.
+async fn visible(
+    app: &App,
+    scope: &Scope,
+    snapshots: impl Iterator<Item = SnapshotId>,
+) -> Result<HashSet<SnapshotId>, ApiError> {
+    let ids: HashSet<SnapshotId> = snapshots.collect();
+    let ids: Vec<SnapshotId> = ids.into_iter().collect();
+    app.snapshots().visible(scope, &ids).await
 }
 
 fn no_episode(id: &str) -> ApiError {
@@ -336,10 +534,9 @@ mod tests {
     #[test]
     fn the_best_step_is_one_that_nothing_follows() {
         let snapshot = SnapshotId::generate();
-        let step = |parent: Option<&Record>, reward, visits| {
-            let mut record = Record::new(snapshot, parent.map(|parent| parent.id), "act", reward);
-            record.visits = visits;
-            record
+        let step = |parent: Option<&EpisodeSummary>, reward, visits| {
+            let (id, parent) = (EpisodeId::generate(), parent.map(|parent| parent.id));
+            EpisodeSummary { id, snapshot, parent, reward, visits }
         };
         let start = step(None, 9.0, 1);
         let (low, high) = (step(Some(&start), 0.1, 9), step(Some(&start), 0.5, 1));
@@ -348,5 +545,16 @@ mod tests {
         assert_eq!(best_of(vec![start.clone(), low.clone(), high.clone()]), Some(high.clone()));
         assert_eq!(best_of(vec![start, often.clone(), low, high]), Some(often));
         assert_eq!(best_of(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_diff_that_is_too_large_loses_its_last_entries() {
+        let entries: Vec<Value> =
+            (0..1000).map(|number| json!({"path": format!("file {number:04}")})).collect();
+        let diff = json!({"entries": entries, "truncated": false});
+        assert_eq!(shortened(diff.clone(), 1 << 20), diff);
+        let short = shortened(diff, 4096);
+        assert!((4000..=4096).contains(&json_len(&short)), "{}", json_len(&short));
+        assert_eq!((&short["entries"][0]["path"], &short["truncated"]), (&"file 0000".into(), &true.into()));
     }
 }

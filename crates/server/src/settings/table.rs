@@ -126,6 +126,8 @@ settings! {
     max_sandboxes_per_owner: u32 = is("10");
     /// Snapshots of one owner; 0 for any number. Admin keys have no such limit.
     max_snapshots_per_owner: Count = is("100000");
+    /// Episodes of one owner; 0 for any number. Admin keys have no such limit.
+    max_episodes_per_owner: Count = is("100000");
     /// Sandboxes that are being made at one time.
     max_concurrent_creations: u32 = is("10");
     /// Creations that wait for their turn; more are refused.

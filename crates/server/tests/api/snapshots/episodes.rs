@@ -93,3 +93,125 @@ fn steps_that_make_no_sense_are_refused() {
     let children = format!("episodes/{}/children?limit=0", step["id"].as_str().unwrap());
     assert_eq!(shop.get(&children).error(), "INVALID_REQUEST");
 }
+
+#[test]
+fn a_step_holds_no_more_than_its_limit_and_says_so() {
+    let shop = Shop::new();
+    let id = shop.made(&Archive::new().file("a", "b"));
+    let fits = "x".repeat(64 << 10);
+    shop.step(&json!({"snapshot": id, "action": fits, "reward": 1}));
+    shop.step(&json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits[..65_528]}}));
+    let large = format!("{fits}x");
+    for (field, body) in [
+        ("action", json!({"snapshot": id, "action": large, "reward": 1})),
+        ("data", json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits}})),
+    ] {
+        let refused = shop.post("episodes", &body);
+        assert_eq!((refused.status, refused.error()), (413, "PAYLOAD_TOO_LARGE".to_owned()));
+        let details = &refused.json()["error"]["details"];
+        assert_eq!((&details["field"], &details["limit"]), (&field.into(), &65_536.into()));
+    }
+}
+
+#[test]
+fn an_owner_has_no_more_steps_than_allowed_until_some_are_deleted() {
+    let mut shop = Shop::with(&[("MAX_EPISODES_PER_OWNER", "3")]);
+    let admin = shop.key.clone();
+    shop.key = shop.key_of("alice", "user");
+    let id = shop.made(&Archive::new().file("a", "b"));
+    let add = |parent: &Value| {
+        shop.post("episodes", &json!({"snapshot": id, "parent": parent, "action": "a", "reward": 1}))
+    };
+    let root = add(&Value::Null).json();
+    let child = add(&root["id"]).json();
+    let leaf = add(&child["id"]).json();
+    let refused = add(&root["id"]);
+    assert_eq!((refused.status, refused.error()), (429, "EPISODE_LIMIT_EXCEEDED".to_owned()));
+    assert_eq!(refused.json()["error"]["details"]["limit"], 3);
+    // Nor has that to do with others.
+    let bob = shop.key_of("bob", "user");
+    let theirs = shop.call_as(&bob, "POST", "snapshots").body(&Archive::new().file("c", "d").bytes()).send();
+    let body = json!({"snapshot": theirs.json()["id"], "action": "b", "reward": 1}).to_string();
+    assert_eq!(shop.call_as(&bob, "POST", "episodes").json(&body).send().status, 201);
+
+    // A step goes with all after it.
+    let at = |step: &Value| format!("episodes/{}", step["id"].as_str().unwrap());
+    assert_eq!(shop.call_as(&bob, "DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
+    assert_eq!(shop.call("DELETE", &at(&child)).send().status, 204);
+    assert_eq!(shop.get(&at(&leaf)).error(), "EPISODE_NOT_FOUND");
+    assert_eq!(shop.call("DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
+    assert_eq!(shop.found(&format!("{}/children", at(&root)))["total"], 0);
+    assert_eq!((add(&root["id"]).status, add(&root["id"]).status, add(&root["id"]).status), (201, 201, 429));
+
+    // Administrators have no limit; what follows of theirs is not for others to delete.
+    let other = shop.call_as(&admin, "POST", "snapshots").body(&Archive::new().file("e", "f").bytes()).send();
+    let body =
+        json!({"snapshot": other.json()["id"], "parent": root["id"], "action": "x", "reward": 1}).to_string();
+    for _ in 0..4 {
+        assert_eq!(shop.call_as(&admin, "POST", "episodes").json(&body).send().status, 201);
+    }
+    assert_eq!(shop.call("DELETE", &at(&root)).send().error(), "EPISODE_SHARED");
+    assert_eq!(shop.call_as(&admin, "DELETE", &at(&root)).send().status, 204);
+    assert_eq!(add(&Value::Null).status, 201);
+}
+
+#[test]
+fn a_step_whose_snapshot_is_gone_can_be_deleted_by_its_maker() {
+    let mut shop = Shop::with(&[("MAX_EPISODES_PER_OWNER", "1")]);
+    shop.key = shop.key_of("alice", "user");
+    let (first, second) =
+        (shop.made(&Archive::new().file("a", "b")), shop.made(&Archive::new().file("a", "c")));
+    let add = || shop.post("episodes", &json!({"snapshot": second, "action": "a", "reward": 1}));
+    let step = shop.step(&json!({"snapshot": first, "action": "a", "reward": 1}));
+    let path = format!("episodes/{}", step["id"].as_str().unwrap());
+    assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    assert_eq!(
+        (shop.get(&path).error(), add().error()),
+        ("EPISODE_NOT_FOUND".into(), "EPISODE_LIMIT_EXCEEDED".into())
+    );
+    assert_eq!(shop.call("DELETE", &path).send().status, 204);
+    assert_eq!(add().status, 201);
+}
+
+#[test]
+fn long_paths_and_large_pages_come_in_parts() {
+    let shop = Shop::new();
+    let id = shop.made(&Archive::new().file("a", "b"));
+    let large = "x".repeat(60 << 10);
+    let mut steps = vec![shop.step(&json!({"snapshot": id, "action": "root", "reward": 0}))];
+    for reward in 1..=5 {
+        let parent = &steps.last().unwrap()["id"];
+        let step = json!({"snapshot": id, "parent": parent, "action": "a", "reward": reward});
+        steps.push(shop.step(&step));
+    }
+    let last = format!("episodes/{}/path", steps[5]["id"].as_str().unwrap());
+    let page = shop.found(&format!("{last}?limit=4"));
+    assert_eq!((rewards(&page), &page["next"]), (vec![2.0, 3.0, 4.0, 5.0], &steps[1]["id"]));
+    let rest = shop.found(&format!("{last}?limit=4&cursor={}", page["next"].as_str().unwrap()));
+    assert_eq!((rewards(&rest), rest.get("next")), (vec![0.0, 1.0], None));
+    assert_eq!(rewards(&shop.found(&last)).len(), 6);
+    for wrong in ["limit=0", "limit=1001", "cursor=x"] {
+        assert_eq!(shop.get(&format!("{last}?{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
+    }
+
+    // More than a page may hold, though fewer than are asked for.
+    let data = json!({"x": large});
+    for reward in 0..80 {
+        let step = json!({"snapshot": id, "parent": steps[5]["id"], "action": large, "reward": reward, "data": data});
+        shop.step(&step);
+    }
+    let children = format!("episodes/{}/children?limit=1000", steps[5]["id"].as_str().unwrap());
+    let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
+    loop {
+        let page = shop.found(&format!("{children}{next}"));
+        assert!(page.to_string().len() < 10 << 20);
+        assert_eq!(page["total"], 80);
+        found.extend(rewards(&page));
+        pages += 1;
+        match page["next"].as_str() {
+            Some(cursor) => next = format!("&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!((found, pages), ((0..80).map(f64::from).collect::<Vec<_>>(), 2));
+}
