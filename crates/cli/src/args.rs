@@ -18,7 +18,7 @@ mod trees;
 mod trial;
 mod workspace;
 
-pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot, EpisodeUpdate};
+pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};

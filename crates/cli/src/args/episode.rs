@@ -27,6 +27,7 @@ Examples:
     /// Print episodes as JSON lines, parents before children
     #[command(after_help = "Examples:\n  workspace episode export > episodes.jsonl")]
     Export(EpisodeRoot),
+    Rm(EpisodeRm),
 }
 
 /// Add an episode and print its id
@@ -115,4 +116,15 @@ pub(crate) struct EpisodePath {
     /// The episode
     #[arg(value_name = "EPISODE")]
     pub(crate) episode: String,
+}
+
+/// Remove episodes, each with all that follow it
+///
+/// Snapshots stay: `workspace rm` removes those.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  workspace episode rm 0199c")]
+pub(crate) struct EpisodeRm {
+    /// The episodes
+    #[arg(value_name = "EPISODE", required = true)]
+    pub(crate) episodes: Vec<String>,
 }

@@ -1,10 +1,11 @@
 //! `workspace episode`
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use workspace_state::{Durability, Episode, EpisodeId, Store, Tree, insight};
+use serde::Serialize;
+use workspace_state::{Durability, Episode, EpisodeId, EpisodeLink, Store, Tree, insight};
 
-use crate::args::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRoot, EpisodeUpdate};
+use crate::args::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::fields::EpisodeFields;
@@ -21,6 +22,7 @@ pub(crate) fn run(context: &mut Context, command: EpisodeCommand) -> Result<Outc
         EpisodeCommand::Path(args) => path(&store, output, &args),
         EpisodeCommand::Tree(args) => tree(&store, output, &args),
         EpisodeCommand::Export(args) => export(&store, output, &args),
+        EpisodeCommand::Rm(args) => rm(&store, output, &args),
     }?;
     Ok(Outcome::Done)
 }
@@ -103,6 +105,24 @@ fn export(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> 
     let root = root(store, args)?;
     let episodes = store.episode_subtree(root.as_ref())?;
     episodes.iter().try_for_each(|episode| output.record(&EpisodeFields::new(episode)))
+}
+
+/// What was removed, for `--json`.
+#[derive(Serialize)]
+struct Removed {
+    episodes: Vec<EpisodeId>,
+}
+
+fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
+    // All of them are looked for before any is removed. One that follows another is named once.
+    let mut links = BTreeMap::new();
+    for text in &args.episodes {
+        links.extend(store.episode_links(&names::episode(store, text)?.id)?);
+    }
+    let links: Vec<EpisodeLink> = links.into_iter().collect();
+    store.remove_episode_links(&links)?;
+    let episodes = links.into_iter().map(|(id, _)| id).collect();
+    if output.json() { output.record(&Removed { episodes }) } else { Ok(()) }
 }
 
 fn root(store: &Store, args: &EpisodeRoot) -> Result<Option<EpisodeId>> {

@@ -105,3 +105,25 @@ fn an_episode_is_updated_where_something_is_given() {
         &["episode", "update", "deadbeef", "--reward", "1"],
     ]));
 }
+
+#[test]
+fn a_removed_episode_takes_those_after_it_along() {
+    let place = Place::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    let add = |parent: &[&str]| {
+        place.id(&[&["episode", "add", "main", "--action", "go", "--reward", "1"], parent].concat())
+    };
+    let root = add(&[]);
+    let (left, right) = (add(&["--parent", &root]), add(&["--parent", &root]));
+    let leaf = add(&["--parent", &left]);
+    // Nothing is removed unless all of them are there.
+    assert_eq!(place.run(&["episode", "rm", &left, "0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0"]).status, 1);
+    assert_eq!(place.json(&["episode", "tree"]).len(), 4);
+    let removed = place.record(&["episode", "rm", &leaf, &left]);
+    assert_eq!(removed, serde_json::json!({"episodes": [left, leaf]}));
+    let ids: Vec<_> = place.json(&["episode", "tree"]).iter().map(|one| one["id"].clone()).collect();
+    assert_eq!(ids, [root.as_str(), &right]);
+    assert_eq!(place.ok(&["episode", "rm", &root]), "");
+    assert_eq!(place.ok(&["episode", "tree"]), "");
+    place.ok(&["log"]);
+}
