@@ -271,3 +271,19 @@ fn end_waiting(live: Option<&Arc<Live>>, reason: &str) {
         running.advance(0, Some(&end));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_is_finished_as_it_was_begun() {
+        let owner = Scope::Owner("alice".to_owned());
+        assert_eq!(Removal::keeping(&owner), Removal::KeepSnapshot);
+        assert_eq!(Removal::keeping(&Scope::All), Removal::KeepWorkspace);
+        for removal in [Removal::All, Removal::KeepWorkspace, Removal::KeepSnapshot] {
+            assert_eq!(Removal::of_stopping(removal.reason()), removal);
+        }
+        assert_eq!(Removal::of_stopping(Some("its time is over")), Removal::All);
+    }
+}

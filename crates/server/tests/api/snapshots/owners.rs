@@ -79,10 +79,12 @@ fn who_may_only_look_makes_and_removes_nothing() {
     shop.key = user;
     let id = shop.made(&Archive::new().file("a", "b"));
     assert_eq!(shop.call_as(&looks, "GET", &format!("snapshots/{id}/files/a")).send().body, "b");
+    let step = shop.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
     for (method, path) in [
         ("POST", "snapshots".to_owned()),
         ("DELETE", format!("snapshots/{id}")),
         ("POST", "episodes".to_owned()),
+        ("DELETE", format!("episodes/{}", step["id"].as_str().unwrap())),
     ] {
         assert_eq!(shop.call_as(&looks, method, &path).send().error(), "FORBIDDEN", "{method} {path}");
     }
@@ -94,6 +96,8 @@ fn what_was_done_is_in_the_audit_log() {
     let shop = Shop::new();
     let id = shop.made(&Archive::new().file("a", "b"));
     let step = shop.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
+    let gone = format!("episodes/{}", step["id"].as_str().unwrap());
+    assert_eq!(shop.call("DELETE", &gone).send().status, 204);
     assert_eq!(shop.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
     let log = || std::fs::read_to_string(shop.house.path().join("audit.log")).unwrap();
     crate::real::house::soon("it is written", || log().contains("snapshot.deleted"));
@@ -102,6 +106,7 @@ fn what_was_done_is_in_the_audit_log() {
     for (event, detail, value) in [
         ("snapshot.created", "snapshot", id.as_str()),
         ("episode.created", "episode", step["id"].as_str().unwrap()),
+        ("episode.deleted", "episode", step["id"].as_str().unwrap()),
         ("snapshot.deleted", "snapshot", &id),
     ] {
         let entry = entries.iter().find(|entry| entry["event"] == event);
