@@ -79,12 +79,18 @@ impl Fixture {
             }
             "upload_snapshot" => upload(&self.house),
             "delete_snapshot" => self.delete(&format!("snapshots/{}", uploaded(&self.house))),
-            "create_episode" => {
-                self.post("episodes", &json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
+            "create_episode" => self.episode(),
+            "delete_episode" => {
+                let made = self.episode().json();
+                self.delete(&format!("episodes/{}", made["id"].as_str().unwrap()))
             }
             "collect" => self.house.call("POST", "/api/v1/gc").send(),
             _ => return None,
         })
+    }
+
+    fn episode(&self) -> Answer {
+        self.post("episodes", &json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
     }
 
     fn import(&self, name: &str) -> Answer {
