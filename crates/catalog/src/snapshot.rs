@@ -106,13 +106,6 @@ impl Snapshots<'_> {
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Number of an owner's snapshots.
-    pub async fn count(&self, owner: &str) -> Result<u64> {
-        let count = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE owner = $1");
-        let count = count.text("owner", owner);
-        Row(count.one(&mut *self.catalog.connection().await?).await?).count("total")
-    }
-
     /// Ids of an owner's snapshots, newest first, at most `limit`: those behind the id `behind`, without the first `skip`.
     pub async fn ids(&self, owner: &str, behind: Option<&str>, skip: u64, limit: u32) -> Result<Vec<String>> {
         let mut parameters = Parameters::default();
