@@ -100,6 +100,8 @@ impl NewSandbox {
         }
         if let Some(name) = &self.name {
             check_text("name", name, NAME_MAX)?;
+        } else if self.unique_name {
+            return Err(invalid("uniqueName", "give the sandbox a name, or leave out uniqueName"));
         }
         check_labels(&self.labels)?;
         check_envs(&self.envs)?;

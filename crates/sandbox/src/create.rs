@@ -4,17 +4,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{SemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
 use workspace_state::Cancel;
-use workspace_workspace::Kind;
+use workspace_workspace::{Kind, Made as Workspace};
 
 use crate::cancellable::until;
 use crate::config::{Config, NewSandbox};
 use crate::door;
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::live::Live;
+use crate::owner_turns::{OwnerTurn, OwnerTurns};
 use crate::pool::Ready;
 use crate::reserved::{Place, Reserved};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
@@ -157,9 +158,8 @@ impl Service {
     }
 
     async fn attach_new(&self, making: &Making, ready: &Ready) -> Result<Option<(Vec<String>, Kind)>> {
-        let (_maker, cancel) = (self.maker(&making.cancel).await?, &making.cancel);
-        let workspace = self.make_workspace(&ready.live.id, &making.new, making.config.disk, cancel).await?;
-        cancel.check()?;
+        let workspace = self.fill_workspace(making, &ready.live.id).await?;
+        let _turn = self.turn(&self.0.starts, making).await?;
         let missing = self.attach(ready, &workspace.path).await;
         Ok(missing.map(|missing| (missing, workspace.provider)))
     }
@@ -284,10 +284,22 @@ impl Service {
         Ok(())
     }
 
-    /// Waits for the turn of one who makes a sandbox.
-    async fn maker(&self, cancel: &Cancel) -> Result<SemaphorePermit<'_>> {
-        let maker = until(cancel, self.0.makers.acquire()).await?;
-        maker.map_err(|_| SandboxError::QueueFull { waiting: 0 })
+    /// Waits for a turn of the owner of a sandbox.
+    async fn turn(&self, turns: &OwnerTurns, making: &Making) -> Result<OwnerTurn> {
+        let turn = until(&making.cancel, turns.take(&making.wanted.owner)).await?;
+        turn.map_err(|_| SandboxError::QueueFull { waiting: 0 })
+    }
+
+    /// Makes the workspace of a sandbox. Writing a large snapshot takes long, so it has turns of its own: meanwhile others
+    /// start what needs none.
+    async fn fill_workspace(&self, making: &Making, id: &str) -> Result<Workspace> {
+        let _turn = match making.new.snapshot {
+            Some(_) => Some(self.turn(&self.0.fills, making).await?),
+            None => None,
+        };
+        let workspace = self.make_workspace(id, &making.new, making.config.disk, &making.cancel).await?;
+        making.cancel.check()?;
+        Ok(workspace)
     }
 
     /// Refuses what is not limited as was asked for, where that must not be.
@@ -313,10 +325,10 @@ impl Service {
     }
 
     async fn build(&self, making: &Making, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
-        let (_maker, cancel) = (self.maker(&making.cancel).await?, &making.cancel);
         self.still_wanted(sandbox).await?;
-        let workspace = self.make_workspace(&sandbox.id, &making.new, making.config.disk, cancel).await?;
-        cancel.check()?;
+        let workspace = self.fill_workspace(making, &sandbox.id).await?;
+        let (_turn, cancel) = (self.turn(&self.0.starts, making).await?, &making.cancel);
+        self.still_wanted(sandbox).await?;
         self.open_door(&ready.live)?;
         let config = &making.config;
         let egress = self.egress(&making.new.network);

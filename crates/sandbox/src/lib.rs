@@ -34,6 +34,7 @@ mod operation;
 mod operation_lock;
 mod output;
 mod output_limit;
+mod owner_turns;
 mod place;
 mod pool;
 mod port;

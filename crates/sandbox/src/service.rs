@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
 use workspace_state::Cancel;
@@ -19,6 +19,7 @@ use crate::error::{Doing as _, Result, SandboxError};
 use crate::leftovers::Leftovers;
 use crate::live::Live;
 use crate::operation_lock::OperationLocks;
+use crate::owner_turns::OwnerTurns;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::port::{GuestPort, Reach};
@@ -47,8 +48,10 @@ pub(crate) struct Inner {
     pub(crate) under_way: UnderWay,
     /// One operation on a sandbox at a time.
     pub(crate) operations: OperationLocks,
-    /// So many are made at once.
-    pub(crate) makers: Semaphore,
+    /// Sandboxes that are being started.
+    pub(crate) starts: OwnerTurns,
+    /// Workspaces that are being filled from a snapshot.
+    pub(crate) fills: OwnerTurns,
     pub(crate) waiting: AtomicU32,
     /// Held for reading by who makes a sandbox, for writing by who ends what is there only for sandboxes.
     pub(crate) making: tokio::sync::RwLock<()>,
@@ -130,7 +133,8 @@ impl Service {
             private_directory(directory).doing(|| format!("make {}", directory.display()))?;
         }
         let workspaces = Arc::new(disk::open(&settings, &runtime).await?);
-        let makers = Semaphore::new(settings.creations_at_once.max(1) as usize);
+        let turns = || OwnerTurns::new(settings.creations_at_once);
+        let (starts, fills) = (turns(), turns());
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
             under_way: UnderWay::default(),
@@ -140,7 +144,8 @@ impl Service {
             workspaces,
             lives: RwLock::default(),
             operations: OperationLocks::default(),
-            makers,
+            starts,
+            fills,
             waiting: AtomicU32::default(),
             making: tokio::sync::RwLock::default(),
             idle_since: std::sync::Mutex::default(),
@@ -168,7 +173,8 @@ impl Service {
     /// finds them.
     pub async fn close(&self) {
         self.0.cancel.cancel();
-        self.0.makers.close();
+        self.0.starts.close();
+        self.0.fills.close();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         if !self.0.under_way.idle(CLOSE_TIMEOUT).await {
             tracing::warn!("operations did not end in time, and may not have undone what they did in part");

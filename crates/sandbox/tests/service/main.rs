@@ -25,6 +25,7 @@ mod registry;
 mod remote;
 mod restart;
 mod resting;
+mod shares;
 mod snapshots;
 mod swapped;
 mod terminals;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     trials.extend(quota::trials());
     trials.extend(own_users::trials());
     trials.extend(ordinary::trials());
+    trials.extend(shares::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()

@@ -1,0 +1,103 @@
+//! How much of something costly is done at once: in all, and for one owner, so that no owner takes all of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// Turns of which one owner has at most half, and one at least.
+#[derive(Debug)]
+pub(crate) struct OwnerTurns {
+    per_owner: usize,
+    all: Arc<Semaphore>,
+    /// Owners that have a turn or wait for one.
+    owners: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnerTurn {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl OwnerTurns {
+    pub(crate) fn new(total: u32) -> Self {
+        let total = total.max(1) as usize;
+        let all = Arc::new(Semaphore::new(total));
+        Self { per_owner: (total / 2).max(1), all, owners: Mutex::default() }
+    }
+
+    /// Waits for a turn. The owner's own comes first: a request that waits for it takes nothing from other owners.
+    /// Fails when the turns are closed.
+    pub(crate) async fn take(&self, owner: &str) -> Result<OwnerTurn, AcquireError> {
+        let own = self.of(owner).acquire_owned().await?;
+        Ok(OwnerTurn { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
+    }
+
+    /// Gives nobody a turn any more.
+    pub(crate) fn close(&self) {
+        self.all.close();
+        for own in self.owners.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            own.close();
+        }
+    }
+
+    fn of(&self, owner: &str) -> Arc<Semaphore> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        // Turns, and requests that wait for one, hold on to their owner's.
+        owners.retain(|_, own| Arc::strong_count(own) > 1);
+        let own = owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_owner)));
+        Arc::clone(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A turn, if there is one for this owner without waiting.
+    async fn now(turns: &OwnerTurns, owner: &str) -> Option<OwnerTurn> {
+        tokio::time::timeout(Duration::ZERO, turns.take(owner)).await.ok()?.ok()
+    }
+
+    #[tokio::test]
+    async fn one_owner_cannot_take_all_turns() {
+        let turns = OwnerTurns::new(5);
+        let mut first = Vec::new();
+        while let Some(turn) = now(&turns, "a").await {
+            first.push(turn);
+        }
+        assert_eq!(first.len(), 2);
+        let mut others = Vec::new();
+        for owner in ["b", "b", "c"] {
+            others.push(now(&turns, owner).await.unwrap());
+        }
+        assert!(now(&turns, "d").await.is_none(), "all are taken");
+        first.pop();
+        now(&turns, "d").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_turn_is_everybodys() {
+        let turns = OwnerTurns::new(0);
+        let turn = turns.take("a").await.unwrap();
+        assert!(now(&turns, "b").await.is_none());
+        drop(turn);
+        turns.take("b").await.unwrap();
+        turns.close();
+        assert!(turns.take("a").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn owners_without_a_turn_are_forgotten() {
+        let turns = OwnerTurns::new(4);
+        for owner in 0..100 {
+            turns.take(&owner.to_string()).await.unwrap();
+        }
+        let _turn = turns.take("a").await.unwrap();
+        assert!(turns.owners.lock().unwrap().len() <= 2);
+    }
+}
