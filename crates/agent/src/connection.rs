@@ -34,6 +34,10 @@ const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_se
 const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How much is told of the arguments of a process.
 const ARGUMENTS_MAX: usize = 1024;
+/// How much is told of the arguments of all processes: the server takes no larger message than 512 KiB.
+const ALL_ARGUMENTS_MAX: usize = 128 << 10;
+/// How many processes are told of; together with their arguments they fit into a message.
+const PROCESSES_MAX: usize = 4_096;
 /// Messages on their way to the server.
 const QUEUE: usize = 64;
 
@@ -158,14 +162,12 @@ fn beat() -> Heartbeat {
     Heartbeat { timestamp, resource_usage: None }
 }
 
-fn process(owned: tree::Owned) -> Process {
+/// Describes a process, with as many bytes of its arguments as are left for all.
+fn process(owned: tree::Owned, left: &mut usize) -> Process {
     let number = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
-    Process {
-        pid: number(owned.pid),
-        parent: number(owned.parent),
-        command_id: owned.command,
-        arguments: tree::arguments(owned.pid, ARGUMENTS_MAX),
-    }
+    let arguments = tree::arguments(owned.pid, ARGUMENTS_MAX.min(*left));
+    *left = left.saturating_sub(arguments.len());
+    Process { pid: number(owned.pid), parent: number(owned.parent), command_id: owned.command, arguments }
 }
 
 /// The way to the server.
@@ -253,7 +255,9 @@ impl Line {
             }
             Some(Heard::ForgetCommand(request)) => guest.forget(&request.command_id),
             Some(Heard::Processes(_)) => {
-                let processes = tree::owned(&guest.supervisors()).into_iter().map(process).collect();
+                let mut left = ALL_ARGUMENTS_MAX;
+                let listed = tree::owned(&guest.supervisors()).into_iter().take(PROCESSES_MAX);
+                let processes = listed.map(|owned| process(owned, &mut left)).collect();
                 self.say(Said::Processes(Processes { processes }));
             }
             Some(Heard::Usage(_)) => {

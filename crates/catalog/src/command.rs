@@ -104,9 +104,11 @@ impl Commands<'_> {
         self.catalog.write(Write::Insert(command.clone())).await
     }
 
-    /// Writes down how a command ended. The first end stays.
-    pub async fn finish(&self, id: &str, end: End) -> Result<()> {
-        self.catalog.write(Write::Finish(id.to_owned(), end)).await
+    /// Writes down how a command of that sandbox ended. The first end stays. Another sandbox's command is not found: the id
+    /// may be what a guest said.
+    pub async fn finish(&self, sandbox_id: &str, id: &str, end: End) -> Result<()> {
+        let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
+        self.catalog.write(Write::Finish { sandbox_id, id, end }).await
     }
 
     /// The command of that id.
@@ -173,18 +175,19 @@ pub(crate) async fn insert(on: &mut AnyConnection, command: &NewCommand) -> Resu
     Ok(())
 }
 
-pub(crate) async fn finish(on: &mut AnyConnection, id: &str, end: End) -> Result<()> {
+pub(crate) async fn finish(on: &mut AnyConnection, sandbox_id: &str, id: &str, end: End) -> Result<()> {
     let state = if end.exited { CommandState::Exited } else { CommandState::Failed };
     let update = Statement::new(
         "UPDATE commands SET state = $1, exit_code = $2, timed_out = $3, ended_at = $4
-         WHERE id = $5 AND state = 'running'",
+         WHERE id = $5 AND sandbox_id = $6 AND state = 'running'",
     );
     let update = update.text("state", state.as_str()).optional_number(end.exit_code);
-    let update = update.number(end.timed_out.into()).number(end.ended_at).text("id", id);
+    let update = update.number(end.timed_out.into()).number(end.ended_at);
+    let update = update.text("id", id).text("sandbox_id", sandbox_id);
     if update.run(on).await? > 0 {
         return Ok(());
     }
-    Err(match get(on, id).await? {
+    Err(match get(on, id).await?.filter(|found| found.sandbox_id == sandbox_id) {
         Some(_) => CatalogError::Ended { id: id.to_owned() },
         None => CatalogError::NotFound { what: "command", id: id.to_owned() },
     })

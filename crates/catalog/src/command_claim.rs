@@ -55,10 +55,12 @@ impl CommandClaims<'_> {
         find(&mut *self.catalog.connection().await?, claim, sandbox_id).await
     }
 
-    /// Gives up the claim of a command that never began, so that its request may come again.
-    pub async fn release(&self, command_id: &str) -> Result<()> {
-        let delete = Statement::new("DELETE FROM command_claims WHERE command_id = $1");
-        delete.text("command_id", command_id).run(&mut *self.catalog.connection().await?).await?;
+    /// Gives up the claim of a command of that sandbox that never began, so that its request may come again. The claims of
+    /// other sandboxes stay.
+    pub async fn release(&self, sandbox_id: &str, command_id: &str) -> Result<()> {
+        let delete = Statement::new("DELETE FROM command_claims WHERE sandbox_id = $1 AND command_id = $2");
+        let delete = delete.text("sandbox_id", sandbox_id).text("command_id", command_id);
+        delete.run(&mut *self.catalog.connection().await?).await?;
         Ok(())
     }
 

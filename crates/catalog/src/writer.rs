@@ -19,14 +19,14 @@ pub(crate) enum Write {
     /// A command that runs.
     Insert(NewCommand),
     /// How a command ended.
-    Finish(String, End),
+    Finish { sandbox_id: String, id: String, end: End },
 }
 
 impl Write {
     pub(crate) async fn run(&self, on: &mut AnyConnection) -> Result<()> {
         match self {
             Self::Insert(command) => command::insert(on, command).await,
-            Self::Finish(id, end) => command::finish(on, id, *end).await,
+            Self::Finish { sandbox_id, id, end } => command::finish(on, sandbox_id, id, *end).await,
         }
     }
 }

@@ -198,15 +198,15 @@ impl Service {
     ) -> Result<Arc<Running>> {
         let begun = live.begin(id, order, room).await;
         if let Err(error) = &begun {
-            self.never_began(id, &End { failed: Some(error.to_string()), ..End::default() }).await;
+            self.never_began(&live.id, id, &End { failed: Some(error.to_string()), ..End::default() }).await;
         }
         begun
     }
 
     /// Writes down that a command never began. Its request may come again.
-    pub(crate) async fn never_began(&self, id: &str, end: &End) {
-        self.write_end(id, end).await;
-        if let Err(error) = self.0.catalog.command_claims().release(id).await {
+    pub(crate) async fn never_began(&self, sandbox: &str, id: &str, end: &End) {
+        self.write_end(sandbox, id, end).await;
+        if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
             tracing::error!(command = id, %error, "failed to release the claim of a command that never began");
         }
     }
@@ -303,7 +303,7 @@ impl Service {
     /// A command ended: whoever waits is told, it is written down, and then the guest may forget it.
     pub(crate) async fn ended(&self, live: &Arc<Live>, id: &str, end: &End) {
         let mut wait = AGAIN.0;
-        while !self.write_end(id, end).await {
+        while !self.write_end(&live.id, id, end).await {
             sleep(wait).await;
             wait = (wait * 2).min(AGAIN.1);
             if self.live(&live.id).is_none() {
@@ -319,15 +319,15 @@ impl Service {
     }
 
     /// Whether it is known now how the command ended.
-    pub(crate) async fn write_end(&self, id: &str, end: &End) -> bool {
+    pub(crate) async fn write_end(&self, sandbox: &str, id: &str, end: &End) -> bool {
         let row = workspace_catalog::End {
             exited: end.failed.is_none(),
             exit_code: Some(end.exit_code.into()),
             timed_out: end.timed_out,
             ended_at: now(),
         };
-        match self.0.catalog.commands().finish(id, row).await {
-            // Told twice, or of a sandbox that is gone.
+        match self.0.catalog.commands().finish(sandbox, id, row).await {
+            // Told twice, of a sandbox that is gone, or by a guest that has no such command.
             Ok(()) | Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => true,
             Err(error) => {
                 tracing::error!(command = id, %error, "the end of a command could not be written down");

@@ -34,6 +34,9 @@ pub(crate) const REGISTER: Duration = Duration::from_secs(5);
 /// A guest says something at least this often, or is taken for gone.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(95);
+/// Largest message of a guest, in bytes. The first is decoded before its sender is known. Guests send output in smaller
+/// pieces, and list processes in fewer bytes.
+pub(crate) const MESSAGE_MAX: usize = 512 << 10;
 /// Orders on their way to the guest.
 const QUEUE: usize = 256;
 /// Who is refused again and again is told of so often.
@@ -91,7 +94,7 @@ impl Door {
     }
 
     pub(crate) fn service(self) -> AgentServiceServer<Self> {
-        AgentServiceServer::new(self)
+        AgentServiceServer::new(self).max_decoding_message_size(MESSAGE_MAX)
     }
 
     fn sandbox(&self, id: &str) -> Option<Arc<Live>> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
@@ -35,6 +35,13 @@ const SILENCE_POLL: Duration = Duration::from_millis(500);
 const TOLD_OF_MAX: usize = 100_000;
 /// Length of the longest id of a command, in bytes.
 const ID_MAX: usize = 64;
+/// Ends of commands of one sandbox that are written down at the same time. A guest that tells of more waits.
+const ENDS_AT_ONCE: usize = 64;
+/// Processes that a guest may list, and bytes of the arguments of each.
+const PROCESSES_MAX: usize = 4_096;
+const ARGUMENTS_MAX: usize = 4_096;
+/// Connections of a guest, made or lost, that become events, and the period for which that many are allowed.
+const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
 
 /// A sandbox whose guest agent may dial.
 #[derive(Debug)]
@@ -70,6 +77,10 @@ pub(crate) struct Live {
     /// Number of the line over which the guest did not answer when it was asked for them; [`NO_LINE`] if it did.
     lists_nothing: AtomicU64,
     commands: Mutex<HashMap<String, Arc<Running>>>,
+    /// Ends of commands that are being written down.
+    ends: Arc<Semaphore>,
+    /// When the present period of events on its connections began, and how many came since.
+    connection_events: Mutex<Option<(tokio::time::Instant, u32)>>,
     /// Commands that will be among those soon; changed only by who has the lock of those, or gives up.
     coming: AtomicUsize,
     /// Commands that may end until old ones are looked for.
@@ -234,6 +245,8 @@ impl Live {
             processes: watch::Sender::default(),
             lists_nothing: AtomicU64::new(NO_LINE),
             commands: Mutex::default(),
+            ends: Arc::new(Semaphore::new(ENDS_AT_ONCE)),
+            connection_events: Mutex::default(),
             coming: AtomicUsize::default(),
             until_forgetting: AtomicU32::default(),
             tasks: Mutex::default(),
@@ -488,7 +501,16 @@ impl Live {
         Some(processes)
     }
 
-    pub(crate) fn listed(&self, processes: Vec<Process>) {
+    /// Takes the processes that its guest lists, as many as a sandbox may have. A guest may say anything.
+    pub(crate) fn listed(&self, mut processes: Vec<Process>) {
+        processes.truncate(PROCESSES_MAX);
+        processes.retain(|process| process.command_id.len() <= ID_MAX);
+        for process in &mut processes {
+            let cut = (0..=ARGUMENTS_MAX).rev().find(|at| process.arguments.is_char_boundary(*at));
+            process.arguments.truncate(cut.unwrap_or(0));
+            process.arguments.shrink_to_fit();
+        }
+        processes.shrink_to_fit();
         // It was only slow.
         self.lists_nothing.store(NO_LINE, Ordering::Relaxed);
         self.processes.send_replace(processes);
@@ -646,6 +668,27 @@ impl Live {
         running.input.told(progress.input_received, progress.input_taken, progress.input_closed);
         running.waits_for_readers(progress.output_window);
         (running, end)
+    }
+
+    /// Waits until the end of one more command may be written down. None for a command that is not known.
+    pub(crate) async fn end_turn(&self, id: &str) -> Option<OwnedSemaphorePermit> {
+        self.command(id)?;
+        // Never closed.
+        Arc::clone(&self.ends).acquire_owned().await.ok()
+    }
+
+    /// Counts an event on its connection, and reports whether it is to be told: a guest that connects again and again
+    /// does not fill the catalog.
+    pub(crate) fn tells_connection(&self) -> bool {
+        let mut period = self.connection_events.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = tokio::time::Instant::now();
+        let fresh = period.filter(|(began, _)| now.duration_since(*began) < CONNECTION_EVENTS.1);
+        let (began, told) = fresh.unwrap_or((now, 0));
+        *period = Some((began, told.saturating_add(1)));
+        if told == CONNECTION_EVENTS.0 {
+            tracing::warn!(sandbox = self.id, "the guest agent connects again and again");
+        }
+        told < CONNECTION_EVENTS.0
     }
 
     pub(crate) fn forget(&self, id: &str) {

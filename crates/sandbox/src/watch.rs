@@ -55,7 +55,7 @@ impl Listener for Service {
         for running in unheard {
             let reason = "the connection was lost before it could begin";
             let end = End { failed: Some(reason.to_owned()), ..End::default() };
-            self.never_began(&running.id, &end).await;
+            self.never_began(&live.id, &running.id, &end).await;
             self.advanced(live, &running.id, 0, Some(end)).await;
         }
         self.lost_with_server(live, &told).await;
@@ -74,7 +74,7 @@ impl Listener for Service {
             // Orders to a command that runs or has ended may fail too; they change nothing.
             Said::RequestFailed(failed) if failed.never_began => {
                 let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
-                self.never_began(&failed.id, &end).await;
+                self.never_began(&live.id, &failed.id, &end).await;
                 self.advanced(live, &failed.id, 0, Some(end)).await;
             }
             Said::CommandOutput(output) => self.command_output(live, output).await,
@@ -126,10 +126,14 @@ impl Service {
         self.bound_output(live);
         if running.advance(written, end.as_ref())
             && let Some(end) = end
+            && let Some(turn) = live.end_turn(id).await
         {
             let (service, live, id) = (self.clone(), live.clone(), id.to_owned());
             // Whoever waits for the command need not wait for the catalog.
-            tokio::spawn(async move { service.ended(&live, &id, &end).await });
+            tokio::spawn(async move {
+                service.ended(&live, &id, &end).await;
+                drop(turn);
+            });
         }
     }
 
@@ -142,12 +146,16 @@ impl Service {
         for command in running {
             if !told.contains(command.id.as_str()) && live.command(&command.id).is_none() {
                 let failed = Some("the server was stopped before it could begin".to_owned());
-                self.never_began(&command.id, &End { failed, ..End::default() }).await;
+                self.never_began(&live.id, &command.id, &End { failed, ..End::default() }).await;
             }
         }
     }
 
+    /// Tells that a guest came or went, unless it does so all the time.
     async fn tell(&self, live: &Live, kind: EventKind) {
+        if !live.tells_connection() {
+            return;
+        }
         let data = json!({ "sandboxId": live.id, "owner": live.owner() });
         let told = self.0.catalog.events().insert(Some(&live.id), &NewEvent { kind, data }).await;
         log(live, told.map_err(Into::into));
@@ -212,7 +220,7 @@ impl Service {
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
-                    self.write_end(&command.id, &end).await;
+                    self.write_end(id, &command.id, &end).await;
                 }
             }
             Err(error) => tracing::error!(sandbox = id, %error, "its commands could not be written off"),

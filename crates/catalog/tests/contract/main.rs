@@ -70,6 +70,7 @@ contract! {
     commands:
         a_command_runs_and_ends_once
         a_command_needs_its_sandbox
+        a_command_is_ended_by_its_own_sandbox_alone
         a_request_begins_one_command_however_often_it_comes
         of_many_requests_at_once_one_begins_a_command
         the_newest_commands_are_listed_first

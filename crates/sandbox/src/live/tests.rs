@@ -47,3 +47,43 @@ fn commands_that_a_guest_makes_up_are_not_all_remembered() {
     live.told_of(&"x".repeat(ID_MAX + 1));
     assert_eq!(live.commands().len(), 0);
 }
+
+#[test]
+fn a_guest_lists_no_more_processes_than_a_sandbox_may_have() {
+    let live = live();
+    let long = |text: &str| Process { arguments: text.repeat(ARGUMENTS_MAX), ..Process::default() };
+    let nobodys = Process { command_id: "x".repeat(ID_MAX + 1), ..Process::default() };
+    live.listed(vec![long("x"), long("\u{e9}"), Process::default(), nobodys]);
+    let lengths: Vec<_> = live.processes.borrow().iter().map(|one| one.arguments.len()).collect();
+    assert_eq!(lengths, [ARGUMENTS_MAX, ARGUMENTS_MAX, 0]);
+    live.listed(vec![long("\u{20ac}")]);
+    assert_eq!(live.processes.borrow()[0].arguments.len(), ARGUMENTS_MAX / 3 * 3);
+    live.listed(vec![Process::default(); 10 * PROCESSES_MAX]);
+    assert_eq!(live.processes.borrow().len(), PROCESSES_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_connects_again_and_again_is_told_of_a_few_times() {
+    let live = live();
+    let told = || (0..1_000).filter(|_| live.tells_connection()).count();
+    assert_eq!(told(), CONNECTION_EVENTS.0 as usize);
+    assert_eq!(told(), 0);
+    tokio::time::advance(CONNECTION_EVENTS.1).await;
+    assert_eq!(told(), CONNECTION_EVENTS.0 as usize);
+}
+
+#[tokio::test]
+async fn ends_that_are_written_down_at_once_are_few() {
+    let live = live();
+    let known = live.told_of("cmd-1").id.clone();
+    let turn = async |id: &str| tokio::time::timeout(Duration::ZERO, live.end_turn(id)).await;
+    let mut turns = Vec::new();
+    while let Ok(taken) = turn(&known).await {
+        turns.push(taken.unwrap());
+    }
+    assert_eq!(turns.len(), ENDS_AT_ONCE);
+    // Nothing is done for a command that nobody knows.
+    assert!(turn("cmd-2").await.unwrap().is_none());
+    turns.pop();
+    assert!(turn(&known).await.unwrap().is_some());
+}

@@ -139,6 +139,17 @@ async fn a_guest_with_its_token_comes_in() {
 }
 
 #[tokio::test]
+async fn a_registration_that_is_too_large_is_not_decoded() {
+    let bench = Bench::new().await;
+    let large = vec![0; crate::door::MESSAGE_MAX];
+    let refused = bench.register("127.0.0.1", SANDBOX, &large).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    let small = &large[..large.len() - 1_000];
+    let refused = bench.register("127.0.0.1", SANDBOX, small).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+}
+
+#[tokio::test]
 async fn a_sandbox_that_is_not_there_and_a_wrong_token_are_answered_alike() {
     let bench = Bench::new().await;
     let other = Token::new().unwrap();

@@ -26,19 +26,19 @@ pub(crate) async fn a_command_runs_and_ends_once(place: Place) {
     assert_eq!((running.state, running.exit_code, running.ended_at), (CommandState::Running, None, None));
     assert!(!running.timed_out);
 
-    catalog.commands().finish("cmd-1", END).await.unwrap();
+    catalog.commands().finish("sbx-1", "cmd-1", END).await.unwrap();
     let ended = catalog.commands().get("cmd-1").await.unwrap().unwrap();
     assert_eq!((ended.state, ended.exit_code, ended.ended_at), (CommandState::Exited, Some(-9), Some(1_500)));
     assert!(ended.timed_out);
 
     let later = End { exited: false, exit_code: None, timed_out: false, ended_at: 2_000 };
-    let error = catalog.commands().finish("cmd-1", later).await.unwrap_err();
+    let error = catalog.commands().finish("sbx-1", "cmd-1", later).await.unwrap_err();
     assert_eq!(error.to_string(), "command `cmd-1` has ended already");
     assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), Some(ended));
 
     let lost = NewCommand { cwd: None, ..command("cmd-2") };
     catalog.commands().insert(&lost).await.unwrap();
-    catalog.commands().finish("cmd-2", later).await.unwrap();
+    catalog.commands().finish("sbx-1", "cmd-2", later).await.unwrap();
     let lost = catalog.commands().get("cmd-2").await.unwrap().unwrap();
     assert_eq!((lost.state, lost.exit_code, lost.cwd), (CommandState::Failed, None, None));
 }
@@ -47,13 +47,27 @@ pub(crate) async fn a_command_needs_its_sandbox(place: Place) {
     let catalog = place.open().await;
     let error = catalog.commands().insert(&command("cmd-1")).await.unwrap_err();
     assert!(matches!(&error, CatalogError::NotFound { what: "sandbox", id } if id == "sbx-1"), "{error}");
-    let error = catalog.commands().finish("cmd-1", END).await.unwrap_err();
+    let error = catalog.commands().finish("sbx-1", "cmd-1", END).await.unwrap_err();
     assert!(matches!(&error, CatalogError::NotFound { what: "command", .. }), "{error}");
 
     insert(&catalog, plain("sbx-1")).await;
     catalog.commands().insert(&command("cmd-1")).await.unwrap();
     let error = catalog.commands().insert(&command("cmd-1")).await.unwrap_err();
     assert!(matches!(&error, CatalogError::Exists { what: "command", .. }), "{error}");
+}
+
+/// A guest says which of its commands ended, and may say anything.
+pub(crate) async fn a_command_is_ended_by_its_own_sandbox_alone(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, plain("sbx-1")).await;
+    insert(&catalog, plain("sbx-2")).await;
+    catalog.commands().insert(&command("cmd-1")).await.unwrap();
+    let error = catalog.commands().finish("sbx-2", "cmd-1", END).await.unwrap_err();
+    assert!(matches!(&error, CatalogError::NotFound { what: "command", .. }), "{error}");
+    assert_eq!(catalog.commands().get("cmd-1").await.unwrap().unwrap().state, CommandState::Running);
+    catalog.commands().finish("sbx-1", "cmd-1", END).await.unwrap();
+    let error = catalog.commands().finish("sbx-2", "cmd-1", END).await.unwrap_err();
+    assert!(matches!(&error, CatalogError::NotFound { what: "command", .. }), "{error}");
 }
 
 fn claim(hash: &str) -> NewClaim {
@@ -76,7 +90,13 @@ pub(crate) async fn a_request_begins_one_command_however_often_it_comes(place: P
     let other = claims.insert(&claim("b"), &command("cmd-2")).await.unwrap_err();
     assert_eq!(other.to_string(), "idempotency key `once` was used for another request");
 
-    claims.release("cmd-1").await.unwrap();
+    claims.release("sbx-2", "cmd-1").await.unwrap();
+    assert_eq!(
+        claims.find(&claim("a"), "sbx-1").await.unwrap().as_deref(),
+        Some("cmd-1"),
+        "another sandbox's"
+    );
+    claims.release("sbx-1", "cmd-1").await.unwrap();
     assert_eq!(claims.insert(&claim("b"), &command("cmd-2")).await.unwrap(), InsertedCommand::New);
     assert_eq!(claims.forget_before(1_000).await.unwrap(), 0);
     assert_eq!(claims.forget_before(i64::MAX).await.unwrap(), 1);
@@ -155,12 +175,12 @@ pub(crate) async fn old_commands_are_forgotten_and_running_ones_never(place: Pla
         let new = NewCommand { started_at: n, ..command(&id) };
         catalog.commands().insert(&new).await.unwrap();
         if n != 1 {
-            catalog.commands().finish(&id, END).await.unwrap();
+            catalog.commands().finish("sbx-1", &id, END).await.unwrap();
         }
     }
     let other = NewCommand { sandbox_id: "sbx-2".to_owned(), ..command("cmd-9") };
     catalog.commands().insert(&other).await.unwrap();
-    catalog.commands().finish("cmd-9", END).await.unwrap();
+    catalog.commands().finish("sbx-2", "cmd-9", END).await.unwrap();
     let old = async |keep| catalog.commands().ended_before_newest("sbx-1", keep).await.unwrap();
     assert_eq!(old(3).await, ["cmd-2", "cmd-0"]);
     assert!(old(5).await.is_empty());
@@ -182,7 +202,7 @@ pub(crate) async fn many_write_at_once_and_each_gets_its_answer(place: Place) {
             let id = format!("cmd-{n}");
             let sandbox_id = if n % 3 == 0 { "sbx-none" } else { "sbx-1" }.to_owned();
             let inserted = catalog.commands().insert(&NewCommand { sandbox_id, ..command(&id) }).await;
-            (inserted, catalog.commands().finish(&id, END).await)
+            (inserted, catalog.commands().finish("sbx-1", &id, END).await)
         })
     });
     for (n, write) in writes.collect::<Vec<_>>().into_iter().enumerate() {
