@@ -95,7 +95,7 @@ pub(crate) use remove_tree::remove_tree;
 pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
-pub use swap::{SwapStep, swap_killed};
+pub use swap::{SwapStep, swap_killed, swap_stalled};
 pub use swap::{swap, swap_given};
 
 #[cfg(not(target_os = "linux"))]

@@ -9,6 +9,9 @@
 //!
 //! A helper that is killed leaves two mounts, one on top of the other. Before they change places the upper one is the new
 //! one, afterwards it is the old one, so in both cases taking away the upper one is right: [`settle`].
+//!
+//! A helper has a deadline. It looks at the time before each step that others see, and the kernel ends it when the time
+//! is over, so that nothing is replaced after the server has given up.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -32,6 +35,8 @@ use crate::process::Process;
 /// files they had.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CLOSE_POLL: Duration = Duration::from_millis(1);
+/// Time in which a helper is done, or has changed nothing. Two of them, one after another, end before the server gives up.
+const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the helper is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,8 +46,12 @@ pub(crate) struct Order {
     workspace: PathBuf,
     /// The user that the sandbox runs as, if that is one of its own.
     user: Option<u32>,
+    /// Time of the monotonic clock after which nothing may be changed any more: the server has given up by then.
+    deadline: Duration,
     /// Step after which the helper is to be killed.
     killed_after: Option<SwapStep>,
+    /// Step after which the helper is to do nothing any more.
+    stalled_after: Option<SwapStep>,
 }
 
 /// A step of a swap, after which tests kill the helper.
@@ -71,7 +80,7 @@ fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u3
     let order = Order::new(holder, process, workspace, user);
     let Err(error) = entry::ask::<()>("swap", &order, &[]) else { return Ok(()) };
     // The helper has undone what it did, unless it was killed.
-    match entry::ask("settle", &order, &[]) {
+    match entry::ask("settle", &Order::new(holder, process, workspace, user), &[]) {
         Ok(true) => Ok(()),
         Ok(false) => Err(error),
         Err(more) => Err(HostError::Helper(format!("{error}; then {more}"))),
@@ -85,10 +94,51 @@ pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: 
     entry::ask("swap", &Order { killed_after: Some(after), ..order }, &[])
 }
 
+/// Begins to replace a workspace within a time limit, with a helper that stalls after a step.
+#[doc(hidden)]
+pub fn swap_stalled(
+    holder: &Holder,
+    process: &Process,
+    workspace: &Path,
+    (limit, after): (Duration, Option<SwapStep>),
+) -> Result<()> {
+    let order = Order::new(holder, process, workspace, own_users::of(process)?);
+    let order = Order { deadline: monotonic() + limit, stalled_after: after, ..order };
+    entry::ask("swap", &order, &[])
+}
+
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
 impl Order {
     fn new(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
         let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
-        Self { holder, process, workspace, user, killed_after: None }
+        let deadline = monotonic() + SWAP_TIMEOUT;
+        Self { holder, process, workspace, user, deadline, killed_after: None, stalled_after: None }
+    }
+
+    /// Fails when the time is over, before something is done that would be seen.
+    fn check_time(&self) -> Result<()> {
+        if monotonic() < self.deadline {
+            return Ok(());
+        }
+        Err(HostError::Helper("it took too long, and was given up".to_owned()))
+    }
+
+    /// Lets this process end when the time is over, also if it waits for the kernel then.
+    fn end_in_time(&self) -> Result<()> {
+        self.check_time()?;
+        let left = self.deadline.saturating_sub(monotonic()).max(Duration::from_millis(1));
+        let value = libc::timeval {
+            tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_usec: left.subsec_micros().into(),
+        };
+        let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: value };
+        // SAFETY: a structure that is read, and nothing that is written. The signal ends a process that has no handler.
+        let set = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        if set == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).doing("set a timer") }
     }
 
     fn done(&self, step: SwapStep) {
@@ -96,15 +146,20 @@ impl Order {
             // SAFETY: the call takes a number.
             unsafe { libc::raise(libc::SIGKILL) };
         }
+        while self.stalled_after == Some(step) {
+            std::thread::park();
+        }
     }
 }
 
 /// What the helper does.
 pub(crate) fn run(order: &Order) -> Result<()> {
+    order.end_in_time()?;
     let (new, _lock) = go_inside(order)?;
     if settle(new.as_fd())? {
         return Ok(());
     }
+    order.check_time()?;
     let old = close()?;
     order.done(SwapStep::Closed);
     let swapped = change_places(order, old.as_fd(), new.as_fd());
@@ -116,6 +171,7 @@ pub(crate) fn run(order: &Order) -> Result<()> {
 
 /// Task of the helper after another one failed. Returns whether the new workspace is there.
 pub(crate) fn run_settle(order: &Order) -> Result<bool> {
+    order.end_in_time()?;
     let (new, _lock) = go_inside(order)?;
     settle(new.as_fd())
 }
@@ -185,9 +241,10 @@ fn close() -> Result<OwnedFd> {
 
 /// Puts the new one in the place of the old one, with those who are at the root of the old one.
 fn change_places(order: &Order, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
+    order.check_time()?;
     mounts::attach(new, Path::new(WORKSPACE))?;
     order.done(SwapStep::Mounted);
-    if let Err(error) = pivot(old, new) {
+    if let Err(error) = order.check_time().and_then(|()| pivot(old, new)) {
         return match take_away(new) {
             Ok(()) => Err(error),
             Err(more) => Err(HostError::Helper(format!("{error}; then {more}"))),

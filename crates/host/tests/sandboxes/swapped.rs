@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use workspace_host::users::{User, Users, Why, end_users, users};
-use workspace_host::{Process, SwapStep, swap, swap_killed};
+use workspace_host::{Process, SwapStep, swap, swap_killed, swap_stalled};
 
 use crate::guest::{Home, Sandbox, soon};
 
@@ -22,6 +22,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         whoever_is_in_a_directory_of_the_old_one_stays_there,
         whoever_is_in_the_workspace_itself_goes_along,
         a_helper_that_is_killed_leaves_the_one_or_the_other,
+        a_helper_that_is_late_changes_nothing,
+        a_helper_that_stalls_ends_itself,
         a_file_that_is_open_for_writing_keeps_the_old_one,
         without_a_workspace_there_is_nothing_to_swap,
     ]
@@ -251,6 +253,34 @@ fn a_helper_that_is_killed_leaves_the_one_or_the_other() {
         }
     }
     sandbox.sh("touch /tmp/end");
+}
+
+fn a_helper_that_is_late_changes_nothing() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let workspaces = [other(&home, "one"), other(&home, "two")];
+    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    let late = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (Duration::ZERO, None));
+    let late = late.unwrap_err().to_string();
+    assert!(late.contains("took too long"), "{late}");
+    assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
+}
+
+fn a_helper_that_stalls_ends_itself() {
+    let home = Home::new();
+    let sandbox = home.launch(|_| {});
+    let workspaces = [other(&home, "one"), other(&home, "two")];
+    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    let limit = Duration::from_secs(1);
+    for step in [SwapStep::Closed, SwapStep::Mounted, SwapStep::Pivoted] {
+        let stalled = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (limit, Some(step)));
+        let stalled = stalled.unwrap_err().to_string();
+        assert!(stalled.contains("without a word"), "{stalled}");
+        // The next one finds what it left, and puts it right.
+        swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+        assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
+        assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
+    }
 }
 
 fn a_file_that_is_open_for_writing_keeps_the_old_one() {
