@@ -79,13 +79,32 @@ pub mod usage {
 
     use super::holder::Holder;
 
+    /// What a file or directory takes at least, in bytes.
+    pub const ENTRY_MIN: u64 = 4096;
+
+    /// Where looking ends; everything is looked at here.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Bounds {
+        /// After so long.
+        pub time: std::time::Duration,
+        /// When more bytes than this were found.
+        pub bytes: u64,
+    }
+
     /// What files take.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Usage {
-        /// Bytes on disk.
+        /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
         pub bytes: u64,
         /// Files, directories and all else.
         pub files: u64,
+        /// Whether looking ended at a bound: there is at least this much.
+        pub at_least: bool,
+    }
+
+    /// The same as [`measure`].
+    pub fn measure_within(holder: &Holder, path: &Path, _: Bounds) -> Usage {
+        measure(holder, path)
     }
 
     /// Everything below a directory that can be looked at; no symlink is followed.
@@ -96,7 +115,7 @@ pub mod usage {
             for entry in entries.flatten() {
                 let Ok(found) = entry.metadata() else { continue };
                 usage.files += 1;
-                usage.bytes += found.blocks() * 512;
+                usage.bytes += (found.blocks() * 512).max(ENTRY_MIN);
                 if found.is_dir() {
                     open.push(entry.path());
                 }

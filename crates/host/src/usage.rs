@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, openat2, statat};
 use rustix::io::Errno;
@@ -11,42 +12,75 @@ use crate::entry;
 use crate::error::Result;
 use crate::holder::Holder;
 
+/// What a file or directory takes at least, in bytes: one that holds nothing takes an inode, of which a disk has as many
+/// as somebody thought enough. [`quota`](crate::quota) counts alike.
+pub const ENTRY_MIN: u64 = 4096;
+
+/// Where looking ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// After so long.
+    pub time: Duration,
+    /// When more bytes than this were found.
+    pub bytes: u64,
+}
+
+impl Bounds {
+    /// Everything is looked at.
+    pub const NONE: Self = Self { time: Duration::MAX, bytes: u64::MAX };
+}
+
 /// What files take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Bytes on disk.
+    /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
     pub bytes: u64,
     /// Files, directories and all else.
     pub files: u64,
+    /// Whether looking ended at a bound: there is at least this much.
+    pub at_least: bool,
 }
+
+/// Entries of one directory between two looks at the bounds.
+const LOOK_EVERY: u64 = 256;
 
 /// What the helper is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     holder: Holder,
     path: PathBuf,
+    bounds: Bounds,
 }
 
 /// Everything below a directory, whatever is done to it meanwhile: no symlink is followed, and what lies deeper than the
 /// kernel takes in one path does not count. An ordinary user's directories that he may not read are looked into with the
 /// holder's rights.
 pub fn measure(holder: &Holder, path: &Path) -> Usage {
-    let (usage, is_whole) = walk(path);
-    if is_whole || *holder == Holder::Machine {
+    measure_within(holder, path, Bounds::NONE)
+}
+
+/// The same up to a bound.
+pub fn measure_within(holder: &Holder, path: &Path, bounds: Bounds) -> Usage {
+    let (usage, is_whole) = walk(path, bounds);
+    if is_whole || usage.at_least || *holder == Holder::Machine {
         return usage;
     }
-    let order = Order { holder: holder.clone(), path: path.to_owned() };
+    let order = Order { holder: holder.clone(), path: path.to_owned(), bounds };
     entry::ask("measure", &order, &[]).unwrap_or(usage)
 }
 
 /// What the helper does.
 pub(crate) fn run(order: &Order) -> Result<Usage> {
     order.holder.join()?;
-    Ok(walk(&order.path).0)
+    Ok(walk(&order.path, order.bounds).0)
 }
 
 /// What there is, and whether all of it could be looked at.
-fn walk(path: &Path) -> (Usage, bool) {
+fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
+    let deadline = Instant::now().checked_add(bounds.time);
+    let is_over = |usage: &Usage| {
+        usage.bytes > bounds.bytes || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    };
     let (mut usage, mut is_whole) = (Usage::default(), true);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -55,9 +89,13 @@ fn walk(path: &Path) -> (Usage, bool) {
     };
     let mut open = vec![b".".to_vec()];
     while let Some(path) = open.pop() {
+        if is_over(&usage) {
+            usage.at_least = true;
+            break;
+        }
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         match openat2(&root, path.as_slice(), flags, Mode::empty(), beneath) {
-            Ok(directory) => is_whole &= add(&directory, &path, &mut usage, &mut open),
+            Ok(directory) => is_whole &= add(&directory, &path, &mut usage, &mut open, &is_over),
             Err(error) => is_whole &= error != Errno::ACCESS,
         }
     }
@@ -65,7 +103,13 @@ fn walk(path: &Path) -> (Usage, bool) {
 }
 
 /// Whether all of a directory could be looked at.
-fn add(directory: &OwnedFd, path: &[u8], usage: &mut Usage, open: &mut Vec<Vec<u8>>) -> bool {
+fn add(
+    directory: &OwnedFd,
+    path: &[u8],
+    usage: &mut Usage,
+    open: &mut Vec<Vec<u8>>,
+    is_over: &dyn Fn(&Usage) -> bool,
+) -> bool {
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(directory.as_fd(), buffer.spare_capacity_mut());
     let mut is_whole = true;
@@ -82,7 +126,11 @@ fn add(directory: &OwnedFd, path: &[u8], usage: &mut Usage, open: &mut Vec<Vec<u
             }
         };
         usage.files += 1;
-        usage.bytes += stat.st_blocks as u64 * 512;
+        usage.bytes += (stat.st_blocks as u64 * 512).max(ENTRY_MIN);
+        if usage.files % LOOK_EVERY == 0 && is_over(usage) {
+            usage.at_least = true;
+            return is_whole;
+        }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             open.push([path, b"/", name].concat());
         }
@@ -103,9 +151,27 @@ mod tests {
         std::fs::write(other.join("large"), vec![1; 1 << 20]).unwrap();
         std::fs::write(tree.join("a/b/file"), vec![1; 8192]).unwrap();
         std::os::unix::fs::symlink(&other, tree.join("a/link")).unwrap();
-        let usage = walk(&tree).0;
+        let usage = walk(&tree, Bounds::NONE).0;
         assert_eq!(usage.files, 4);
         assert!((8192..100_000).contains(&usage.bytes), "{usage:?}");
-        assert_eq!(walk(&home.path().join("none")).0, Usage::default());
+        // The file, and an entry's least for the link and the two directories.
+        assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.at_least, "{usage:?}");
+        assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, Usage::default());
+    }
+
+    #[test]
+    fn files_that_hold_nothing_count_and_a_bound_ends_the_look() {
+        let home = tempfile::tempdir().unwrap();
+        for number in 0..10 * LOOK_EVERY {
+            std::fs::write(home.path().join(number.to_string()), []).unwrap();
+        }
+        let all = walk(home.path(), Bounds::NONE).0;
+        let files = 10 * LOOK_EVERY;
+        assert_eq!(all, Usage { bytes: files * ENTRY_MIN, files, at_least: false });
+        let some = walk(home.path(), Bounds { bytes: LOOK_EVERY * ENTRY_MIN, ..Bounds::NONE }).0;
+        let files = 2 * LOOK_EVERY;
+        assert_eq!(some, Usage { bytes: files * ENTRY_MIN, files, at_least: true });
+        let none = walk(home.path(), Bounds { time: Duration::ZERO, ..Bounds::NONE }).0;
+        assert_eq!(none, Usage { at_least: true, ..Usage::default() });
     }
 }

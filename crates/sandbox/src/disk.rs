@@ -6,18 +6,25 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 use workspace_host::{HostError, quota};
 use workspace_state::{Cancel, Store};
-use workspace_workspace::{Kind, Made, New, Options, Workspaces};
+use workspace_workspace::{Bounds, Kind, Made, New, Options, Workspaces};
 
 use crate::config::NewSandbox;
 use crate::error::{Result, SandboxError};
 use crate::live::Live;
 use crate::runtime::Runtime;
-use crate::service::Service;
+use crate::service::{Service, now};
 use crate::settings::Settings;
+
+/// Looks at workspaces at once: by the server itself, and for requests.
+pub(crate) const LOOKS_AT_ONCE: usize = 4;
+pub(crate) const ASKED_LOOKS_AT_ONCE: usize = 2;
+/// Time of a look for a request.
+const ASKED_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Takes up the workspaces of a server.
 pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
@@ -109,9 +116,26 @@ impl Service {
 
     /// Bytes on disk that are a workspace's own. What cannot be looked at does not count.
     pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
+        self.look(id, Bounds { time: Duration::MAX, bytes: u64::MAX }).await.bytes
+    }
+
+    /// The same up to a bound.
+    pub(crate) async fn look(&self, id: &str, bounds: Bounds) -> Used {
         let deleted = self.live(id).map_or(0, |live| live.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
-        blocking(move || used(&workspaces, &id)).await.unwrap_or(0) + deleted
+        let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
+        Used { bytes: used.bytes + deleted, ..used }
+    }
+
+    /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
+    /// run is not looked at by itself: it is now, for a short time, and a few at once.
+    pub(crate) async fn last_look(&self, id: &str) -> (u64, i64) {
+        if let Some(seen) = self.live(id).and_then(|live| live.disk_last_seen()) {
+            return seen;
+        }
+        let _turn = self.0.asked_looks.acquire().await;
+        let bounds = Bounds { time: ASKED_LOOK_TIMEOUT, bytes: u64::MAX };
+        (self.look(id, bounds).await.bytes, now())
     }
 
     /// Looks for files without a name that a sandbox has open. By how many bytes they have grown since the last look.
@@ -124,6 +148,14 @@ impl Service {
             }
         }
     }
+}
+
+/// What a workspace has on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Used {
+    pub(crate) bytes: u64,
+    /// Whether the look was not finished.
+    pub(crate) at_least: bool,
 }
 
 /// Tells when a disk has become so much fuller that it is worth looking who did it.
@@ -172,14 +204,15 @@ pub(crate) fn release(path: &Path) {
 }
 
 /// As the filesystem counts them, else by looking at every file.
-fn used(workspaces: &Workspaces, id: &str) -> u64 {
+fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> Used {
     let path: PathBuf = workspaces.directory_of(id);
     match quota::used(&path) {
-        Ok(Some(used)) => return used,
+        Ok(Some(bytes)) => return Used { bytes, at_least: false },
         Ok(None) => {}
         Err(error) => {
             tracing::warn!(workspace = id, %error, "its quota cannot be seen: files are counted");
         }
     }
-    workspaces.usage(id).map_or(0, |usage| usage.bytes)
+    let usage = workspaces.usage_within(id, bounds).unwrap_or_default();
+    Used { bytes: usage.bytes, at_least: usage.at_least }
 }

@@ -16,10 +16,12 @@ use workspace_agent_protocol::v1::{
 use workspace_catalog::{Sandbox, State};
 
 use crate::config::Config;
+use crate::disk::Used;
 use crate::error::{Result, SandboxError};
 use crate::input::{Arrival, Input, NoInput, PIECE};
 use crate::output_limit::KeptOutput;
 use crate::place::Place;
+use crate::service::now;
 
 /// How long an order may take to get into the line.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,6 +57,10 @@ pub(crate) struct Live {
     pub(crate) disk_due: Mutex<Instant>,
     /// Bytes its workspace had at the last look; as many as can be before the first.
     disk_used: AtomicU64,
+    /// When that was, in milliseconds since 1970; zero before the first.
+    disk_looked_at: AtomicI64,
+    /// Whether its workspace is being looked at.
+    is_looked_at: AtomicBool,
     /// Of files without a name, at the last look.
     deleted: AtomicU64,
     /// What is kept of the output of its commands.
@@ -232,6 +238,8 @@ impl Live {
             expires_at: AtomicI64::new(i64::MAX),
             disk_due: Mutex::new(Instant::now()),
             disk_used: AtomicU64::new(u64::MAX),
+            disk_looked_at: AtomicI64::default(),
+            is_looked_at: AtomicBool::default(),
             deleted: AtomicU64::new(0),
             output: KeptOutput::default(),
             place,
@@ -311,9 +319,30 @@ impl Live {
         *self.disk_due.lock().unwrap_or_else(PoisonError::into_inner) <= Instant::now()
     }
 
-    /// How much its workspace had at the last look, which this one becomes.
-    pub(crate) fn disk_seen(&self, used: u64) -> u64 {
-        self.disk_used.swap(used, Ordering::Relaxed)
+    /// How much its workspace had at the last look, which this one becomes. One that was not finished takes nothing back.
+    pub(crate) fn disk_seen(&self, used: Used) -> u64 {
+        self.disk_looked_at.store(now(), Ordering::Relaxed);
+        let before = self.disk_used.load(Ordering::Relaxed);
+        let is_less = used.at_least && before < u64::MAX && used.bytes < before;
+        if !is_less {
+            self.disk_used.store(used.bytes, Ordering::Relaxed);
+        }
+        before
+    }
+
+    /// The bytes of [`Live::disk_used`] and the time at which they were found; none before the first look.
+    pub(crate) fn disk_last_seen(&self) -> Option<(u64, i64)> {
+        let time = self.disk_looked_at.load(Ordering::Relaxed);
+        (time > 0).then(|| (self.disk_used(), time))
+    }
+
+    /// Begins to look at its workspace; false if somebody does.
+    pub(crate) fn begin_look(&self) -> bool {
+        !self.is_looked_at.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn end_look(&self) {
+        self.is_looked_at.store(false, Ordering::SeqCst);
     }
 
     /// Bytes that its workspace had at the last look; none before the first.

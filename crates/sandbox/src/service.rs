@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
 use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
 use workspace_state::Cancel;
@@ -67,6 +67,9 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
+    /// Looks at workspaces that are under way: by the server itself, and for requests.
+    pub(crate) looks: Semaphore,
+    pub(crate) asked_looks: Semaphore,
     /// How full the disk was when files without a name were looked for.
     pub(crate) fullness: Fullness,
     /// When garbage was collected because the disk was nearly full.
@@ -154,6 +157,8 @@ impl Service {
             reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
+            looks: Semaphore::new(disk::LOOKS_AT_ONCE),
+            asked_looks: Semaphore::new(disk::ASKED_LOOKS_AT_ONCE),
             fullness: Fullness::default(),
             made_room: std::sync::Mutex::default(),
             retained: std::sync::Mutex::default(),

@@ -8,6 +8,7 @@
 //! replaced, is finished.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -252,6 +253,10 @@ impl Service {
         if known.is_none() {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
+        // So is what takes long or may fail.
+        let name = id.to_owned();
+        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare(&name, snapshot);
+        let _prepared = self.on_workspaces_until(cancel, prepare).await?;
         if !force {
             let users = self.workspace_users(&live, None).await?;
             if !users.is_empty() {
@@ -311,7 +316,7 @@ impl Service {
             self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
             return Err(SandboxError::Cancelled);
         }
-        let swapped = limited(self.0.runtime.swap(id, place, &switched.made.path)).await;
+        let swapped = self.swap(id, place, &switched.made.path).await;
         let (name, is_swapped) = (id.to_owned(), swapped.is_ok());
         self.on_workspaces(move |workspaces| {
             if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
@@ -321,6 +326,18 @@ impl Service {
             Ok(()) => Ok(()),
             Err(error) => Err(self.unmoved(id, place, error).await),
         }
+    }
+
+    /// Moves a sandbox to the new directory of its workspace, unless that is none any more: whoever held its mount may have
+    /// died, and an empty directory was left.
+    async fn swap(&self, id: &str, place: &Place, path: &Path) -> std::result::Result<(), RuntimeError> {
+        let name = id.to_owned();
+        let reason = match self.on_workspaces(move |workspaces| workspaces.is_there(&name)).await {
+            Ok(true) => return limited(self.0.runtime.swap(id, place, path)).await,
+            Ok(false) => "its new workspace is not mounted any more".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(RuntimeError::Failed { runtime: self.0.runtime.name(), action: "replace the workspace", reason })
     }
 
     /// The processes that use the workspace of a sandbox, ended if they are to.
@@ -467,7 +484,7 @@ impl Service {
         let name = id.to_owned();
         let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
         if let Some(path) = path {
-            let swapped = limited(self.0.runtime.swap(id, place, &path)).await;
+            let swapped = self.swap(id, place, &path).await;
             let (name, is_swapped) = (id.to_owned(), swapped.is_ok());
             match swapped {
                 Ok(()) => tracing::info!(sandbox = id, "finished an interrupted restore"),
@@ -478,8 +495,28 @@ impl Service {
                 if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
             })
             .await?;
+            if is_swapped {
+                self.forget_former(id);
+            }
         }
-        self.thaw(id, place).await
+        self.thaw(id, place).await?;
+        self.note_restored(id).await
+    }
+
+    /// Writes down what a workspace was restored to last. A server that was killed may have restored it and not noted that.
+    async fn note_restored(&self, id: &str) -> Result<()> {
+        let name = id.to_owned();
+        let base = match self.on_workspaces(move |workspaces| workspaces.record(&name)).await {
+            Ok(record) => record.current.base,
+            Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let change = |sandbox: &Sandbox| {
+            let config = config_of(sandbox).ok().filter(|config| config.snapshot != base)?;
+            let config = serde_json::to_value(Config { snapshot: base, ..config }).ok()?;
+            Some(Change { config: Some(config), ..Change::default() })
+        };
+        self.change(id, change, &[]).await.map(|_| ())
     }
 }
 

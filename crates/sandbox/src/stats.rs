@@ -23,8 +23,10 @@ pub struct Stats {
     pub usage: Usage,
     /// What it may use.
     pub limits: Limits,
-    /// Bytes in its workspace, and of the output that is kept of its commands.
+    /// Bytes in its workspace at the last look, and of the output that is kept of its commands.
     pub disk: u64,
+    /// When its workspace was looked at last, in milliseconds since 1970.
+    pub disk_time: i64,
     /// Bytes of output among those.
     pub output: u64,
     /// Bytes that may be there.
@@ -45,9 +47,10 @@ impl Service {
         let place = self.place(id);
         // None is kept of a sandbox that is just being made or removed.
         let output = blocking(move || kept(&place).unwrap_or(0)).await?;
-        let disk = self.disk_usage(&sandbox.id).await + output;
+        let (workspace, disk_time) = self.last_look(&sandbox.id).await;
+        let disk = workspace + output;
         let (limits, disk_limit) = (config.limits, config.disk);
-        Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, time: now() })
+        Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, disk_time, time: now() })
     }
 
     async fn sample(&self, live: &Live) -> Result<(Usage, f64)> {

@@ -11,6 +11,8 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
+use workspace_host::usage::ENTRY_MIN;
+use workspace_workspace::Bounds;
 
 use crate::disk::{blocking, free};
 use crate::door::Listener;
@@ -33,6 +35,10 @@ const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
 const GROWING: u64 = 1 << 20;
 /// Looking at a workspace takes at most one part in so many of the time.
 const DISK_SHARE: u32 = 20;
+/// Time of a look at a workspace. What was found until then counts.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same while the disk is nearly full.
+const ROOM_LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
 /// Expired sandboxes that are removed at the same time.
@@ -310,25 +316,60 @@ impl Service {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
         let is_fuller = free.is_some_and(|free| self.0.fullness.is_worth_a_look(free));
-        let mut ended = 0;
         for live in self.lives() {
             self.bound_output(&live);
-            if is_fuller || live.deleted() > 0 {
-                self.look_for_deleted(&live).await;
-            }
-            let Some(limit) = live.disk().filter(|_| live.is_disk_due()) else { continue };
-            let began = Instant::now();
-            let used = self.disk_usage(&live.id).await;
-            live.look_again_after(began.elapsed() * DISK_SHARE);
-            live.disk_seen(used);
-            if used > limit {
-                let reason = format!("its workspace has {used} bytes; {limit} are allowed");
-                tracing::warn!(sandbox = live.id, used, limit, "a sandbox is ended: its workspace is full");
-                ended += u64::from(self.stop(&live, &reason).await?);
+            let deleted = is_fuller || live.deleted() > 0;
+            let is_due = live.disk().is_some() && live.is_disk_due();
+            if (deleted || is_due) && live.begin_look() {
+                let service = self.clone();
+                // Nobody waits for a workspace that takes long.
+                tokio::spawn(async move {
+                    log(&live, service.check_disk(&live, deleted).await);
+                    live.end_look();
+                });
             }
         }
         self.count().await?;
-        Ok(ended)
+        Ok(0)
+    }
+
+    /// Looks at the workspace of a sandbox, and ends the sandbox if there is more than it may have.
+    async fn check_disk(&self, live: &Arc<Live>, deleted: bool) -> Result<()> {
+        let turn = self.0.looks.acquire().await;
+        if deleted {
+            self.look_for_deleted(live).await;
+        }
+        let Some(limit) = live.disk().filter(|_| live.is_disk_due()) else { return Ok(()) };
+        let began = Instant::now();
+        let seen = self.look(&live.id, Bounds { time: LOOK_TIMEOUT, bytes: limit }).await;
+        live.look_again_after(began.elapsed() * DISK_SHARE);
+        live.disk_seen(seen);
+        drop(turn);
+        let used = seen.bytes;
+        if used > limit {
+            let words = if seen.at_least { "at least " } else { "" };
+            let reason = format!("its workspace has {words}{used} bytes; {limit} are allowed");
+            tracing::warn!(sandbox = live.id, used, limit, "a sandbox is ended: its workspace is full");
+            self.stop(live, &reason).await?;
+        }
+        Ok(())
+    }
+
+    /// The sandbox that has grown most since the last look, if it goes on writing. Several are looked at at once.
+    async fn most_grown<W>(&self, grown: impl Fn(Self, Arc<Live>) -> W) -> Option<(Arc<Live>, u64)>
+    where
+        W: Future<Output = u64> + Send + 'static,
+    {
+        let mut looks = JoinSet::new();
+        for live in self.lives() {
+            let (service, look) = (self.clone(), grown(self.clone(), live.clone()));
+            looks.spawn(async move {
+                let _turn = service.0.looks.acquire().await;
+                (live, look.await)
+            });
+        }
+        let grown = looks.join_all().await.into_iter().filter(|(_, grown)| *grown >= GROWING);
+        grown.max_by_key(|(_, grown)| *grown)
     }
 
     /// Ends the sandbox that writes most while the disk has less room than everybody is to leave. The others and the
@@ -337,28 +378,22 @@ impl Service {
         let (path, reserve) = (self.0.settings.workspaces.clone(), self.0.settings.disk_reserve);
         let Some(room) = blocking(move || Room::at(&path, reserve)).await? else { return Ok(0) };
         self.make_room();
-        let mut most: Option<(Arc<Live>, u64)> = None;
-        for live in self.lives() {
-            let used = self.disk_usage(&live.id).await;
-            let grown = used.saturating_sub(live.disk_seen(used));
-            if grown >= GROWING && most.as_ref().is_none_or(|(_, before)| *before < grown) {
-                most = Some((live, grown));
-            }
-        }
-        let Room { free, reserve } = room;
-        if most.is_none() && self.0.fullness.is_worth_a_look(free) {
-            for live in self.lives() {
-                let grown = self.look_for_deleted(&live).await;
-                if grown >= GROWING && most.as_ref().is_none_or(|(_, before)| *before < grown) {
-                    most = Some((live, grown));
-                }
-            }
+        let look = |service: Self, live: Arc<Live>| async move {
+            let seen = service.look(&live.id, Bounds { time: ROOM_LOOK_TIMEOUT, bytes: u64::MAX }).await;
+            seen.bytes.saturating_sub(live.disk_seen(seen))
+        };
+        let mut most = self.most_grown(look).await;
+        let Room { what, free, reserve } = room;
+        if most.is_none() && what == BYTES && self.0.fullness.is_worth_a_look(free) {
+            let look = |service: Self, live: Arc<Live>| async move { service.look_for_deleted(&live).await };
+            most = self.most_grown(look).await;
         }
         let Some((live, grown)) = most else { return Ok(0) };
         let reason =
-            format!("the disk has {free} bytes left, of which {reserve} are kept free; it went on writing");
+            format!("the disk has {free} {what} left, of which {reserve} are kept free; it went on writing");
         tracing::warn!(
             sandbox = live.id,
+            what,
             free,
             reserve,
             grown,
@@ -426,19 +461,29 @@ impl Service {
     }
 }
 
+const BYTES: &str = "bytes";
+const FILES: &str = "files";
+
 /// A disk with too little room.
 struct Room {
+    /// Of what: [`BYTES`] or [`FILES`].
+    what: &'static str,
     free: u64,
     reserve: u64,
 }
 
 impl Room {
-    /// None where there is enough. A small disk keeps less free.
+    /// None where there is enough. A small disk keeps less free, and as many files as fit into the bytes.
     fn at(path: &Path, reserve: u64) -> Option<Self> {
         let stat = rustix::fs::statvfs(path).ok()?;
+        let short = |what, free, all, reserve: u64| {
+            let reserve = reserve.min(all / 10);
+            (free < reserve).then_some(Self { what, free, reserve })
+        };
         let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
-        let reserve = reserve.min(all / 10);
-        (free < reserve).then_some(Self { free, reserve })
+        // A filesystem that makes inodes as they are needed says that it has none in all.
+        short(BYTES, free, all, reserve)
+            .or_else(|| short(FILES, stat.f_favail, stat.f_files, reserve / ENTRY_MIN))
     }
 }
 

@@ -50,5 +50,5 @@ pub use lazy_command::LazyCommand;
 pub use provider::{Kind, Place, Present, Provider, Under};
 pub use record::{Generation, Phase, Record};
 pub use workspaces::{
-    Cancellable, Changes, Committed, Made, New, Options, State, Switched, Usage, Workspaces,
+    Bounds, Cancellable, Changes, Committed, Made, New, Options, Prepared, State, Switched, Usage, Workspaces,
 };

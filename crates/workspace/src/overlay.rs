@@ -189,15 +189,23 @@ impl Provider for Overlay {
     }
 
     fn revive(&self, place: &Place, base: &Base, layers: &[String]) -> Result<Under> {
-        let at = place.join("mount");
-        let wanted = fs::canonicalize(&at).on("find", &at)?;
-        if overlay::mounted(&self.here.get(), &place.root)?.contains(&wanted) {
+        if self.is_there(place)? {
             let lazy = layers.is_empty() && base.snapshot.is_some();
             return Ok(Under { held: self.layers.hold_again(layers), lazy });
         }
         let lower = self.lower(place, base)?;
         self.mount(place, &lower)?;
         Ok(lower.under)
+    }
+
+    fn prepare(&self, place: &Place, base: &Base) -> Result<Under> {
+        Ok(self.lower(place, base)?.under)
+    }
+
+    fn is_there(&self, place: &Place) -> Result<bool> {
+        let at = place.join("mount");
+        let wanted = fs::canonicalize(&at).on("find", &at)?;
+        Ok(overlay::mounted(&self.here.get(), &place.root)?.contains(&wanted))
     }
 
     fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present> {

@@ -128,6 +128,18 @@ pub trait Provider: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
+    /// Writes what `make` would write for every workspace of this base, and keeps it for as long as the answer lives.
+    fn prepare(&self, place: &Place, base: &Base) -> Result<Under> {
+        let _ = (place, base);
+        Ok(Under::default())
+    }
+
+    /// Whether the agent's directory is what was made: a mount may be gone.
+    fn is_there(&self, place: &Place) -> Result<bool> {
+        let _ = place;
+        Ok(true)
+    }
+
     /// What belongs to this workspace alone.
     fn own(&self, place: &Place) -> PathBuf;
 

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use workspace_host::holder::Holder;
-use workspace_host::usage::measure;
+use workspace_host::usage::{measure, measure_within};
 use workspace_state::{
     Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId,
     Store, Tree, diff,
@@ -38,8 +38,8 @@ use crate::provider::{Kind, Place, Provider, Under};
 use crate::record::{Generation, Phase, Record};
 
 pub use cancellable::Cancellable;
-pub use reset::Switched;
-pub use workspace_host::usage::Usage;
+pub use reset::{Prepared, Switched};
+pub use workspace_host::usage::{Bounds, Usage};
 
 /// Longest name of a workspace.
 const NAME_MAX: usize = 100;
@@ -475,6 +475,15 @@ impl Workspaces {
             Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.here.get(), &self.directory.join(id))),
             told => told.map(|(_, own)| measure(&self.here.get(), &own)),
         }
+    }
+
+    /// The same up to a bound.
+    pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<Usage> {
+        let own = match self.told(id) {
+            Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
+            told => told?.1,
+        };
+        Ok(measure_within(&self.here.get(), &own, bounds))
     }
 
     /// The directory in which everything of a workspace is.

@@ -36,6 +36,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_snapshot_that_is_not_there_makes_nothing,
         another_service_goes_on_with_it,
         a_restore_that_was_interrupted_is_finished,
+        a_restore_to_a_mount_that_is_gone_is_taken_back,
+        files_that_hold_nothing_count,
+        a_restore_that_cannot_be_written_ends_nobody,
         who_fills_the_disk_is_ended_before_others_notice,
         files_without_a_name_count,
         closed_directories_count,
@@ -429,6 +432,9 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     let view = create_from(&service, base.id).await;
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo x > x").await;
+    let other = commit(&service, &view).await;
+    let restored = service.restore(&alice(), id, other.id, true).await.unwrap();
+    assert_eq!(restored.view.config.snapshot, Some(other.id));
     // As far as a service comes that is killed right before the sandbox gets its new workspace.
     let place = home.place(&view);
     service.runtime().freeze(id, &place).await.unwrap();
@@ -441,6 +447,77 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
     assert!(!place.frozen().exists());
+    assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, Some(base.id));
+    soon("the former one is gone", async || service.workspaces().record(id).unwrap().former.is_none()).await;
+}
+
+async fn a_restore_to_a_mount_that_is_gone_is_taken_back(home: &Home) {
+    let service = home.start().await;
+    if !service.runtime().swaps() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    let id = view.sandbox.id.as_str();
+    sh(&service, &view, "echo x > x").await;
+    let place = home.place(&view);
+    service.runtime().freeze(id, &place).await.unwrap();
+    let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
+    // As its holder leaves it that dies.
+    let holder = service.workspaces().holder();
+    workspace_host::overlay::unmount(&holder, &reset.unwrap().made.path).unwrap();
+    service.close().await;
+    drop(service);
+    let service = home.start().await;
+    soon("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\nx\n");
+}
+
+async fn a_restore_that_cannot_be_written_ends_nobody(home: &Home) {
+    let service = home.start().await;
+    let base = snapshot(&service);
+    let view = create_from(&service, base.id).await;
+    if view.config.provider != Some(Provider::Overlay) {
+        return;
+    }
+    let id = view.sandbox.id.as_str();
+    // Nothing that is there helps to write it.
+    let mut tree = service.workspaces().store().empty_tree().unwrap();
+    tree.write("alone", "other\n").unwrap();
+    let other = tree.commit(NewSnapshot::default()).unwrap();
+    service.run(&alice(), id, request("cd src; touch $HOME/ready; exec sleep 1000")).await.unwrap();
+    soon("it is inside", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
+    let (layers, aside) = (home.path().join("layers/layers"), home.path().join("layers/aside"));
+    std::fs::rename(&layers, &aside).unwrap();
+    std::fs::write(&layers, "in the way").unwrap();
+    service.restore(&alice(), id, other.id, true).await.unwrap_err();
+    let left = sh(&service, &view, "cat /proc/[0-9]*/comm | grep -c '^sleep$'").await;
+    assert_eq!(left.stdout, "1\n", "it was ended for nothing");
+    std::fs::remove_file(&layers).unwrap();
+    std::fs::rename(&aside, &layers).unwrap();
+    let restored = service.restore(&alice(), id, other.id, true).await.unwrap();
+    assert_eq!(restored.ended.len(), 1);
+    assert_eq!(sh(&service, &view, "ls").await.stdout, "alone\n");
+}
+
+async fn files_that_hold_nothing_count(home: &Home) {
+    let settings = |settings: &mut workspace_sandbox::Settings| {
+        settings.disk_interval = Duration::from_millis(50);
+    };
+    let service = home.start_with(settings).await;
+    let resources = ResourceRequest { disk: Some(8 << 20), ..ResourceRequest::default() };
+    let view = service.create(wanted(), NewSandbox { resources, ..new() }).await.unwrap();
+    let id = view.sandbox.id.as_str();
+    let fill = "i=0; while [ $i -lt 1000 ]; do i=$((i + 1)); : > $i; done";
+    sh(&service, &view, fill).await;
+    soon("they are counted", async || {
+        service.stats(&alice(), id).await.is_ok_and(|stats| stats.disk >= 1_000 * 4_096)
+    })
+    .await;
+    let fill = "i=0; while :; do i=$((i + 1)); : > more-$i; done";
+    service.run(&alice(), id, request(fill)).await.unwrap();
+    soon("it is ended", async || service.get(&alice(), id).await.unwrap().sandbox.state == State::Stopped)
+        .await;
 }
 
 async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {

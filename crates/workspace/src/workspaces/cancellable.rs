@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store, StoreError};
 
-use super::{Changes, Committed, Made, New, Switched, Workspaces};
+use super::{Changes, Committed, Made, New, Prepared, Switched, Workspaces};
 use crate::base::Materialize;
 use crate::error::Result;
 use crate::layers::Collected;
@@ -59,6 +59,11 @@ impl Cancellable<'_> {
         may_move: bool,
     ) -> Result<Switched> {
         self.workspaces.reset_with(&self.store, id, snapshot, materialize, may_move)
+    }
+
+    /// Writes what a reset to this snapshot needs before anybody stands still for it.
+    pub fn prepare(&self, id: &str, snapshot: SnapshotId) -> Result<Prepared> {
+        self.workspaces.prepare_with(&self.store, id, snapshot)
     }
 
     /// Removes layers, as [`Workspaces::collect`] does, until the flag is set.

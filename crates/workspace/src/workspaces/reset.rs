@@ -8,7 +8,7 @@ use workspace_state::{PinId, SnapshotId, Store};
 use super::{ASIDE, Known, Made, Workspaces};
 use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::provider::{Kind, Provider as _};
+use crate::provider::{Kind, Provider as _, Under};
 use crate::record::{Generation, Phase, Record};
 
 /// Where the agent's directory is after a reset.
@@ -19,6 +19,12 @@ pub struct Switched {
     /// Whether it is another than before. Then whoever uses the former one is to be moved, and
     /// [`Workspaces::switched`] or [`Workspaces::switch_back`] called.
     pub moved: bool,
+}
+
+/// Layers that a reset is going to lie over; they stay for as long as this lives.
+#[derive(Debug)]
+pub struct Prepared {
+    _under: Under,
 }
 
 impl Workspaces {
@@ -128,6 +134,24 @@ impl Workspaces {
             Err(WorkspaceError::NotFound { .. }) => Ok(None),
             found => found,
         }
+    }
+
+    /// Whether the directory of a workspace holds what it is to hold. One that is mounted goes with the holder's namespaces,
+    /// and leaves an empty directory.
+    pub fn is_there(&self, id: &str) -> Result<bool> {
+        self.with(id, |known| {
+            let place = self.current(id, &known.record);
+            self.provider(known.record.current.provider).is_there(&place)
+        })
+    }
+
+    /// Writes what a reset to this snapshot needs, and keeps it until what is returned is dropped: the reset is short then.
+    pub(super) fn prepare_with(&self, store: &Store, id: &str, snapshot: SnapshotId) -> Result<Prepared> {
+        let (kind, place) = self.with_cancel(store.cancel(), id, |known| {
+            Ok((known.record.current.provider, self.current(id, &known.record)))
+        })?;
+        let base = Base::new(store, Some(snapshot), Materialize::Auto)?;
+        Ok(Prepared { _under: self.provider(kind).prepare(&place, &base)? })
     }
 
     /// Whoever used the former directory of a workspace uses the new one now.
