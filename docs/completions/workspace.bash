@@ -142,6 +142,9 @@ _workspace() {
             workspace__subcmd__episode,path)
                 cmd="workspace__subcmd__episode__subcmd__path"
                 ;;
+            workspace__subcmd__episode,rm)
+                cmd="workspace__subcmd__episode__subcmd__rm"
+                ;;
             workspace__subcmd__episode,tree)
                 cmd="workspace__subcmd__episode__subcmd__tree"
                 ;;
@@ -162,6 +165,9 @@ _workspace() {
                 ;;
             workspace__subcmd__episode__subcmd__help,path)
                 cmd="workspace__subcmd__episode__subcmd__help__subcmd__path"
+                ;;
+            workspace__subcmd__episode__subcmd__help,rm)
+                cmd="workspace__subcmd__episode__subcmd__help__subcmd__rm"
                 ;;
             workspace__subcmd__episode__subcmd__help,tree)
                 cmd="workspace__subcmd__episode__subcmd__help__subcmd__tree"
@@ -291,6 +297,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__episode,path)
                 cmd="workspace__subcmd__help__subcmd__episode__subcmd__path"
+                ;;
+            workspace__subcmd__help__subcmd__episode,rm)
+                cmd="workspace__subcmd__help__subcmd__episode__subcmd__rm"
                 ;;
             workspace__subcmd__help__subcmd__episode,tree)
                 cmd="workspace__subcmd__help__subcmd__episode__subcmd__tree"
@@ -681,7 +690,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__episode)
-            opts="-h --store --json --help add update best path tree export help"
+            opts="-h --store --json --help add update best path tree export rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -785,7 +794,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__episode__subcmd__help)
-            opts="add update best path tree export help"
+            opts="add update best path tree export rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -868,6 +877,20 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__episode__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__episode__subcmd__help__subcmd__tree)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -897,6 +920,27 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__episode__subcmd__path)
+            opts="-h --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episode__subcmd__rm)
             opts="-h --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1186,7 +1230,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__episode)
-            opts="add update best path tree export"
+            opts="add update best path tree export rm"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1242,6 +1286,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__episode__subcmd__path)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episode__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -217,16 +217,17 @@ complete -c workspace -n "__fish_workspace_using_subcommand import-git" -l ref -
 complete -c workspace -n "__fish_workspace_using_subcommand import-git" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand import-git" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand import-git" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -f -a "add" -d 'Add an episode and print its id'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -f -a "update" -d 'Change what is known of an episode'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -f -a "best" -d 'Show the leaf with the highest reward'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -f -a "path" -d 'Show the steps that led to an episode, the first one first'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -f -a "tree" -d 'List episodes as a tree, parents before children'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "add" -d 'Add an episode and print its id'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "update" -d 'Change what is known of an episode'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "best" -d 'Show the leaf with the highest reward'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "path" -d 'Show the steps that led to an episode, the first one first'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "tree" -d 'List episodes as a tree, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "rm" -d 'Remove episodes, each with all that follow it'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l parent -d 'The episode before it; none for the start of a search' -r
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l action -d 'What was done' -r
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l reward -d 'What it was worth' -r
@@ -255,12 +256,16 @@ complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from export" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from export" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from rm" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from rm" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from rm" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add an episode and print its id'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "update" -d 'Change what is known of an episode'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "best" -d 'Show the leaf with the highest reward'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "path" -d 'Show the steps that led to an episode, the first one first'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "tree" -d 'List episodes as a tree, parents before children'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "rm" -d 'Remove episodes, each with all that follow it'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l dir -d 'The directory' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l template -d 'Run on a copy of the directory at /workspace, in a sandbox made from a template: base, which has the programs of this system, or one of this user\'s server' -r
@@ -574,6 +579,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_see
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "path" -d 'Show the steps that led to an episode, the first one first'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "tree" -d 'List episodes as a tree, parents before children'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "export" -d 'Print episodes as JSON lines, parents before children'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from episode" -f -a "rm" -d 'Remove episodes, each with all that follow it'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from sandbox" -f -a "ls" -d 'List sandboxes, newest first'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from sandbox" -f -a "create" -d 'Make a sandbox and print its id'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from sandbox" -f -a "get" -d 'Show everything about a sandbox'
