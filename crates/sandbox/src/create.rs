@@ -87,7 +87,7 @@ impl Service {
         life: Duration,
         cancel: Cancel,
     ) -> Result<Sandbox> {
-        let _waiting = Waiting::begin(self)?;
+        let _waiting = self.queue(&wanted.owner)?;
         // The namespaces that it is made in are not ended meanwhile.
         let _making = self.0.making.read().await;
         *self.0.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -282,6 +282,12 @@ impl Service {
             return Err(SandboxError::TooMany { what, limit, setting: "MAX_SANDBOXES_PER_OWNER" });
         }
         Ok(())
+    }
+
+    /// A place among those who wait for a sandbox.
+    fn queue(&self, owner: &str) -> Result<OwnerTurn> {
+        let queue = &self.0.waiting;
+        queue.try_take(owner).ok_or_else(|| SandboxError::QueueFull { waiting: queue.taken(owner) })
     }
 
     /// Waits for a turn of the owner of a sandbox.
@@ -563,26 +569,5 @@ fn network_word(network: &Network) -> &'static str {
     match network {
         Network::None => "none",
         Network::Egress { .. } => "egress",
-    }
-}
-
-/// Counts those who wait.
-struct Waiting<'a>(&'a Service);
-
-impl<'a> Waiting<'a> {
-    fn begin(service: &'a Service) -> Result<Self> {
-        let limit = service.0.settings.creations_waiting.saturating_add(service.0.settings.creations_at_once);
-        let waiting = service.0.waiting.fetch_add(1, Ordering::SeqCst);
-        let counted = Self(service);
-        if waiting >= limit {
-            return Err(SandboxError::QueueFull { waiting });
-        }
-        Ok(counted)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -98,7 +98,7 @@ pub enum SandboxError {
     #[error("{waiting} sandboxes wait to be made already; try again")]
     QueueFull {
         /// How many wait.
-        waiting: u32,
+        waiting: usize,
     },
     /// The owner has a sandbox of that name, and the request wants the only one.
     #[error("there is a sandbox of the name `{name}` already{}", with_id(.sandbox))]

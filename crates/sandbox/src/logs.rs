@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
 
-use workspace_agent_protocol::output::{Frame, Item, Reader, Stream};
+use workspace_agent_protocol::output::{Frame, Item, Reader, Segment, Stream, all_segments};
 use workspace_state::{Cancel, Cancelled};
 
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::place::Place;
 use crate::service::{Scope, Service};
 
 /// Of so many commands.
@@ -18,8 +18,8 @@ const COMMANDS: u32 = 200;
 const BYTES: usize = 8 << 20;
 /// What a piece takes beside its bytes, about. Guests may write pieces of one byte.
 const PIECE_OVERHEAD: usize = 128;
-/// Bytes of files that are read for one answer: what is not wanted is read, too.
-const READ_MAX: usize = 64 << 20;
+/// Bytes of files that are read for one answer, the newest of each command: what is not wanted is read, too.
+const READ_MAX: u64 = 64 << 20;
 
 /// Lines in the order of time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,7 +46,11 @@ impl Service {
         let wanted = since.unwrap_or(i64::MIN)..=until.unwrap_or(i64::MAX);
         let cancel = self.0.cancel.child();
         let stop = cancel.on_drop();
-        let read = tokio::task::spawn_blocking(move || read(&place, &ids, wanted, tail, &cancel)).await;
+        let read = move || {
+            let files = File::open(place.output())?;
+            Ok(read(&files, &ids, Newest::new(wanted, BYTES, READ_MAX), &cancel)?.lines(tail))
+        };
+        let read = tokio::task::spawn_blocking(read).await;
         stop.disarm();
         match read.map_err(io::Error::other).flatten() {
             Err(error) if Cancelled::is_cause_of(&error) => Err(SandboxError::Cancelled),
@@ -55,30 +59,30 @@ impl Service {
     }
 }
 
-fn read(
-    place: &Place,
-    ids: &[String],
-    wanted: RangeInclusive<i64>,
-    tail: usize,
-    cancel: &Cancel,
-) -> io::Result<Logs> {
-    let mut newest = Newest { wanted, left: READ_MAX, ..Newest::new(BYTES) };
+/// Reads what commands printed, given newest first.
+fn read(files: impl AsFd, ids: &[String], mut newest: Newest, cancel: &Cancel) -> io::Result<Newest> {
+    let segments = all_segments(&files)?;
     newest.truncated = ids.len() >= COMMANDS as usize;
-    // Newest first: when there is enough, older ones need not be read.
     for id in ids {
+        // When there is enough, older ones need not be read.
         if newest.is_full() {
             newest.truncated = true;
             break;
         }
-        let mut reader = Reader::open(File::open(place.output())?, id, 0)?;
-        while newest.left > 0
+        let Some((start, mut left)) = newest.reserve(&segments, id) else { continue };
+        let mut reader = Reader::open(&files, id, start)?;
+        while left > 0
             && let Some(item) = reader.next_item()?
         {
             cancel.check()?;
+            if let Item::Frame(frame) = &item {
+                // What comes while it is read is left for the next time.
+                left = left.saturating_sub(frame.data.len() as u64 + 1);
+            }
             newest.take(item);
         }
     }
-    Ok(newest.lines(tail))
+    Ok(newest)
 }
 
 /// The newest of what commands printed, in bounded memory.
@@ -88,7 +92,7 @@ struct Newest {
     /// Most memory for the pieces.
     most: usize,
     /// Bytes that may yet be read.
-    left: usize,
+    left: u64,
     /// By time, and of the same time in the order in which they were read.
     pieces: BTreeMap<(i64, u64), Vec<u8>>,
     taken: u64,
@@ -97,20 +101,35 @@ struct Newest {
 }
 
 impl Newest {
-    fn new(most: usize) -> Self {
-        Self {
-            wanted: i64::MIN..=i64::MAX,
-            most,
-            left: usize::MAX,
-            pieces: BTreeMap::new(),
-            taken: 0,
-            size: 0,
-            truncated: false,
-        }
+    fn new(wanted: RangeInclusive<i64>, most: usize, left: u64) -> Self {
+        Self { wanted, most, left, pieces: BTreeMap::new(), taken: 0, size: 0, truncated: false }
     }
 
     fn is_full(&self) -> bool {
         self.left == 0 || self.size >= self.most
+    }
+
+    /// Where to begin to read a command, so that its last bytes are read, and how many bytes of files that is.
+    fn reserve(&mut self, segments: &[Segment], id: &str) -> Option<(u64, u64)> {
+        let first = segments.partition_point(|segment| segment.command.as_str() < id);
+        let own = &segments[first..];
+        let own = &own[..own.partition_point(|segment| segment.command == id)];
+        let mut reserved = None;
+        for segment in own.iter().rev() {
+            let bytes = reserved.map_or(0, |(_, bytes)| bytes) + segment.bytes;
+            if bytes > self.left {
+                self.left = 0;
+                self.truncated = true;
+                break;
+            }
+            reserved = Some((segment.offset, bytes));
+        }
+        let (start, bytes) = reserved?;
+        self.left = self.left.saturating_sub(bytes);
+        // What is before it was read by nobody, or is not kept any more.
+        self.truncated |= start > 0;
+        // A segment that has nothing yet may get something.
+        Some((start, bytes.max(1)))
     }
 
     fn take(&mut self, item: Item) {
@@ -121,12 +140,8 @@ impl Newest {
                 return;
             }
         };
-        self.left = self.left.saturating_sub(frame.data.len() + PIECE_OVERHEAD);
         if frame.stream != Stream::End && self.wanted.contains(&frame.time) {
             self.keep(frame);
-        }
-        if self.left == 0 {
-            self.truncated = true;
         }
     }
 
@@ -165,6 +180,7 @@ fn start_of_last_lines(bytes: &[u8], tail: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use workspace_agent_protocol::output::Writer;
 
     fn frame(time: i64, data: &[u8]) -> Item {
         Item::Frame(Frame { stream: Stream::Stdout, time, offset: 0, data: data.to_vec() })
@@ -172,7 +188,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_however_small_the_pieces_are_and_the_newest_stay() {
-        let mut newest = Newest::new(10 * (PIECE_OVERHEAD + 2));
+        let mut newest = Newest::new(i64::MIN..=i64::MAX, 10 * (PIECE_OVERHEAD + 2), READ_MAX);
         // The newest command first, as they are read: its pieces are later than those of the other.
         for time in (100..105).chain(0..100) {
             newest.take(frame(time, format!("{}\n", time % 10).as_bytes()));
@@ -184,14 +200,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_read_without_end() {
-        let mut newest = Newest { wanted: 5..=5, left: 1_000_000, ..Newest::new(BYTES) };
-        newest.take(frame(5, b"in time\n"));
-        for _ in 0..100 {
-            newest.take(frame(6, &[b'\n'; 50_000]));
+    fn of_much_output_the_last_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = || File::open(directory.path()).unwrap();
+        let mut writer = Writer::create(files().into(), "daemon", 16 << 20).unwrap();
+        for line in 0..60_000 {
+            writer.write(Stream::Stdout, line, format!("line {line}\n").as_bytes()).unwrap();
         }
-        assert_eq!((newest.left, newest.is_full(), newest.pieces.len()), (0, true, 1));
-        assert_eq!(newest.lines(10), Logs { text: "in time\n".to_owned(), truncated: true });
+        let mut writer = Writer::create(files().into(), "older", 16 << 20).unwrap();
+        writer.write(Stream::Stdout, 0, b"older\n").unwrap();
+        let read = |budget| {
+            let newest = Newest::new(i64::MIN..=i64::MAX, BYTES, budget);
+            let ids = ["daemon".to_owned(), "older".to_owned()];
+            read(files(), &ids, newest, &Cancel::default()).unwrap().lines(2)
+        };
+        let last = "line 59998\nline 59999\n".to_owned();
+        assert_eq!(read(READ_MAX), Logs { text: last.clone(), truncated: true });
+        // The files have about two million bytes: not all of them are read now, nor is the older command.
+        assert_eq!(read(1 << 20), Logs { text: last, truncated: true });
+        assert_eq!(read(1 << 10), Logs { text: String::new(), truncated: true });
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 /// Turns of which one owner has at most half, and one at least.
 #[derive(Debug)]
 pub(crate) struct OwnerTurns {
+    total: usize,
     per_owner: usize,
     all: Arc<Semaphore>,
     /// Owners that have a turn or wait for one.
@@ -25,7 +26,7 @@ impl OwnerTurns {
     pub(crate) fn new(total: u32) -> Self {
         let total = total.max(1) as usize;
         let all = Arc::new(Semaphore::new(total));
-        Self { per_owner: (total / 2).max(1), all, owners: Mutex::default() }
+        Self { total, per_owner: (total / 2).max(1), all, owners: Mutex::default() }
     }
 
     /// Waits for a turn. The owner's own comes first: a request that waits for it takes nothing from other owners.
@@ -33,6 +34,20 @@ impl OwnerTurns {
     pub(crate) async fn take(&self, owner: &str) -> Result<OwnerTurn, AcquireError> {
         let own = self.of(owner).acquire_owned().await?;
         Ok(OwnerTurn { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
+    }
+
+    /// A turn, if there is one without waiting.
+    pub(crate) fn try_take(&self, owner: &str) -> Option<OwnerTurn> {
+        let own = self.of(owner).try_acquire_owned().ok()?;
+        Some(OwnerTurn { _own: own, _all: Arc::clone(&self.all).try_acquire_owned().ok()? })
+    }
+
+    /// How many turns an owner has, or all have where the owner may have more.
+    pub(crate) fn taken(&self, owner: &str) -> usize {
+        match self.per_owner - self.of(owner).available_permits() {
+            own if own < self.per_owner => self.total - self.all.available_permits(),
+            own => own,
+        }
     }
 
     /// Gives nobody a turn any more.
@@ -60,7 +75,12 @@ mod tests {
 
     /// A turn, if there is one for this owner without waiting.
     async fn now(turns: &OwnerTurns, owner: &str) -> Option<OwnerTurn> {
-        tokio::time::timeout(Duration::ZERO, turns.take(owner)).await.ok()?.ok()
+        let taken = turns.taken(owner);
+        let turn = turns.try_take(owner);
+        // Whoever waits gets one at the same time.
+        let waited = tokio::time::timeout(Duration::ZERO, turns.take(owner)).await;
+        assert!(turn.is_some() || waited.is_err(), "{taken}");
+        turn
     }
 
     #[tokio::test]

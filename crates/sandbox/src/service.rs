@@ -1,7 +1,6 @@
 //! All sandboxes of a server.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -52,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) starts: OwnerTurns,
     /// Workspaces that are being filled from a snapshot.
     pub(crate) fills: OwnerTurns,
-    pub(crate) waiting: AtomicU32,
+    pub(crate) waiting: OwnerTurns,
     /// Held for reading by who makes a sandbox, for writing by who ends what is there only for sandboxes.
     pub(crate) making: tokio::sync::RwLock<()>,
     /// When it was seen first that there is no sandbox; none if there is one.
@@ -138,6 +137,7 @@ impl Service {
         let workspaces = Arc::new(disk::open(&settings, &runtime).await?);
         let turns = || OwnerTurns::new(settings.creations_at_once);
         let (starts, fills) = (turns(), turns());
+        let waiting = OwnerTurns::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
             under_way: UnderWay::default(),
@@ -149,7 +149,7 @@ impl Service {
             operations: OperationLocks::default(),
             starts,
             fills,
-            waiting: AtomicU32::default(),
+            waiting,
             making: tokio::sync::RwLock::default(),
             idle_since: std::sync::Mutex::default(),
             counting: Mutex::default(),

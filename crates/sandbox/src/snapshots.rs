@@ -253,16 +253,21 @@ impl Service {
         if known.is_none() {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
-        // So is what takes long or may fail.
+        let must_be_free = async || {
+            let users = if force { Vec::new() } else { self.workspace_users(&live, None).await? };
+            match users.is_empty() {
+                true => Ok(()),
+                false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users }),
+            }
+        };
+        must_be_free().await?;
+        // So is what takes long or may fail, in a turn as when a sandbox is made.
+        let turn = self.0.fills.take(&sandbox.owner).await;
         let name = id.to_owned();
         let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
-        if !force {
-            let users = self.workspace_users(&live, None).await?;
-            if !users.is_empty() {
-                return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
-            }
-        }
+        drop(turn);
+        must_be_free().await?;
         let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
         let mut whose = WorkspaceUsers::Bound;
         let pause = loop {

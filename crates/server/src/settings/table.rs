@@ -128,10 +128,10 @@ settings! {
     max_snapshots_per_owner: Count = is("100000");
     /// Episodes of one owner; 0 for any number. Admin keys have no such limit.
     max_episodes_per_owner: Count = is("100000");
-    /// Sandboxes that are being made at one time.
+    /// Sandboxes that are being started at one time, and as many whose files are being written; one owner has at most half of each.
     max_concurrent_creations: u32 = is("10");
-    /// Creations that wait for their turn; more are refused.
-    max_queued_creations: u32 = is("100");
+    /// Creations that wait for their turn; more are refused. One owner has at most half of the places.
+    max_queued_creations: u32 = is("200");
     /// Sandboxes that are started at most before anybody wants them; 0 for none.
     pool_size: Count = is("8");
     /// Cores of a sandbox when its creator does not say.
