@@ -374,7 +374,11 @@ impl Workspaces {
                 return Ok(());
             }
             known.record.last = snapshot.parents.first().copied();
-            known.record.write(&self.directory.join(id))
+            // A full disk may be why it is taken back. The next commit passes over a snapshot that is gone.
+            if let Err(error) = known.record.write(&self.directory.join(id)) {
+                tracing::warn!(workspace = id, %error, "a commit that was taken back could not be noted");
+            }
+            Ok(())
         });
         match forgotten {
             Ok(()) | Err(WorkspaceError::NotFound { .. }) => {}
