@@ -188,7 +188,7 @@ pub mod quota {
     }
 
     /// What it holds by its quota; it has none.
-    pub fn used(_directory: &Path) -> Result<Option<u64>> {
+    pub fn used(_directory: &Path) -> Result<Option<super::usage::Usage>> {
         Ok(None)
     }
 

@@ -15,6 +15,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use crate::error::{Doing as _, HostError, Result};
+use crate::usage::Usage;
 
 /// The lowest number of our projects. People give theirs small ones.
 const PROJECTS: u32 = 1 << 31;
@@ -103,10 +104,11 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     set(&file, project, &Quota::of(bytes)).doing("set a quota")
 }
 
-/// The bytes that a directory with a limit holds; none where nobody counts them.
-pub fn used(directory: &Path) -> Result<Option<u64>> {
+/// What a directory with a limit holds; none where nobody counts it. A file that holds nothing takes no bytes here.
+pub fn used(directory: &Path) -> Result<Option<Usage>> {
     let Some((file, project)) = limited(directory)? else { return Ok(None) };
-    Ok(Some(get(&file, project).doing("look at a quota")?.bytes))
+    let Quota { bytes, files, .. } = get(&file, project).doing("look at a quota")?;
+    Ok(Some(Usage { bytes, files, at_least: false }))
 }
 
 /// Lifts the limit of a directory, which may have none, or may not be there.

@@ -158,7 +158,7 @@ impl Service {
     }
 
     async fn attach_new(&self, making: &Making, ready: &Ready) -> Result<Option<(Vec<String>, Kind)>> {
-        let workspace = self.fill_workspace(making, &ready.live.id).await?;
+        let workspace = self.fill_workspace(making, &ready.live).await?;
         let _turn = self.turn(&self.0.starts, making).await?;
         let missing = self.attach(ready, &workspace.path).await;
         Ok(missing.map(|missing| (missing, workspace.provider)))
@@ -298,12 +298,14 @@ impl Service {
 
     /// Makes the workspace of a sandbox. Writing a large snapshot takes long, so it has turns of its own: meanwhile others
     /// start what needs none.
-    async fn fill_workspace(&self, making: &Making, id: &str) -> Result<Workspace> {
+    async fn fill_workspace(&self, making: &Making, live: &Live) -> Result<Workspace> {
         let _turn = match making.new.snapshot {
             Some(_) => Some(self.turn(&self.0.fills, making).await?),
             None => None,
         };
-        let workspace = self.make_workspace(id, &making.new, making.config.disk, &making.cancel).await?;
+        let workspace =
+            self.make_workspace(&live.id, &making.new, making.config.disk, &making.cancel).await?;
+        self.first_look(live, &making.new).await;
         making.cancel.check()?;
         Ok(workspace)
     }
@@ -332,7 +334,7 @@ impl Service {
 
     async fn build(&self, making: &Making, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
         self.still_wanted(sandbox).await?;
-        let workspace = self.fill_workspace(making, &sandbox.id).await?;
+        let workspace = self.fill_workspace(making, &ready.live).await?;
         let (_turn, cancel) = (self.turn(&self.0.starts, making).await?, &making.cancel);
         self.still_wanted(sandbox).await?;
         self.open_door(&ready.live)?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use workspace_host::{HostError, quota};
 use workspace_state::{Cancel, Store};
-use workspace_workspace::{Bounds, Kind, Made, New, Options, Workspaces};
+use workspace_workspace::{Bounds, Kind, Made, New, Options, Usage, Workspaces};
 
 use crate::config::NewSandbox;
 use crate::error::{Result, SandboxError};
@@ -25,6 +25,8 @@ pub(crate) const LOOKS_AT_ONCE: usize = 4;
 pub(crate) const ASKED_LOOKS_AT_ONCE: usize = 2;
 /// Time of a look for a request.
 const ASKED_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time of a look at a workspace that was just made.
+const FIRST_LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes up the workspaces of a server.
 pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
@@ -116,15 +118,26 @@ impl Service {
 
     /// Bytes on disk that are a workspace's own. What cannot be looked at does not count.
     pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
-        self.look(id, Bounds { time: Duration::MAX, bytes: u64::MAX }).await.bytes
+        self.look(id, Bounds::NONE).await.bytes
     }
 
     /// The same up to a bound.
-    pub(crate) async fn look(&self, id: &str, bounds: Bounds) -> Used {
+    pub(crate) async fn look(&self, id: &str, bounds: Bounds) -> Usage {
         let deleted = self.live(id).map_or(0, |live| live.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
         let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
-        Used { bytes: used.bytes + deleted, ..used }
+        Usage { bytes: used.bytes + deleted, ..used }
+    }
+
+    /// Notes what a workspace has before its sandbox writes anything: what is there more at the next look was written by
+    /// the sandbox, however soon that was.
+    pub(crate) async fn first_look(&self, live: &Live, new: &NewSandbox) {
+        let bounds = Bounds { time: FIRST_LOOK_TIMEOUT, ..Bounds::NONE };
+        let used = match new.snapshot {
+            Some(_) => self.look(&live.id, bounds).await,
+            None => Usage::default(),
+        };
+        live.disk_begins(used);
     }
 
     /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
@@ -134,7 +147,7 @@ impl Service {
             return seen;
         }
         let _turn = self.0.asked_looks.acquire().await;
-        let bounds = Bounds { time: ASKED_LOOK_TIMEOUT, bytes: u64::MAX };
+        let bounds = Bounds { time: ASKED_LOOK_TIMEOUT, ..Bounds::NONE };
         (self.look(id, bounds).await.bytes, now())
     }
 
@@ -148,14 +161,6 @@ impl Service {
             }
         }
     }
-}
-
-/// What a workspace has on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Used {
-    pub(crate) bytes: u64,
-    /// Whether the look was not finished.
-    pub(crate) at_least: bool,
 }
 
 /// Tells when a disk has become so much fuller that it is worth looking who did it.
@@ -204,15 +209,14 @@ pub(crate) fn release(path: &Path) {
 }
 
 /// As the filesystem counts them, else by looking at every file.
-fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> Used {
+fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> Usage {
     let path: PathBuf = workspaces.directory_of(id);
     match quota::used(&path) {
-        Ok(Some(bytes)) => return Used { bytes, at_least: false },
+        Ok(Some(used)) => return used,
         Ok(None) => {}
         Err(error) => {
             tracing::warn!(workspace = id, %error, "its quota cannot be seen: files are counted");
         }
     }
-    let usage = workspaces.usage_within(id, bounds).unwrap_or_default();
-    Used { bytes: usage.bytes, at_least: usage.at_least }
+    workspaces.usage_within(id, bounds).unwrap_or_default()
 }

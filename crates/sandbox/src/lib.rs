@@ -30,6 +30,7 @@ mod input;
 mod leftovers;
 mod live;
 mod logs;
+mod looks;
 mod operation;
 mod operation_lock;
 mod output;

@@ -14,9 +14,9 @@ use workspace_agent_protocol::v1::{
     CommandProgress, OutputTaken, Process, ProcessesRequest, ResourceUsage, ServerMessage, UsageRequest,
 };
 use workspace_catalog::{Sandbox, State};
+use workspace_workspace::Usage;
 
 use crate::config::Config;
-use crate::disk::Used;
 use crate::error::{Result, SandboxError};
 use crate::input::{Arrival, Input, NoInput, PIECE};
 use crate::output_limit::KeptOutput;
@@ -55,10 +55,8 @@ pub(crate) struct Live {
     expires_at: AtomicI64,
     /// When to look at its workspace again.
     pub(crate) disk_due: Mutex<Instant>,
-    /// Bytes its workspace had at the last look; as many as can be before the first.
-    disk_used: AtomicU64,
-    /// When that was, in milliseconds since 1970; zero before the first.
-    disk_looked_at: AtomicI64,
+    /// What its workspace had.
+    disk_looks: Mutex<DiskLooks>,
     /// Whether its workspace is being looked at.
     is_looked_at: AtomicBool,
     /// Of files without a name, at the last look.
@@ -230,6 +228,29 @@ impl Running {
     }
 }
 
+/// What was found in the workspace of a sandbox.
+#[derive(Debug, Default)]
+struct DiskLooks {
+    /// At the last look, and its time in milliseconds since 1970.
+    last: Option<(Usage, i64)>,
+    /// From which growth counts: not the last look, which may have come after a sandbox had filled the disk.
+    before: Option<Usage>,
+}
+
+impl DiskLooks {
+    /// What is there now. A look that was not finished takes nothing back.
+    fn see(&mut self, used: Usage) -> Usage {
+        let seen = match self.last {
+            Some((last, _)) if used.at_least => {
+                Usage { bytes: used.bytes.max(last.bytes), files: used.files.max(last.files), ..used }
+            }
+            _ => used,
+        };
+        self.last = Some((seen, now()));
+        seen
+    }
+}
+
 impl Live {
     pub(crate) fn new(id: &str, place: Place, token_hash: &str) -> Self {
         Self {
@@ -237,8 +258,7 @@ impl Live {
             purpose: OnceLock::new(),
             expires_at: AtomicI64::new(i64::MAX),
             disk_due: Mutex::new(Instant::now()),
-            disk_used: AtomicU64::new(u64::MAX),
-            disk_looked_at: AtomicI64::default(),
+            disk_looks: Mutex::default(),
             is_looked_at: AtomicBool::default(),
             deleted: AtomicU64::new(0),
             output: KeptOutput::default(),
@@ -319,21 +339,42 @@ impl Live {
         *self.disk_due.lock().unwrap_or_else(PoisonError::into_inner) <= Instant::now()
     }
 
-    /// How much its workspace had at the last look, which this one becomes. One that was not finished takes nothing back.
-    pub(crate) fn disk_seen(&self, used: Used) -> u64 {
-        self.disk_looked_at.store(now(), Ordering::Relaxed);
-        let before = self.disk_used.load(Ordering::Relaxed);
-        let is_less = used.at_least && before < u64::MAX && used.bytes < before;
-        if !is_less {
-            self.disk_used.store(used.bytes, Ordering::Relaxed);
-        }
-        before
+    /// Notes what was found in its workspace.
+    pub(crate) fn disk_seen(&self, used: Usage) {
+        self.disk_looks().see(used);
     }
 
-    /// The bytes of [`Live::disk_used`] and the time at which they were found; none before the first look.
+    /// Notes what is in its workspace before it writes anything.
+    pub(crate) fn disk_begins(&self, used: Usage) {
+        *self.disk_looks() = DiskLooks { last: Some((used, now())), before: Some(used) };
+    }
+
+    /// Notes that the disk has enough room: how its workspace grew until now does not matter.
+    pub(crate) fn disk_had_room(&self) {
+        let mut looks = self.disk_looks();
+        looks.before = looks.last.map(|(used, _)| used).or(looks.before);
+    }
+
+    /// Notes what was found in its workspace while the disk was nearly full; by how much that is more than at the last such
+    /// look, or when there was room. Nothing for a sandbox of which nobody knows what it had.
+    pub(crate) fn disk_grown(&self, used: Usage) -> Usage {
+        let mut looks = self.disk_looks();
+        let seen = looks.see(used);
+        let before = looks.before.replace(seen).unwrap_or(seen);
+        Usage {
+            bytes: seen.bytes.saturating_sub(before.bytes),
+            files: seen.files.saturating_sub(before.files),
+            ..seen
+        }
+    }
+
+    /// Bytes of its workspace at the last look, and when that was, in milliseconds since 1970; none before the first.
     pub(crate) fn disk_last_seen(&self) -> Option<(u64, i64)> {
-        let time = self.disk_looked_at.load(Ordering::Relaxed);
-        (time > 0).then(|| (self.disk_used(), time))
+        self.disk_looks().last.map(|(used, time)| (used.bytes, time))
+    }
+
+    fn disk_looks(&self) -> MutexGuard<'_, DiskLooks> {
+        self.disk_looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins to look at its workspace; false if somebody does.
@@ -347,7 +388,7 @@ impl Live {
 
     /// Bytes that its workspace had at the last look; none before the first.
     pub(crate) fn disk_used(&self) -> u64 {
-        Some(self.disk_used.load(Ordering::Relaxed)).filter(|used| *used < u64::MAX).unwrap_or(0)
+        self.disk_last_seen().map_or(0, |(bytes, _)| bytes)
     }
 
     /// Commands that run, each with the offset up to which its output need not be kept.

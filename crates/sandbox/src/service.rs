@@ -17,6 +17,7 @@ use crate::disk::{self, Fullness};
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::leftovers::Leftovers;
 use crate::live::Live;
+use crate::looks::Looks;
 use crate::operation_lock::OperationLocks;
 use crate::owner_turns::OwnerTurns;
 use crate::place::Place;
@@ -67,7 +68,7 @@ pub(crate) struct Inner {
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
     /// Looks at workspaces that are under way: by the server itself, and for requests.
-    pub(crate) looks: Semaphore,
+    pub(crate) looks: Looks,
     pub(crate) asked_looks: Semaphore,
     /// How full the disk was when files without a name were looked for.
     pub(crate) fullness: Fullness,
@@ -157,7 +158,7 @@ impl Service {
             reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
-            looks: Semaphore::new(disk::LOOKS_AT_ONCE),
+            looks: Looks::new(disk::LOOKS_AT_ONCE),
             asked_looks: Semaphore::new(disk::ASKED_LOOKS_AT_ONCE),
             fullness: Fullness::default(),
             made_room: std::sync::Mutex::default(),

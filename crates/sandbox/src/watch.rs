@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
@@ -14,7 +15,7 @@ use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 use workspace_host::usage::ENTRY_MIN;
 use workspace_workspace::Bounds;
 
-use crate::disk::{blocking, free};
+use crate::disk::{LOOKS_AT_ONCE, blocking, free};
 use crate::door::Listener;
 use crate::error::{Result, SandboxError};
 use crate::live::{End, Live};
@@ -320,12 +321,10 @@ impl Service {
             self.bound_output(&live);
             let deleted = is_fuller || live.deleted() > 0;
             let is_due = live.disk().is_some() && live.is_disk_due();
-            if (deleted || is_due) && live.begin_look() {
-                let service = self.clone();
-                // Nobody waits for a workspace that takes long.
-                tokio::spawn(async move {
-                    log(&live, service.check_disk(&live, deleted).await);
-                    live.end_look();
+            if deleted || is_due {
+                let (service, looked_at) = (self.clone(), live.clone());
+                self.0.looks.begin(&live, move |turn| async move {
+                    log(&looked_at, service.check_disk(&looked_at, deleted, turn).await);
                 });
             }
         }
@@ -334,8 +333,7 @@ impl Service {
     }
 
     /// Looks at the workspace of a sandbox, and ends the sandbox if there is more than it may have.
-    async fn check_disk(&self, live: &Arc<Live>, deleted: bool) -> Result<()> {
-        let turn = self.0.looks.acquire().await;
+    async fn check_disk(&self, live: &Arc<Live>, deleted: bool, turn: OwnedSemaphorePermit) -> Result<()> {
         if deleted {
             self.look_for_deleted(live).await;
         }
@@ -355,16 +353,17 @@ impl Service {
         Ok(())
     }
 
-    /// The sandbox that has grown most since the last look, if it goes on writing. Several are looked at at once.
+    /// The sandbox that has grown most since the last look, if it goes on writing. Several are looked at at once, in turns of
+    /// their own: other looks may take longer than the disk has room.
     async fn most_grown<W>(&self, grown: impl Fn(Self, Arc<Live>) -> W) -> Option<(Arc<Live>, u64)>
     where
         W: Future<Output = u64> + Send + 'static,
     {
-        let mut looks = JoinSet::new();
+        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE)));
         for live in self.lives() {
-            let (service, look) = (self.clone(), grown(self.clone(), live.clone()));
+            let (turns, look) = (Arc::clone(&turns), grown(self.clone(), live.clone()));
             looks.spawn(async move {
-                let _turn = service.0.looks.acquire().await;
+                let _turn = turns.acquire().await;
                 (live, look.await)
             });
         }
@@ -376,14 +375,19 @@ impl Service {
     /// server's own files notice nothing of it.
     async fn check_room(&self) -> Result<u64> {
         let (path, reserve) = (self.0.settings.workspaces.clone(), self.0.settings.disk_reserve);
-        let Some(room) = blocking(move || Room::at(&path, reserve)).await? else { return Ok(0) };
+        let Some(room) = blocking(move || Room::at(&path, reserve)).await? else {
+            self.lives().iter().for_each(|live| live.disk_had_room());
+            return Ok(0);
+        };
         self.make_room();
-        let look = |service: Self, live: Arc<Live>| async move {
-            let seen = service.look(&live.id, Bounds { time: ROOM_LOOK_TIMEOUT, bytes: u64::MAX }).await;
-            seen.bytes.saturating_sub(live.disk_seen(seen))
+        let Room { what, free, reserve } = room;
+        let look = move |service: Self, live: Arc<Live>| async move {
+            let bounds = Bounds { time: ROOM_LOOK_TIMEOUT, ..Bounds::NONE };
+            let grown = live.disk_grown(service.look(&live.id, bounds).await);
+            // A quota counts no bytes for a file that holds nothing.
+            if what == FILES { grown.files * ENTRY_MIN } else { grown.bytes }
         };
         let mut most = self.most_grown(look).await;
-        let Room { what, free, reserve } = room;
         if most.is_none() && what == BYTES && self.0.fullness.is_worth_a_look(free) {
             let look = |service: Self, live: Arc<Live>| async move { service.look_for_deleted(&live).await };
             most = self.most_grown(look).await;

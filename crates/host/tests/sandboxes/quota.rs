@@ -49,14 +49,17 @@ fn a_quota_refuses_what_does_not_fit_and_the_sandbox_goes_on() {
     let sandbox = home.launch(|_| {});
     let printed = sandbox.sh("cd /workspace; mkdir deep; head -c 8M /dev/zero > deep/x; echo ended");
     assert!(is_refused(&printed) && printed.ends_with("ended\n"), "{printed}");
-    let used = quota::used(&workspace).unwrap().unwrap();
+    let used = quota::used(&workspace).unwrap().unwrap().bytes;
     assert!((LIMIT - (64 << 10)..=LIMIT).contains(&used), "{used}");
     assert_eq!(sandbox.sh("cd /workspace; rm deep/x; echo more > y; cat y"), "more\n");
-    soon("what was removed is free", || quota::used(&workspace).unwrap().unwrap() < 64 << 10);
+    soon("what was removed is free", || quota::used(&workspace).unwrap().unwrap().bytes < 64 << 10);
     let many =
         "cd /workspace; mkdir many; cd many; perl -e 'open F, \">\", $_ or die \"$_: $!\" for 1..5000'";
     let printed = sandbox.sh(many);
     assert!(is_refused(&printed), "{printed}");
+    // They hold nothing, and are counted.
+    let used = quota::used(&workspace).unwrap().unwrap();
+    assert!(used.files > 4_000 && used.bytes < 1 << 20, "{used:?}");
 }
 
 fn a_quota_can_be_lifted_and_set_again() {
@@ -85,7 +88,7 @@ fn every_directory_has_a_quota_of_its_own() {
         }
         fs::write(directory.join("file"), vec![1; (size + 1) << 20]).unwrap();
     }
-    let used = directories.each_ref().map(|directory| quota::used(directory).unwrap().unwrap() >> 20);
+    let used = directories.each_ref().map(|directory| quota::used(directory).unwrap().unwrap().bytes >> 20);
     assert_eq!(used, [1, 2, 3]);
     fs::remove_dir_all(&directories[1]).unwrap();
     assert_eq!(quota::used(&directories[1]).unwrap(), None);
@@ -93,7 +96,7 @@ fn every_directory_has_a_quota_of_its_own() {
     fs::create_dir(&directories[1]).unwrap();
     assert_eq!(quota::used(&directories[1]).unwrap(), None);
     assert!(limit(&directories[1]));
-    assert_eq!(quota::used(&directories[1]).unwrap().unwrap() >> 20, 0);
+    assert_eq!(quota::used(&directories[1]).unwrap().unwrap().bytes >> 20, 0);
 }
 
 fn nobody_inside_leaves_the_quota() {

@@ -87,3 +87,47 @@ async fn ends_that_are_written_down_at_once_are_few() {
     turns.pop();
     assert!(turn(&known).await.unwrap().is_some());
 }
+
+fn usage(bytes: u64, files: u64) -> Usage {
+    Usage { bytes, files, at_least: false }
+}
+
+#[test]
+fn all_that_a_new_sandbox_writes_is_growth() {
+    let live = live();
+    live.disk_begins(usage(10, 1));
+    assert_eq!(live.disk_grown(usage(100, 5)), usage(90, 4));
+    assert_eq!(live.disk_grown(usage(100, 5)), usage(0, 0));
+    assert_eq!(live.disk_last_seen().unwrap().0, 100);
+}
+
+#[test]
+fn another_look_hides_no_growth_from_the_check_of_the_disk() {
+    let live = live();
+    live.disk_begins(usage(0, 0));
+    live.disk_seen(usage(100, 5));
+    assert_eq!(live.disk_grown(usage(100, 5)), usage(100, 5));
+    live.disk_seen(usage(150, 6));
+    live.disk_had_room();
+    // With a quota, files that hold nothing take no bytes.
+    assert_eq!(live.disk_grown(usage(150, 60)), usage(0, 54));
+}
+
+#[test]
+fn what_a_sandbox_of_another_server_has_is_no_growth() {
+    let live = live();
+    live.disk_had_room();
+    assert_eq!((live.disk_used(), live.disk_last_seen()), (0, None));
+    assert_eq!(live.disk_grown(usage(100, 5)), usage(0, 0));
+    assert_eq!(live.disk_grown(usage(101, 6)), usage(1, 1));
+}
+
+#[test]
+fn a_look_that_was_not_finished_takes_nothing_back() {
+    let live = live();
+    live.disk_begins(usage(100, 5));
+    live.disk_seen(Usage { at_least: true, ..usage(50, 7) });
+    assert_eq!(live.disk_used(), 100);
+    assert_eq!(live.disk_grown(usage(60, 7)), usage(0, 2));
+    assert_eq!(live.disk_used(), 60);
+}

@@ -314,11 +314,12 @@ async fn what_it_uses_is_counted(home: &Home) {
     sh(&service, &view, "head -c 1000000 /dev/zero > file").await;
     service.run(&alice(), id, request("while :; do :; done")).await.unwrap();
     let mut stats = service.stats(&alice(), id).await.unwrap();
-    soon("the loop is seen", async || {
+    soon("the loop and the file are seen", async || {
         stats = service.stats(&alice(), id).await.unwrap();
-        stats.cpu_percent > 10.0
+        stats.cpu_percent > 10.0 && stats.disk >= 1_000_000
     })
     .await;
+    assert!((1..=stats.time).contains(&stats.disk_time), "{stats:?}");
     assert!(stats.usage.processes.unwrap() >= 3, "{stats:?}");
     assert!(stats.usage.memory_bytes.unwrap() > 100_000, "{stats:?}");
     assert!((1_000_000..10_000_000).contains(&stats.disk), "{stats:?}");

@@ -40,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         files_that_hold_nothing_count,
         a_restore_that_cannot_be_written_ends_nobody,
         who_fills_the_disk_is_ended_before_others_notice,
+        who_fills_the_disk_at_once_is_ended,
         files_without_a_name_count,
         closed_directories_count,
         what_was_restored_from_is_gone,
@@ -520,18 +521,21 @@ async fn files_that_hold_nothing_count(home: &Home) {
         .await;
 }
 
-async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
+/// A filesystem of its own, which goes with the home; none where this user may not mount.
+fn small_disk(home: &Home, options: &str) -> Option<std::path::PathBuf> {
     if !rustix::process::geteuid().is_root() {
-        return;
+        return None;
     }
     let small = home.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=200m", "tmpfs"])
-        .arg(&small)
-        .status()
-        .unwrap();
-    assert!(mounted.success());
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&small);
+    assert!(mount.status().unwrap().success());
+    Some(small)
+}
+
+async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
+    let Some(small) = small_disk(home, "size=200m") else { return };
     let change = |settings: &mut workspace_sandbox::Settings| settings.workspaces = small.join("workspaces");
     let service = home.start_with(change).await;
     let base = snapshot(&service);
@@ -563,6 +567,35 @@ async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
     }
 }
 
+/// All is written before the server looks for the first time, and nothing after.
+async fn who_fills_the_disk_at_once_is_ended(home: &Home) {
+    let Some(small) = small_disk(home, "size=200m,nr_inodes=20000") else { return };
+    let change = |settings: &mut workspace_sandbox::Settings| {
+        settings.workspaces = small.join("workspaces");
+        settings.disk_interval = Duration::from_secs(3_600);
+    };
+    let service = home.start_with(change).await;
+    let base = snapshot(&service);
+    let neighbour = create_from(&service, base.id).await;
+    let fills =
+        [("fallocate -l 190m all", "bytes left"), ("seq 1 20000 | xargs touch 2>/dev/null", "files left")];
+    for (fill, reason) in fills {
+        for new in [new(), NewSandbox { snapshot: Some(base.id), ..new() }] {
+            let greedy = service.create(wanted(), new).await.unwrap();
+            let fill = format!("{fill}; sleep 1000");
+            service.run(&alice(), &greedy.sandbox.id, request(&fill)).await.unwrap();
+            let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
+            soon("it is ended", async || state(&greedy).await.state == State::Stopped).await;
+            let told = state(&greedy).await.state_reason.unwrap();
+            assert!(told.contains(reason), "{told}");
+            assert_eq!(state(&neighbour).await.state, State::Running);
+            service.remove(&alice(), &greedy.sandbox.id, false).await.unwrap();
+            assert!(service.files_removed(PATIENCE).await);
+        }
+    }
+    service.remove(&alice(), &neighbour.sandbox.id, false).await.unwrap();
+}
+
 async fn files_without_a_name_count(home: &Home) {
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let disk = Some(30 << 20);
@@ -586,8 +619,10 @@ async fn closed_directories_count(home: &Home) {
     let view = create_from(&service, snapshot(&service).id).await;
     let script = "mkdir d; exec 3> d/z; chmod 000 d; head -c 20000000 /dev/zero >&3; sync d || :";
     sh(&service, &view, script).await;
-    let stats = service.stats(&alice(), &view.sandbox.id).await.unwrap();
-    assert!(stats.disk > 19_000_000, "{stats:?}");
+    soon("they are counted", async || {
+        service.stats(&alice(), &view.sandbox.id).await.unwrap().disk > 19_000_000
+    })
+    .await;
 }
 
 async fn what_was_restored_from_is_gone(home: &Home) {
