@@ -454,9 +454,13 @@ struct MemoryStats {
 
 /// The workspace, and the output that is kept of commands.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 struct DiskStats {
-    /// Bytes.
+    /// Bytes. Where no project quota counts them, a file or directory counts as 4096 at least.
     usage: u64,
+    /// When the workspace was measured: every few seconds while the sandbox runs, less often the more files it has.
+    #[schema(format = DateTime)]
+    measured_at: String,
     /// Bytes of output among those.
     output: u64,
     /// Bytes that it may have.
@@ -486,7 +490,12 @@ impl SandboxStats {
                 limit: cpus(stats.limits.cpu_millis.unwrap_or_default()),
             },
             memory: MemoryStats { usage: memory, limit, percent },
-            disk: DiskStats { usage: stats.disk, output: stats.output, limit: stats.disk_limit },
+            disk: DiskStats {
+                usage: stats.disk,
+                measured_at: time::time(stats.disk_time)?,
+                output: stats.output,
+                limit: stats.disk_limit,
+            },
             network: NetworkStats { rx_bytes: 0, tx_bytes: 0 },
             processes: stats.usage.processes.unwrap_or_default(),
             updated_at: time::time(stats.time)?,

@@ -235,7 +235,14 @@ fn usage_is_told() {
     let id = house.create_with(json!({"resources": {"memory": "512m", "disk": "1g", "cpu": "1"}}));
     house.run(&id, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; sync file");
     house.begin(&id, json!({"command": "sleep 1000"}));
-    let stats = house.get(&format!("/api/v1/sandboxes/{id}/stats")).json();
+    let stats = || house.get(&format!("/api/v1/sandboxes/{id}/stats")).json();
+    let first = stats();
+    soon("the file is measured", || stats()["disk"]["usage"].as_u64().unwrap() >= 3 << 20);
+    soon("it is measured again", || {
+        time(&stats()["disk"]["measuredAt"]) > time(&first["disk"]["measuredAt"])
+    });
+    let stats = stats();
+    assert!(time(&stats["disk"]["measuredAt"]) <= time(&stats["updatedAt"]), "{stats}");
     assert_eq!(stats["sandboxId"], id.as_str());
     assert_eq!((&stats["cpu"]["limit"], &stats["memory"]["limit"]), (&json!("1"), &json!(512 << 20)));
     assert!(stats["cpu"]["usage"].is_f64() && stats["memory"]["percent"].is_f64());
