@@ -127,7 +127,7 @@ fn add(
         };
         usage.files += 1;
         usage.bytes += (stat.st_blocks as u64 * 512).max(ENTRY_MIN);
-        if usage.files % LOOK_EVERY == 0 && is_over(usage) {
+        if usage.files.is_multiple_of(LOOK_EVERY) && is_over(usage) {
             usage.at_least = true;
             return is_whole;
         }
