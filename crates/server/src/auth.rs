@@ -174,7 +174,7 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), Ap
     };
     if let Some(connection) = parts.extensions.get::<Connection>() {
         let owner = (!caller.is_admin()).then_some(caller.owner.as_str());
-        connection.set_known(owner).map_err(|limit| too_many_connections(limit))?;
+        connection.set_known(owner).map_err(too_many_connections)?;
     }
     let verdict = limit(app, parts, &caller)?;
     Ok((caller, verdict))
