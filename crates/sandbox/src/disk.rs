@@ -21,7 +21,7 @@ use crate::service::{Service, now};
 use crate::settings::Settings;
 
 /// Looks at workspaces at once: by the server itself, and for requests.
-pub(crate) const LOOKS_AT_ONCE: usize = 4;
+pub(crate) const LOOKS_AT_ONCE: u32 = 4;
 pub(crate) const ASKED_LOOKS_AT_ONCE: usize = 2;
 /// Time of a look for a request.
 const ASKED_LOOK_TIMEOUT: Duration = Duration::from_secs(2);

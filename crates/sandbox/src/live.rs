@@ -33,6 +33,8 @@ const AFTER_SILENCE: Duration = Duration::from_secs(15);
 /// Between two looks at a sandbox that is frozen when a command's time is over.
 const SILENCE_POLL: Duration = Duration::from_millis(500);
 
+/// How often the time of a look is doubled at most.
+const LOOK_DOUBLINGS: u32 = 6;
 /// Commands that a guest may tell of: more than run at once and are remembered, by far.
 const TOLD_OF_MAX: usize = 100_000;
 /// Length of the longest id of a command, in bytes.
@@ -59,6 +61,8 @@ pub(crate) struct Live {
     disk_looks: Mutex<DiskLooks>,
     /// Whether its workspace is being looked at.
     is_looked_at: AtomicBool,
+    /// Looks in a row at its workspace that ran out of time.
+    unfinished_looks: AtomicU32,
     /// Of files without a name, at the last look.
     deleted: AtomicU64,
     /// What is kept of the output of its commands.
@@ -260,6 +264,7 @@ impl Live {
             disk_due: Mutex::new(Instant::now()),
             disk_looks: Mutex::default(),
             is_looked_at: AtomicBool::default(),
+            unfinished_looks: AtomicU32::new(0),
             deleted: AtomicU64::new(0),
             output: KeptOutput::default(),
             place,
@@ -408,6 +413,19 @@ impl Live {
     /// The same; what is said is the new one.
     pub(crate) fn deleted_seen(&self, bytes: u64) -> u64 {
         self.deleted.swap(bytes, Ordering::Relaxed)
+    }
+
+    /// How long a look at its workspace may take: the longer, the more looks in a row found no end. Otherwise what is looked at
+    /// first hides the rest.
+    pub(crate) fn look_time(&self, usual: Duration) -> Duration {
+        usual * (1 << self.unfinished_looks.load(Ordering::Relaxed).min(LOOK_DOUBLINGS))
+    }
+
+    /// Notes whether a look at its workspace found the end.
+    pub(crate) fn look_ended(&self, is_finished: bool) {
+        let looks =
+            if is_finished { 0 } else { self.unfinished_looks.load(Ordering::Relaxed).saturating_add(1) };
+        self.unfinished_looks.store(looks, Ordering::Relaxed);
     }
 
     pub(crate) fn look_again_after(&self, pause: Duration) {

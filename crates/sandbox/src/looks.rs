@@ -1,33 +1,32 @@
-//! Looks at workspaces, a few at once.
+//! Looks at workspaces, a few at once, and fewer of one owner.
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use crate::live::Live;
+use crate::owner_turns::{OwnerTurn, OwnerTurns};
 
 /// Looks that the server makes by itself. Each is a task of its own: whoever begins one does not wait for it, and one that
 /// takes long delays none of another sandbox.
 #[derive(Debug)]
-pub(crate) struct Looks(Arc<Semaphore>);
+pub(crate) struct Looks(Arc<OwnerTurns>);
 
 impl Looks {
-    pub(crate) fn new(at_once: usize) -> Self {
-        Self(Arc::new(Semaphore::new(at_once)))
+    pub(crate) fn new(at_once: u32) -> Self {
+        Self(Arc::new(OwnerTurns::new(at_once)))
     }
 
     /// Begins a look at a sandbox, unless one is under way. It gets its turn, which it gives back when it has looked.
     pub(crate) fn begin<L: Future<Output = ()> + Send + 'static>(
         &self,
         live: &Arc<Live>,
-        look: impl FnOnce(OwnedSemaphorePermit) -> L + Send + 'static,
+        look: impl FnOnce(OwnerTurn) -> L + Send + 'static,
     ) {
         if !live.begin_look() {
             return;
         }
         let (turns, live) = (Arc::clone(&self.0), Arc::clone(live));
         tokio::spawn(async move {
-            if let Ok(turn) = turns.acquire_owned().await {
+            if let Ok(turn) = turns.take(live.owner().unwrap_or(&live.id)).await {
                 look(turn).await;
             }
             live.end_look();
@@ -37,7 +36,7 @@ impl Looks {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc;
+    use tokio::sync::{Semaphore, mpsc};
 
     use super::*;
     use crate::place::Place;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
@@ -19,6 +19,7 @@ use crate::disk::{LOOKS_AT_ONCE, blocking, free};
 use crate::door::Listener;
 use crate::error::{Result, SandboxError};
 use crate::live::{End, Live};
+use crate::owner_turns::OwnerTurn;
 use crate::remove::Removal;
 use crate::service::{Inner, Service, event, milliseconds, now};
 
@@ -333,13 +334,15 @@ impl Service {
     }
 
     /// Looks at the workspace of a sandbox, and ends the sandbox if there is more than it may have.
-    async fn check_disk(&self, live: &Arc<Live>, deleted: bool, turn: OwnedSemaphorePermit) -> Result<()> {
+    async fn check_disk(&self, live: &Arc<Live>, deleted: bool, turn: OwnerTurn) -> Result<()> {
         if deleted {
             self.look_for_deleted(live).await;
         }
         let Some(limit) = live.disk().filter(|_| live.is_disk_due()) else { return Ok(()) };
         let began = Instant::now();
-        let seen = self.look(&live.id, Bounds { time: LOOK_TIMEOUT, bytes: limit }).await;
+        let time = live.look_time(LOOK_TIMEOUT);
+        let seen = self.look(&live.id, Bounds { time, bytes: limit }).await;
+        live.look_ended(!seen.at_least);
         live.look_again_after(began.elapsed() * DISK_SHARE);
         live.disk_seen(seen);
         drop(turn);
@@ -359,7 +362,7 @@ impl Service {
     where
         W: Future<Output = u64> + Send + 'static,
     {
-        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE)));
+        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE as usize)));
         for live in self.lives() {
             let (turns, look) = (Arc::clone(&turns), grown(self.clone(), live.clone()));
             looks.spawn(async move {

@@ -131,3 +131,16 @@ fn a_look_that_was_not_finished_takes_nothing_back() {
     assert_eq!(live.disk_grown(usage(60, 7)), usage(0, 2));
     assert_eq!(live.disk_used(), 60);
 }
+
+#[test]
+fn a_look_that_found_no_end_has_more_time_the_next_time() {
+    let (live, usual) = (Live::new("sbx-1", Place::new("/nonexistent".into()), ""), Duration::from_secs(10));
+    assert_eq!(live.look_time(usual), usual);
+    live.look_ended(false);
+    live.look_ended(false);
+    assert_eq!(live.look_time(usual), usual * 4);
+    (0..100).for_each(|_| live.look_ended(false));
+    assert_eq!(live.look_time(usual), usual * 64);
+    live.look_ended(true);
+    assert_eq!(live.look_time(usual), usual);
+}
