@@ -61,6 +61,15 @@ pub(crate) enum Change {
     RemovePin(PinId),
 }
 
+impl Change {
+    /// Length in a record.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let mut out = Vec::new();
+        encode_change(&mut out, self);
+        out.len()
+    }
+}
+
 /// A place in the log: all before it is on disk once the log is synced this far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct LogEnd {
@@ -156,43 +165,47 @@ impl CheckpointRecord {
 fn encode_changes(out: &mut Vec<u8>, changes: &[Change]) {
     out.varint(changes.len() as u64);
     for change in changes {
-        match change {
-            Change::PutSnapshot(snapshot) => {
-                out.push(1);
-                out.blob(&snapshot.encode());
-            }
-            Change::RemoveSnapshot(id) => {
-                out.push(2);
-                out.extend_from_slice(id.as_bytes());
-            }
-            // What was expected is not written: the log holds only what was done.
-            Change::SetReference { name, to, .. } => {
-                out.push(3);
-                out.blob(name.as_bytes());
-                out.extend_from_slice(to.as_bytes());
-            }
-            Change::RemoveReference { name, .. } => {
-                out.push(4);
-                out.blob(name.as_bytes());
-            }
-            Change::PutEpisode { id, parent, record } => {
-                out.push(5);
-                encode_episode(out, *id, *parent);
-                out.blob(record);
-            }
-            Change::RemoveEpisode { id, parent } => {
-                out.push(6);
-                encode_episode(out, *id, *parent);
-            }
-            Change::PutPin { id, record } => {
-                out.push(7);
-                out.extend_from_slice(id.as_bytes());
-                out.blob(record);
-            }
-            Change::RemovePin(id) => {
-                out.push(8);
-                out.extend_from_slice(id.as_bytes());
-            }
+        encode_change(out, change);
+    }
+}
+
+fn encode_change(out: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::PutSnapshot(snapshot) => {
+            out.push(1);
+            out.blob(&snapshot.encode());
+        }
+        Change::RemoveSnapshot(id) => {
+            out.push(2);
+            out.extend_from_slice(id.as_bytes());
+        }
+        // What was expected is not written: the log holds only what was done.
+        Change::SetReference { name, to, .. } => {
+            out.push(3);
+            out.blob(name.as_bytes());
+            out.extend_from_slice(to.as_bytes());
+        }
+        Change::RemoveReference { name, .. } => {
+            out.push(4);
+            out.blob(name.as_bytes());
+        }
+        Change::PutEpisode { id, parent, record } => {
+            out.push(5);
+            encode_episode(out, *id, *parent);
+            out.blob(record);
+        }
+        Change::RemoveEpisode { id, parent } => {
+            out.push(6);
+            encode_episode(out, *id, *parent);
+        }
+        Change::PutPin { id, record } => {
+            out.push(7);
+            out.extend_from_slice(id.as_bytes());
+            out.blob(record);
+        }
+        Change::RemovePin(id) => {
+            out.push(8);
+            out.extend_from_slice(id.as_bytes());
         }
     }
 }

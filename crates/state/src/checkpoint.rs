@@ -14,12 +14,21 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{PinId, SnapshotId};
 use crate::index::{Index, LogState};
-use crate::log::{Writing, next_log};
+use crate::log::{Writing, create_log};
 use crate::pack::Packs;
 use crate::record::Kind;
 
-/// Changes in one record of a checkpoint.
-const PART: usize = 4096;
+/// A checkpoint may be as large as all records of the store together: it is written in parts, so that neither a record nor a
+/// pack outgrows what 32 bits address, and no more than one part is in memory.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// A record ends with the change that gives it so many bytes.
+    record: usize,
+    /// A log ends with the record that gives it so many bytes.
+    log: u64,
+}
+
+const LIMITS: Limits = Limits { record: 16 << 20, log: 1 << 30 };
 
 /// Begins a new log with a checkpoint of what `txn` sees, on disk when this returns. The old one was closed. A
 /// `cut` says that the state was rebuilt, and commits that are not part of it never will be.
@@ -30,51 +39,240 @@ pub(crate) fn write(
     state: LogState,
     cut: bool,
 ) -> Result<LogState> {
-    let mut state = next_log(packs, index, txn, state)?;
-    let changes = state_as_changes(index, txn)?;
-    let mut writing = Writing { start: state.end, bytes: Vec::new() };
-    let parts = changes.len().div_ceil(PART).max(1);
-    for part in 0..parts {
-        let from = part * PART;
-        let record = CheckpointRecord {
-            sequence: state.sequence,
-            previous: state.previous,
-            first: part == 0,
-            last: part + 1 == parts,
-            cut,
-            changes: changes[from..changes.len().min(from + PART)].to_vec(),
-        };
-        writing.append_record(Kind::Checkpoint, &record.encode())?;
+    write_within(LIMITS, packs, index, txn, state, cut)
+}
+
+fn write_within(
+    limits: Limits,
+    packs: &Packs,
+    index: &Index,
+    txn: &mut RwTxn<'_>,
+    state: LogState,
+    cut: bool,
+) -> Result<LogState> {
+    let unused = state.next_pack;
+    // Parts that a killed process left must not follow those of this checkpoint.
+    remove_from(packs, unused)?;
+    let written = write_parts(limits, packs, index, txn, state, cut);
+    if written.is_err() {
+        // They may be large, and the disk full.
+        drop(remove_from(packs, unused));
     }
-    let path = packs.path(state.pack);
-    let file = packs.open_for_writing(state.pack)?;
-    failpoint::hit("checkpoint-write")
-        .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
-        .and_then(|()| file.sync_all())
-        .at("write", &path)?;
-    state.end = writing.end();
+    let (state, logs) = written?;
+    for log in logs {
+        index.packs.put(txn, &log.to_be_bytes(), &[])?;
+    }
     index.put_log_state(txn, &state)?;
     Ok(state)
 }
 
-fn state_as_changes(index: &Index, txn: &RwTxn<'_>) -> Result<Vec<Change>> {
+/// Removes packs from this number on. Under the write lock, nobody uses the numbers that are not given away yet.
+fn remove_from(packs: &Packs, first: u32) -> Result<()> {
+    for pack in packs.list()?.into_iter().filter(|pack| *pack >= first) {
+        packs.remove(pack)?;
+    }
+    Ok(())
+}
+
+/// Writes the checkpoint; returns where the log stands then, and the packs that were made.
+fn write_parts(
+    limits: Limits,
+    packs: &Packs,
+    index: &Index,
+    txn: &RwTxn<'_>,
+    mut state: LogState,
+    cut: bool,
+) -> Result<(LogState, Vec<u32>)> {
+    create_log(packs, &mut state)?;
+    let logs = vec![state.pack];
+    let mut parts = Parts { limits, packs, state, logs, cut, first: true, changes: Vec::new(), bytes: 0 };
+    add_state(index, txn, &mut parts)?;
+    parts.write(true)?;
+    parts.sync()?;
+    Ok((parts.state, parts.logs))
+}
+
+/// A checkpoint that is being written.
+struct Parts<'a> {
+    limits: Limits,
+    packs: &'a Packs,
+    state: LogState,
+    logs: Vec<u32>,
+    cut: bool,
+    first: bool,
+    /// The part that is not written yet, and about how many bytes it has.
+    changes: Vec<Change>,
+    bytes: usize,
+}
+
+impl Parts<'_> {
+    fn add(&mut self, change: Change) -> Result<()> {
+        self.bytes += change.encoded_len();
+        self.changes.push(change);
+        if self.bytes < self.limits.record { Ok(()) } else { self.write(false) }
+    }
+
+    fn write(&mut self, last: bool) -> Result<()> {
+        if self.state.end >= self.limits.log {
+            self.sync()?;
+            create_log(self.packs, &mut self.state)?;
+            self.logs.push(self.state.pack);
+        }
+        let record = CheckpointRecord {
+            sequence: self.state.sequence,
+            previous: self.state.previous,
+            first: std::mem::take(&mut self.first),
+            last,
+            cut: self.cut,
+            changes: std::mem::take(&mut self.changes),
+        };
+        self.bytes = 0;
+        let mut writing = Writing { start: self.state.end, bytes: Vec::new() };
+        writing.append_record(Kind::Checkpoint, &record.encode())?;
+        let file = self.packs.open_for_writing(self.state.pack)?;
+        failpoint::hit("checkpoint-write")
+            .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
+            .at("write", &self.packs.path(self.state.pack))?;
+        self.state.end = writing.end();
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let file = self.packs.open_for_writing(self.state.pack)?;
+        file.sync_all().at("sync", &self.packs.path(self.state.pack))
+    }
+}
+
+fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut Parts<'_>) -> Result<()> {
     let undecodable = |what: &str, source| StoreError::Undecodable { what: what.to_owned(), source };
     let id = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map_err(|_| DecodeError("not an id"));
-    let mut changes = Vec::new();
-    index.for_each_snapshot(txn, |snapshot| changes.push(Change::PutSnapshot(snapshot)))?;
-    for (name, target) in index.rows(txn, &index.references)? {
-        changes.push(Change::SetReference {
-            name: String::from_utf8_lossy(&name).into_owned(),
+    let mut added = Ok(());
+    index.for_each_snapshot(txn, |snapshot| {
+        if added.is_ok() {
+            added = parts.add(Change::PutSnapshot(snapshot));
+        }
+    })?;
+    added?;
+    for row in index.references.iter(txn)? {
+        let (name, target) = row?;
+        parts.add(Change::SetReference {
+            name: String::from_utf8_lossy(name).into_owned(),
             expect: Expect::Anything,
-            to: SnapshotId::from_bytes(id(&target).map_err(|source| undecodable("a reference", source))?),
-        });
+            to: SnapshotId::from_bytes(id(target).map_err(|source| undecodable("a reference", source))?),
+        })?;
     }
-    for (key, record) in index.rows(txn, &index.episodes)? {
-        changes.push(episode::as_change(&key, record).map_err(|source| undecodable("an episode", source))?);
+    for row in index.episodes.iter(txn)? {
+        let (key, record) = row?;
+        let change = episode::as_change(key, record.to_vec());
+        parts.add(change.map_err(|source| undecodable("an episode", source))?)?;
     }
-    for (key, record) in index.rows(txn, &index.pins)? {
-        let id = PinId::from_bytes(id(&key).map_err(|source| undecodable("a pin", source))?);
-        changes.push(Change::PutPin { id, record });
+    for row in index.pins.iter(txn)? {
+        let (key, record) = row?;
+        let id = PinId::from_bytes(id(key).map_err(|source| undecodable("a pin", source))?);
+        parts.add(Change::PutPin { id, record: record.to_vec() })?;
     }
-    Ok(changes)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Episode;
+    use crate::change::LogEnd;
+    use crate::id::EpisodeId;
+    use crate::log_records::LogRecords;
+
+    struct Fixture {
+        _home: tempfile::TempDir,
+        packs: Packs,
+        index: Index,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let home = tempfile::tempdir().unwrap();
+            for name in ["packs", "index"] {
+                std::fs::create_dir(home.path().join(name)).unwrap();
+            }
+            let index = Index::open(&home.path().join("index")).unwrap();
+            Self { packs: Packs::new(home.path().join("packs")), index, _home: home }
+        }
+
+        /// Puts episodes with actions of so many bytes, and returns the changes in the order of a checkpoint.
+        fn put_episodes(&self, count: usize, bytes: usize) -> Vec<Change> {
+            let mut txn = self.index.write().unwrap();
+            let mut changes: Vec<Change> = (0..count)
+                .map(|_| {
+                    let episode = Episode::new(SnapshotId::generate(), None, "x".repeat(bytes), 1.0);
+                    let record = serde_json::to_vec(&episode).unwrap();
+                    Change::PutEpisode { id: episode.id, parent: None, record }
+                })
+                .collect();
+            for change in &changes {
+                self.index.apply(&mut txn, change).unwrap();
+            }
+            self.index.commit(txn).unwrap();
+            let id = |change: &Change| match change {
+                Change::PutEpisode { id, .. } => *id,
+                _ => EpisodeId::from_bytes([0; 16]),
+            };
+            changes.sort_by_key(id);
+            changes
+        }
+
+        fn write(&self, limits: Limits, sequence: u64) -> LogState {
+            let mut txn = self.index.write().unwrap();
+            let state = LogState { sequence, next_pack: 1, ..LogState::default() };
+            let state = write_within(limits, &self.packs, &self.index, &mut txn, state, false).unwrap();
+            self.index.commit(txn).unwrap();
+            state
+        }
+    }
+
+    /// The changes of each part of the last checkpoint.
+    fn parts_of(packs: &Packs, state: &LogState) -> Vec<Vec<Change>> {
+        let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
+        log.tail().checkpoint.into_iter().map(|part| part.changes.clone()).collect()
+    }
+
+    #[test]
+    fn large_records_are_split_over_parts_and_logs_by_their_bytes() {
+        let fixture = Fixture::new();
+        let changes = fixture.put_episodes(100, 10_000);
+        let state = fixture.write(Limits { record: 32 << 10, log: 128 << 10 }, 7);
+        let parts = parts_of(&fixture.packs, &state);
+        assert!(parts.len() > 20, "{}", parts.len());
+        let bytes = |part: &Vec<Change>| part.iter().map(Change::encoded_len).sum::<usize>();
+        assert!(parts.iter().all(|part| bytes(part) < 43 << 10));
+        assert_eq!(parts.concat(), changes);
+        let logs = fixture.packs.list().unwrap();
+        assert!(logs.len() > 5, "{logs:?}");
+        for log in &logs {
+            let len = std::fs::metadata(fixture.packs.path(*log)).unwrap().len();
+            assert!(len < 172 << 10, "{len}");
+        }
+        let txn = fixture.index.read().unwrap();
+        assert_eq!(fixture.index.packs.len(&txn).unwrap(), logs.len() as u64);
+        assert_eq!((state.pack, state.next_pack), (logs[logs.len() - 1], logs[logs.len() - 1] + 1));
+    }
+
+    #[test]
+    fn parts_of_an_unfinished_checkpoint_never_complete_another() {
+        let fixture = Fixture::new();
+        fixture.put_episodes(20, 10_000);
+        // Nobody came to know of the first one.
+        let limits = Limits { record: 16 << 10, log: 32 << 10 };
+        fixture.write(limits, 7);
+        let before = fixture.packs.list().unwrap().len();
+        let state = fixture.write(Limits { log: 1 << 20, ..limits }, 7);
+        assert!(before > 1);
+        assert_eq!(fixture.packs.list().unwrap(), [state.pack]);
+    }
+
+    #[test]
+    fn a_state_without_records_has_a_checkpoint_too() {
+        let fixture = Fixture::new();
+        let state = fixture.write(LIMITS, 1);
+        assert_eq!(parts_of(&fixture.packs, &state), [[]]);
+    }
 }

@@ -261,15 +261,20 @@ pub(crate) fn next_log(
     txn: &mut RwTxn<'_>,
     mut state: LogState,
 ) -> Result<LogState> {
+    create_log(packs, &mut state)?;
+    index.packs.put(txn, &state.pack.to_be_bytes(), &[])?;
+    Ok(state)
+}
+
+/// Creates the pack of a new log, which the index does not know yet.
+pub(crate) fn create_log(packs: &Packs, state: &mut LogState) -> Result<()> {
     failpoint::hit("next-log").at("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
     state.next_pack = state.pack + 1;
     state.end = PACK_HEADER;
     let file = packs.create(state.pack, Role::Log)?;
     file.sync_all().at("sync", &packs.path(state.pack))?;
-    packs.sync_directory()?;
-    index.packs.put(txn, &state.pack.to_be_bytes(), &[])?;
-    Ok(state)
+    packs.sync_directory()
 }
 
 /// Bytes on their way to the end of the log.

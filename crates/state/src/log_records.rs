@@ -67,14 +67,19 @@ impl LogRecords {
                 }
                 Ok(())
             })?;
-            let complete = !records.tail().checkpoint.is_empty();
+            // It may go on in the logs after this one.
+            let begins = records.begin_checkpoint();
             records.append(read);
             read = records;
-            if complete {
+            if begins && !read.tail().checkpoint.is_empty() {
                 break;
             }
         }
         Ok(read)
+    }
+
+    fn begin_checkpoint(&self) -> bool {
+        self.0.iter().any(|record| matches!(record, LogRecord::Checkpoint(part) if part.first))
     }
 
     pub(crate) fn tail(&self) -> Tail<'_> {
@@ -84,7 +89,11 @@ impl LogRecords {
         for record in &self.0 {
             match record {
                 LogRecord::Checkpoint(part) => {
-                    if part.first {
+                    // A part that was left of another checkpoint ends none.
+                    let follows = open
+                        .last()
+                        .is_some_and(|last| (last.sequence, last.previous) == (part.sequence, part.previous));
+                    if part.first || !follows {
                         open.clear();
                     }
                     open.push(part);
