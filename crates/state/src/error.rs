@@ -136,7 +136,6 @@ impl StoreError {
     /// Whether there is no room on the disk or in the index, or a quota is used up.
     pub fn is_full(&self) -> bool {
         match self {
-            // Opening the store again makes the index larger.
             Self::Index { source: heed::Error::Mdb(heed::MdbError::MapFull) } => true,
             // The index does not tell of its errors as sources.
             Self::Io { source, .. } | Self::Index { source: heed::Error::Io(source) } => {

@@ -3,7 +3,7 @@
 //! Never synced by a commit: what it says can be rebuilt from the packs (see `recovery.rs`). A killed
 //! process leaves it consistent; a crashed machine may not, which the boot mark finds out.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -22,10 +22,11 @@ use crate::recent::Memory;
 use crate::record::Kind;
 use crate::waiting::WriteWaits;
 
-/// The least address space of the index, not memory or disk: room for about half a billion objects.
-const MAP_SIZE: u64 = 64 << 30;
-/// The unit of the address space of an index that has outgrown [`MAP_SIZE`].
-const MAP_STEP: u64 = 1 << 30;
+/// Address space of the index, not memory or disk. The same for every process, whatever the index holds: whoever mapped less
+/// than another process has written could not read any more until the store is opened again.
+const MAP_SIZE: usize = 1 << 40;
+/// The least address space, where the system gives no more.
+const MAP_SIZE_MIN: usize = 1 << 30;
 const READERS_MAX: u32 = 1024;
 /// Room for the table of readers, 64 bytes each, and what comes before it.
 const LOCK_FILE: u64 = 72 << 10;
@@ -338,27 +339,37 @@ impl Index {
 }
 
 fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>> {
-    let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    let length = fs::metadata(directory.join("data.mdb")).map_or(0, |file| file.len());
-    options.map_size(map_size(length)).max_dbs(16).max_readers(READERS_MAX);
     let mut flags = EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::NO_READ_AHEAD;
     if access == Access::ReadOnly {
         flags |= EnvFlags::READ_ONLY | EnvFlags::NO_LOCK;
     }
-    // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the next start
-    // rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may write, which is what
-    // read-only access asks of its caller.
-    unsafe { options.flags(flags) };
-    // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
-    // lock is held.
-    unsafe { options.open(directory).map_err(|error| explain(error, directory)) }
+    let opened = with_most_address_space(|map_size| {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(map_size).max_dbs(16).max_readers(READERS_MAX);
+        // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the next start
+        // rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may write, which is what
+        // read-only access asks of its caller.
+        unsafe { options.flags(flags) };
+        // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
+        // lock is held.
+        unsafe { options.open(directory) }
+    });
+    opened.map_err(|error| explain(error, directory))
 }
 
-/// Address space for an index whose file has `length` bytes: at least twice that, so that opening a store whose index is
-/// full makes room in it. It cannot grow while it is open: transactions of other threads point into it.
-fn map_size(length: u64) -> usize {
-    let wanted = length.saturating_mul(2).next_multiple_of(MAP_STEP).max(MAP_SIZE);
-    usize::try_from(wanted).unwrap_or(usize::MAX)
+/// Opens with [`MAP_SIZE`], or with less where a limit of the process (`RLIMIT_AS`) or of the machine allows no more.
+fn with_most_address_space<T>(mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
+    let mut map_size = MAP_SIZE;
+    loop {
+        match open(map_size) {
+            Err(heed::Error::Io(error))
+                if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) && map_size > MAP_SIZE_MIN =>
+            {
+                map_size /= 4;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// LMDB maps its lock file into memory and writes to it there: where that has no room, the process dies of it.
@@ -473,12 +484,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_that_is_full_has_room_when_it_is_opened_again() {
-        for length in [0, 4096, 10 << 30, 32 << 30] {
-            assert_eq!(map_size(length), 64 << 30, "{length}");
-        }
-        assert_eq!(map_size(64 << 30), 128 << 30);
-        assert_eq!(map_size((50 << 30) + 4096), 101 << 30);
+    fn the_address_space_does_not_depend_on_the_length_of_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let map_size = || Index::open(directory.path()).unwrap().env.info().map_size;
+        assert_eq!(map_size(), MAP_SIZE);
+        let file = File::options().write(true).open(directory.path().join("data.mdb")).unwrap();
+        file.set_len(40 << 30).unwrap();
+        assert_eq!(map_size(), MAP_SIZE);
+    }
+
+    #[test]
+    fn less_address_space_is_taken_where_there_is_not_enough() {
+        let tried = |most: usize| {
+            let mut tried = Vec::new();
+            let opened = with_most_address_space(|map_size| {
+                tried.push(map_size);
+                if map_size > most { Err(heed::Error::Io(Errno::NOMEM.into())) } else { Ok(map_size) }
+            });
+            (opened.ok(), tried)
+        };
+        assert_eq!(tried(MAP_SIZE), (Some(MAP_SIZE), vec![MAP_SIZE]));
+        assert_eq!(tried(64 << 30), (Some(64 << 30), vec![MAP_SIZE, 256 << 30, 64 << 30]));
+        assert_eq!(tried(0).0, None);
+        let other = with_most_address_space(|_| Err::<(), _>(heed::Error::Io(Errno::ACCESS.into())));
+        assert!(
+            matches!(other, Err(heed::Error::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied)
+        );
     }
 
     #[test]
