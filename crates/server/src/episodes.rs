@@ -25,7 +25,7 @@ use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
-use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, skipped};
+use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, Turn, skipped};
 use crate::store::{blocking, with_store};
 use crate::time::moment;
 
@@ -34,7 +34,7 @@ const TEXT_MAX: usize = 64 << 10;
 /// The most bytes of a step's insight diff as JSON. Entries beyond it are left out.
 const INSIGHT_MAX: usize = 256 << 10;
 /// A page of steps ends when it has so many bytes, though it may be shorter than asked for.
-const PAGE_BYTES: usize = 8 << 20;
+const PAGE_BYTES: usize = 1 << 20;
 /// The most steps of a path that are sent at once.
 const PATH_MAX: u32 = 1_000;
 
@@ -351,7 +351,7 @@ async fn remove(
     if foreign(&app, &scope, vec![id]).await?.is_some() {
         return Err(no_episode(&text));
     }
-    let turn = app.turns.comparison(&caller.owner).await;
+    let turn = app.turns.read(&caller.owner).await;
     let links = with_store(&app.store, move |store| match store.episode(&id)? {
         Some(_) => Ok(Some(store.episode_links(&id)?)),
         None => Ok(None),
@@ -415,8 +415,14 @@ async fn path(
 ) -> Result<Json<EpisodePath>, ApiError> {
     let (last, limit) = query.check()?;
     let scope = scope(&caller);
-    let found = related(&app, &caller, &id, move |store, id| {
-        Ok(store.episode_path_end(last.as_ref().unwrap_or(id), limit as usize, PAGE_BYTES)?)
+    let turn = app.turns.read(&caller.owner).await;
+    let found = related(&app, turn, &scope, &id, move |store, id| {
+        let last = last.unwrap_or(*id);
+        // Whoever knows a step of another search must not follow that one.
+        if !store.episode_leads_to(&last, id)? {
+            return Err(wrong_cursor());
+        }
+        Ok(store.episode_path_end(&last, limit as usize, PAGE_BYTES)?)
     });
     let found = found.await?;
     let next = found.first().and_then(|first| first.parent);
@@ -437,7 +443,8 @@ async fn children(
 ) -> Result<Json<EpisodeList>, ApiError> {
     let (last, page, limit) = query.check()?;
     let scope = scope(&caller);
-    let found = related(&app, &caller, &id, move |store, id| {
+    let turn = app.turns.read(&caller.owner).await;
+    let found = related(&app, turn, &scope, &id, move |store, id| {
         let ids = store.episode_children_ids(Some(id))?;
         // Oldest first, which is the order of ids.
         let before = ids.partition_point(|id| last.is_some_and(|last| *id <= last));
@@ -463,7 +470,9 @@ async fn best(
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
     let scope = scope(&caller);
-    let found = related(&app, &caller, &id, |store, id| Ok(store.episode_summaries(id)?)).await?;
+    // It reads all of a search, which may be long.
+    let turn = app.turns.comparison(&caller.owner).await;
+    let found = related(&app, turn, &scope, &id, |store, id| Ok(store.episode_summaries(id)?)).await?;
     let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
     let seen = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
     let best = best_of(seen).ok_or_else(|| no_episode(&id))?;
@@ -489,16 +498,15 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
     seen.into_iter().next().ok_or_else(|| no_episode(text))
 }
 
-/// Looks for steps around one that may be seen. A search may be long, so this takes a turn of the caller's, and stops when
-/// the client leaves.
+/// Looks for steps around one that may be seen, in a turn of the caller's. Stops when the client leaves.
 async fn related<T: Send + 'static>(
     app: &App,
-    caller: &Caller,
+    turn: Turn,
+    scope: &Scope,
     text: &str,
     look: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let id = find(app, &scope(caller), text).await?.id;
-    let turn = app.turns.comparison(&caller.owner).await;
+    let id = find(app, scope, text).await?.id;
     with_store(&app.store, move |store| {
         let _turn = turn;
         look(store, &id)

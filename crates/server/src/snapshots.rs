@@ -27,7 +27,7 @@ pub(crate) use patches::Patches;
 pub(crate) use shape::{DiffQuery, PageQuery, Snapshot, skipped};
 use shape::{ListQuery, Pairs, SnapshotList, UploadQuery, Uploaded};
 pub(crate) use tree::open;
-pub(crate) use turns::Turns;
+pub(crate) use turns::{Turn, Turns};
 
 use crate::app::{App, Part};
 use crate::audit::Entry;

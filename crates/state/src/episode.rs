@@ -83,10 +83,20 @@ pub(crate) fn decode(record: &[u8]) -> Decoded<Episode> {
     serde_json::from_slice(record).map_err(|_| DecodeError("not an episode"))
 }
 
+/// The step before a stored episode. Leaves aside the rest, which may be large.
+fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
+    #[derive(Deserialize)]
+    struct Link {
+        parent: Option<EpisodeId>,
+    }
+    let link: Link = serde_json::from_slice(record).map_err(|_| DecodeError("not an episode"))?;
+    Ok(link.parent)
+}
+
 /// The change that puts a stored episode.
 pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
     let id = EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("not an episode id"))?);
-    let parent = decode(&record)?.parent;
+    let parent = parent_of(&record)?;
     Ok(Change::PutEpisode { id, parent, record })
 }
 
@@ -116,6 +126,18 @@ impl Store {
         let txn = self.inner.index.read()?;
         let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
         record.map(decode).transpose().map_err(undecodable)
+    }
+
+    /// Those of some episodes that do not exist.
+    pub fn missing_episodes(&self, ids: &[EpisodeId]) -> Result<Vec<EpisodeId>> {
+        let txn = self.inner.index.read()?;
+        let mut missing = Vec::new();
+        for id in ids {
+            if self.inner.index.episodes.get(&txn, id.as_bytes())?.is_none() {
+                missing.push(*id);
+            }
+        }
+        Ok(missing)
     }
 
     /// The episodes right after this one, or the starts of all searches.
@@ -209,6 +231,21 @@ impl Store {
         }
         episodes.push(decode(record).map_err(undecodable)?);
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether a step is on the way to an episode, itself included.
+    pub fn episode_leads_to(&self, step: &EpisodeId, id: &EpisodeId) -> Result<bool> {
+        let mut next = Some(*id);
+        while let Some(id) = next {
+            if id == *step {
+                return Ok(true);
+            }
+            self.cancel().check()?;
+            let txn = self.inner.index.read()?;
+            let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
+            next = record.map(parent_of).transpose().map_err(undecodable)?.flatten();
+        }
+        Ok(false)
     }
 
     /// The episode and all after it, parents before children; every search when none is given.

@@ -185,3 +185,38 @@ fn summaries_cover_an_episode_and_all_after_it() {
     assert!(matches!(stopped.episode_summaries(&search.root.id), Err(StoreError::Cancelled(_))));
     assert!(matches!(stopped.episode_links(&search.root.id), Err(StoreError::Cancelled(_))));
 }
+
+#[test]
+fn only_steps_before_an_episode_lead_to_it() {
+    let (_home, store) = new_store();
+    let Search { root, good, bad, leaves } = search(&store);
+    let leads = |step: EpisodeId, to: EpisodeId| store.episode_leads_to(&step, &to).unwrap();
+    for step in [root.id, good.id, leaves[0].id] {
+        assert!(leads(step, leaves[0].id), "{step}");
+    }
+    for step in [bad.id, leaves[1].id, EpisodeId::generate()] {
+        assert!(!leads(step, leaves[0].id), "{step}");
+    }
+    assert!(!leads(leaves[0].id, root.id));
+    assert!(!leads(root.id, EpisodeId::generate()));
+}
+
+#[test]
+fn large_episodes_survive_a_collection_and_a_rebuild() {
+    let (_home, store) = new_store();
+    let snapshot = commit_file(&store, "state", "text").id;
+    let mut made = Vec::new();
+    for number in 0..45 {
+        let mut episode = Episode::new(snapshot, None, "step", f64::from(number));
+        episode.data = json!({ "text": "x".repeat(400 << 10) });
+        store.put_episode(&episode, Durability::Buffered).unwrap();
+        made.push(episode.id);
+    }
+    collect(&store);
+    assert_sound(&store);
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::rebuild_index(path).unwrap();
+    assert_eq!(store.episode_children_ids(None).unwrap(), made);
+    assert_sound(&store);
+}
