@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::catalog::Catalog;
+use sqlx::AnyConnection;
+
+use crate::catalog::{Catalog, Kind};
 use crate::clock::now;
 use crate::error::Result;
 use crate::row::Row;
@@ -11,6 +13,31 @@ use crate::statement::{Parameters, Statement};
 /// Ids that are named at once; databases bound how many parameters a statement has.
 const TOGETHER: usize = 500;
 
+/// Of two transactions of one owner the second waits, so that both together stay within the owner's limits.
+const LOCK: &str = "SELECT 1 FROM pg_advisory_xact_lock(10, hashtext($1))";
+
+/// An episode to be recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEpisode<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// The owner.
+    pub owner: &'a str,
+    /// The server whose store has it.
+    pub node: &'a str,
+    /// Bytes that it has there.
+    pub bytes: u64,
+}
+
+/// The number of an owner's episodes, and of their bytes: what there is, or what there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpisodeUsage {
+    /// Episodes.
+    pub count: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
 /// Whose episodes are.
 #[derive(Debug, Clone, Copy)]
 pub struct Episodes<'c> {
@@ -18,21 +45,46 @@ pub struct Episodes<'c> {
 }
 
 impl Episodes<'_> {
-    /// Records that an owner has an episode. A second time changes nothing.
-    pub async fn add(&self, owner: &str, id: &str) -> Result<()> {
+    /// Records that an owner has an episode; a second time changes nothing. If the owner would have more than `limit`,
+    /// nothing is recorded, and this returns what the owner has.
+    pub async fn add(
+        &self,
+        new: &NewEpisode<'_>,
+        limit: Option<EpisodeUsage>,
+    ) -> Result<Option<EpisodeUsage>> {
+        let mut transaction = self.catalog.begin().await?;
+        if let Some(limit) = limit {
+            if self.catalog.kind() == Kind::Postgres {
+                Statement::new(LOCK).text("owner", new.owner).run(&mut transaction).await?;
+            }
+            let usage = usage(&mut transaction, new.owner).await?;
+            if usage.count >= limit.count || usage.bytes.saturating_add(new.bytes) > limit.bytes {
+                return Ok(Some(usage));
+            }
+        }
         let insert = Statement::new(
-            "INSERT INTO episodes (owner, id, created_at) VALUES ($1, $2, $3) ON CONFLICT (owner, id) DO NOTHING",
+            "INSERT INTO episodes (owner, id, created_at, bytes, node) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (owner, id) DO NOTHING",
         );
-        let insert = insert.text("owner", owner).text("id", id).number(now());
-        insert.run(&mut *self.catalog.connection().await?).await?;
-        Ok(())
+        let bytes = i64::try_from(new.bytes).unwrap_or(i64::MAX);
+        let insert = insert.text("owner", new.owner).text("id", new.id).number(now()).number(bytes);
+        insert.text("node", new.node).run(&mut transaction).await?;
+        transaction.commit().await?;
+        Ok(None)
     }
 
-    /// Counts the episodes of an owner.
-    pub async fn count(&self, owner: &str) -> Result<u64> {
-        let count = Statement::new("SELECT COUNT(*) AS total FROM episodes WHERE owner = $1");
-        let row = count.text("owner", owner).one(&mut *self.catalog.connection().await?).await?;
-        Row(row).count("total")
+    /// What an owner has.
+    pub async fn usage(&self, owner: &str) -> Result<EpisodeUsage> {
+        usage(&mut *self.catalog.connection().await?, owner).await
+    }
+
+    /// Ids of episodes in a server's store, in order, at most `limit` behind the id `behind`.
+    pub async fn ids_of_node(&self, node: &str, behind: &str, limit: u32) -> Result<Vec<String>> {
+        let select =
+            Statement::new("SELECT id FROM episodes WHERE node = $1 AND id > $2 ORDER BY id LIMIT $3");
+        let select = select.text("node", node).text("id", behind).number(limit.into());
+        let rows = select.all(&mut *self.catalog.connection().await?).await?;
+        rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
     /// Those of some episodes that an owner has.
@@ -51,16 +103,26 @@ impl Episodes<'_> {
         Ok(owned)
     }
 
-    /// Records that nobody has these episodes any more.
-    pub async fn remove(&self, ids: &[String]) -> Result<()> {
+    /// Records that nobody has these episodes of a server's store any more, or of one that was not recorded.
+    pub async fn remove(&self, node: &str, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(TOGETHER) {
             let mut parameters = Parameters::default();
+            let node = parameters.text("node", node);
             let ids = list(&mut parameters, ids);
-            let sql = format!("DELETE FROM episodes WHERE id IN ({ids})");
+            let sql = format!("DELETE FROM episodes WHERE node IN (${node}, '') AND id IN ({ids})");
             Statement::with(&sql, parameters).run(&mut *self.catalog.connection().await?).await?;
         }
         Ok(())
     }
+}
+
+async fn usage(on: &mut AnyConnection, owner: &str) -> Result<EpisodeUsage> {
+    // A sum has another type than what it adds up.
+    let select = Statement::new(
+        "SELECT COUNT(*) AS total, CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS bytes FROM episodes WHERE owner = $1",
+    );
+    let row = Row(select.text("owner", owner).one(on).await?);
+    Ok(EpisodeUsage { count: row.count("total")?, bytes: row.count("bytes")? })
 }
 
 fn list<'a>(parameters: &mut Parameters<'a>, ids: &'a [String]) -> String {

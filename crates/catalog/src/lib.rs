@@ -47,7 +47,7 @@ pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
 pub use catalog::{Catalog, sqlite_url};
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandState, Commands, End, NewCommand};
 pub use command_claim::{CommandClaims, InsertedCommand};
-pub use episode::Episodes;
+pub use episode::{EpisodeUsage, Episodes, NewEpisode};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};

@@ -17,6 +17,7 @@ const STEPS: &[&str] = &[
     include_str!("../migrations/0004_command_claims.sql"),
     include_str!("../migrations/0005_unique_name.sql"),
     include_str!("../migrations/0010_episodes.sql"),
+    include_str!("../migrations/0011_episode_sizes.sql"),
 ];
 
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

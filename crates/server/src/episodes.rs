@@ -11,7 +11,9 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, OpenApi, ToSchema};
+use workspace_catalog::{Catalog, EpisodeUsage, NewEpisode};
 use workspace_sandbox::Scope;
 use workspace_state::{
     Durability, Episode as Record, EpisodeId, EpisodeSummary, Snapshot, SnapshotId, Store,
@@ -26,13 +28,16 @@ use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
 use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, Turn, skipped};
+use crate::start::StartError;
 use crate::store::{blocking, with_store};
 use crate::time::moment;
 
-/// The most bytes of a step's action, and of its data as JSON. The index of the store holds them.
+/// The most bytes of a step's action and data together, as JSON: so the index of the store holds them.
 const TEXT_MAX: usize = 64 << 10;
 /// The most bytes of a step's insight diff as JSON. Entries beyond it are left out.
-const INSIGHT_MAX: usize = 256 << 10;
+const INSIGHT_MAX: usize = 64 << 10;
+/// Steps that are looked for at once when the server starts.
+const STEPS_AT_START: u32 = 10_000;
 /// A page of steps ends when it has so many bytes, though it may be shorter than asked for.
 const PAGE_BYTES: usize = 1 << 20;
 /// The most steps of a path that are sent at once.
@@ -46,32 +51,33 @@ struct CreateEpisode {
     snapshot: String,
     /// The step before; none for the start of a search.
     parent: Option<String>,
-    /// What was done, in at most 64 KiB.
+    /// What was done. With `data`, at most 64 KiB of JSON.
     action: String,
     /// What it was worth.
     reward: f64,
     /// How often the search came by; once, when not said.
     visits: Option<u64>,
-    /// Whatever else the search wants to keep, in at most 64 KiB of JSON.
+    /// Whatever else the search wants to keep. With `action`, at most 64 KiB of JSON.
     #[schema(value_type = Option<Object>)]
     data: Option<Map<String, Value>>,
-    /// Whether to keep the insight diff against the parent's snapshot, too: as many of its entries as have 256 KiB.
+    /// Whether to keep the insight diff against the parent's snapshot, too: as many of its entries as have 64 KiB.
     #[serde(default)]
     insight: bool,
 }
 
 impl CreateEpisode {
     fn check(&self) -> Result<(), ApiError> {
-        let data = self.data.as_ref().map_or(0, json_len);
-        for (field, len) in [("action", self.action.len()), ("data", data)] {
-            if len > TEXT_MAX {
-                let message =
-                    format!("{field}: it has {len} bytes, {TEXT_MAX} are allowed; keep more in the snapshot");
-                let error = ApiError::new(code::PAYLOAD_TOO_LARGE, message);
-                return Err(error.detail("field", field).detail("limit", TEXT_MAX));
-            }
+        // Of both the larger is named, which is the one to shorten.
+        let (action, data) = (json_len(&self.action), self.data.as_ref().map_or(0, json_len));
+        let (field, len) = (if action > data { "action" } else { "data" }, action.saturating_add(data));
+        if len <= TEXT_MAX {
+            return Ok(());
         }
-        Ok(())
+        let message = format!(
+            "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; keep more in the snapshot"
+        );
+        let error = ApiError::new(code::PAYLOAD_TOO_LARGE, message);
+        Err(error.detail("field", field).detail("limit", TEXT_MAX))
     }
 }
 
@@ -248,42 +254,86 @@ async fn create(
         record.insight = Some(judge(&app, &caller, parent.as_ref(), snapshot).await?);
     }
     // On its own: a step that was kept is counted, also when the client leaves at that moment.
-    let kept = tokio::spawn(keep(app.clone(), caller.owner.clone(), record));
+    let kept = tokio::spawn(keep(app.clone(), limit(&app, &scope), caller.owner.clone(), record));
     let record = kept.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
     app.audit.record(Entry::by("episode.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(Episode::new(record)?)))
 }
 
-/// An error unless an owner may have one more. Those who see everything may have any number.
-async fn must_have_room(app: &App, scope: &Scope) -> Result<(), ApiError> {
-    let limit = app.settings.max_episodes_per_owner.0;
-    let Some(owner) = scope.owner().filter(|_| limit > 0) else { return Ok(()) };
-    if app.catalog.episodes().count(owner).await? < u64::from(limit) {
-        return Ok(());
-    }
-    let message =
-        format!("`{owner}` may have {limit} episodes at most; delete some, or raise MAX_EPISODES_PER_OWNER");
-    let error = ApiError::new(code::EPISODE_LIMIT_EXCEEDED, message).detail("limit", limit);
-    Err(error.detail("setting", "MAX_EPISODES_PER_OWNER"))
+/// What an owner may have, if there is a limit. Those who see everything may have any number.
+fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
+    scope.owner()?;
+    let count = match app.settings.max_episodes_per_owner.0 {
+        0 => u64::MAX,
+        count => u64::from(count),
+    };
+    Some(EpisodeUsage { count, bytes: app.settings.max_episode_bytes_per_owner.0 })
 }
 
-/// Puts a step into the store and notes whose it is. One that cannot be noted goes: nobody would count it.
-async fn keep(app: App, owner: String, record: Record) -> Result<Record, ApiError> {
+/// An error unless an owner may have one more.
+async fn must_have_room(app: &App, scope: &Scope) -> Result<(), ApiError> {
+    let (Some(owner), Some(limit)) = (scope.owner(), limit(app, scope)) else { return Ok(()) };
+    let usage = app.catalog.episodes().usage(owner).await?;
+    if usage.count >= limit.count || usage.bytes >= limit.bytes {
+        return Err(limit_exceeded(owner, usage, limit));
+    }
+    Ok(())
+}
+
+fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiError {
+    let (limit, what, setting) = if usage.count >= limit.count {
+        (limit.count, "episodes", "MAX_EPISODES_PER_OWNER")
+    } else {
+        (limit.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
+    };
+    let message = format!("`{owner}` may have {limit} {what} at most; delete some, or raise {setting}");
+    ApiError::new(code::EPISODE_LIMIT_EXCEEDED, message).detail("limit", limit).detail("setting", setting)
+}
+
+/// Notes whose a step is and puts it into the store. What is noted and was never put counts until the next start.
+async fn keep(
+    app: App,
+    limit: Option<EpisodeUsage>,
+    owner: String,
+    record: Record,
+) -> Result<Record, ApiError> {
+    let (id, bytes) = (record.id.to_string(), json_len(&record) as u64);
+    let node = &app.sandboxes.settings().node;
+    let new = NewEpisode { id: &id, owner: &owner, node, bytes };
+    let refused = app.catalog.episodes().add(&new, limit).await?;
+    if let (Some(usage), Some(limit)) = (refused, limit) {
+        return Err(limit_exceeded(&owner, usage, limit));
+    }
     let store = app.store.clone();
-    let record = blocking(move || {
+    let put = blocking(move || {
         store.put_episode(&record, Durability::Synced)?;
         Ok(record)
-    })
-    .await?;
-    if let Err(error) = app.catalog.episodes().add(&owner, &record.id.to_string()).await {
-        let (store, link) = (app.store.clone(), (record.id, record.parent));
-        if let Err(left) = blocking(move || Ok(store.remove_episode_links(&[link])?)).await {
-            tracing::warn!(episode = %record.id, cause = left.cause(), "an episode without an owner is left");
-        }
-        return Err(error.into());
+    });
+    let put = put.await;
+    if put.is_err()
+        && let Err(error) = app.catalog.episodes().remove(node, std::slice::from_ref(&id)).await
+    {
+        tracing::warn!(episode = id, %error, "failed to forget an episode that was not stored");
     }
-    Ok(record)
+    put
+}
+
+/// Forgets whose steps were that are not in the store any more, so that they do not count: the command line removed them, or
+/// the server ended between two writes. Only at the start: a step is noted before it is in the store.
+pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) -> Result<(), StartError> {
+    let mut behind = String::new();
+    loop {
+        let names = catalog.episodes().ids_of_node(node, &behind, STEPS_AT_START).await?;
+        let Some(last) = names.last() else { return Ok(()) };
+        behind.clone_from(last);
+        let ids: Vec<EpisodeId> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        let store = store.clone();
+        let lost = spawn_blocking(move || store.missing_episodes(&ids)).await;
+        let lost = lost.map_err(std::io::Error::other)??;
+        let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+        catalog.episodes().remove(node, &lost).await?;
+    }
 }
 
 /// The insight diff from the parent's snapshot to another.
@@ -357,8 +407,8 @@ async fn remove(
         None => Ok(None),
     });
     let Some(links) = links.await? else {
-        // What is not in the store does not count, whoever took it out.
-        app.catalog.episodes().remove(&[id.to_string()]).await?;
+        // What is not in the store does not count, whoever took it out. It may be in the store of another server.
+        app.catalog.episodes().remove(&app.sandboxes.settings().node, &[id.to_string()]).await?;
         return Err(no_episode(&text));
     };
     let ids: Vec<EpisodeId> = links.iter().map(|link| link.0).collect();
@@ -374,7 +424,7 @@ async fn remove(
         let store = app_of_task.store.clone();
         blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        app_of_task.catalog.episodes().remove(&names).await?;
+        app_of_task.catalog.episodes().remove(&app_of_task.sandboxes.settings().node, &names).await?;
         Ok::<_, ApiError>(names.len())
     });
     let count = deleted.await.map_err(ApiError::internal)??;

@@ -8,6 +8,7 @@ use workspace_sandbox::{GuestPort, SandboxError, Service};
 use workspace_state::{Store, StoreError};
 
 use crate::app::{App, Part};
+use crate::episodes;
 use crate::first_key::{self, FirstKeyError, Origin};
 use crate::guests::{self, GuestsError};
 use crate::node;
@@ -65,6 +66,7 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
     let store = store::open(&settings.store_dir).await?;
     let node = node::name(&settings.data_dir)?;
+    episodes::forget_lost(&catalog, &node, &store).await?;
     let key = first_key::ensure(&settings, &node, &catalog).await?;
     let port = guests::port(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;

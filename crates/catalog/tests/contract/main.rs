@@ -90,7 +90,9 @@ contract! {
         the_last_owner_of_a_snapshot_is_told_so
         of_owners_that_let_go_at_once_one_is_the_last;
     episodes:
-        episodes_are_counted_for_their_owner_until_they_are_removed;
+        episodes_are_counted_for_their_owner_until_they_are_removed
+        an_owner_never_has_more_episodes_than_the_limit
+        a_server_removes_the_rows_of_its_own_episodes;
     text:
         hostile_text_is_kept_as_it_is
         a_megabyte_of_text_is_kept

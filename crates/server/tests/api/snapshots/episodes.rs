@@ -98,19 +98,49 @@ fn steps_that_make_no_sense_are_refused() {
 fn a_step_holds_no_more_than_its_limit_and_says_so() {
     let shop = Shop::new();
     let id = shop.made(&Archive::new().file("a", "b"));
-    let fits = "x".repeat(64 << 10);
+    let fits = "x".repeat((64 << 10) - 20);
     shop.step(&json!({"snapshot": id, "action": fits, "reward": 1}));
-    shop.step(&json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits[..65_528]}}));
-    let large = format!("{fits}x");
+    shop.step(&json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits[..65_500]}}));
+    let half = "x".repeat(33 << 10);
+    // A control character is stored as six.
+    let control = "\u{1}".repeat(11 << 10);
     for (field, body) in [
-        ("action", json!({"snapshot": id, "action": large, "reward": 1})),
-        ("data", json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits}})),
+        ("action", json!({"snapshot": id, "action": format!("{fits}{fits}"), "reward": 1})),
+        (
+            "data",
+            json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": format!("{fits}{}", "x".repeat(20))}}),
+        ),
+        ("data", json!({"snapshot": id, "action": half, "reward": 1, "data": {"x": half}})),
+        ("action", json!({"snapshot": id, "action": control, "reward": 1})),
     ] {
         let refused = shop.post("episodes", &body);
         assert_eq!((refused.status, refused.error()), (413, "PAYLOAD_TOO_LARGE".to_owned()));
         let details = &refused.json()["error"]["details"];
         assert_eq!((&details["field"], &details["limit"]), (&field.into(), &65_536.into()));
     }
+}
+
+#[test]
+fn the_steps_of_an_owner_have_no_more_bytes_than_allowed() {
+    let mut shop = Shop::with(&[("MAX_EPISODE_BYTES_PER_OWNER", "100k")]);
+    let admin = shop.key.clone();
+    shop.key = shop.key_of("alice", "user");
+    let id = shop.made(&Archive::new().file("a", "b"));
+    let body = json!({"snapshot": id, "action": "x".repeat(40 << 10), "reward": 1});
+    let (first, _second) = (shop.step(&body), shop.step(&body));
+    let refused = shop.post("episodes", &body);
+    assert_eq!((refused.status, refused.error()), (429, "EPISODE_LIMIT_EXCEEDED".to_owned()));
+    let details = &refused.json()["error"]["details"];
+    assert_eq!(
+        (&details["limit"], &details["setting"]),
+        (&(100 << 10).into(), &"MAX_EPISODE_BYTES_PER_OWNER".into())
+    );
+    // What was refused is not in the store, a small one has room, and administrators have no limit.
+    assert_eq!(shop.call_as(&admin, "POST", "episodes").json(&body.to_string()).send().status, 201);
+    shop.step(&json!({"snapshot": id, "action": "small", "reward": 1}));
+    let path = format!("episodes/{}", first["id"].as_str().unwrap());
+    assert_eq!(shop.call("DELETE", &path).send().status, 204);
+    shop.step(&body);
 }
 
 #[test]
