@@ -111,6 +111,11 @@ impl Catalog {
         self.pool.close().await;
     }
 
+    /// Whether other servers, each with a store of its own, may use it too.
+    pub fn may_be_shared(&self) -> bool {
+        self.kind == Kind::Postgres
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

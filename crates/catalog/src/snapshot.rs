@@ -64,6 +64,15 @@ impl Snapshots<'_> {
         Ok(select.optional(&mut *self.catalog.connection().await?).await?.is_some())
     }
 
+    /// Whether an owner, or anybody, has a snapshot.
+    pub async fn is_noted(&self, owner: Option<&str>, id: &str) -> Result<bool> {
+        if let Some(owner) = owner {
+            return self.owns(owner, id).await;
+        }
+        let select = Statement::new("SELECT id FROM snapshots WHERE id = $1 LIMIT 1").text("id", id);
+        Ok(select.optional(&mut *self.catalog.connection().await?).await?.is_some())
+    }
+
     /// Those of some snapshots that somebody has.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
         let mut owned = HashSet::new();

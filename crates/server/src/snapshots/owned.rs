@@ -54,18 +54,32 @@ impl Snapshots<'_> {
     ///
     /// The owner is forgotten first: what fails after that leaves a snapshot that only administrators see.
     pub async fn remove(&self, scope: &Scope, text: &str) -> Result<SnapshotId, ApiError> {
-        let id = self.find(scope, text).await?.id;
-        let store = self.store.clone();
-        blocking(move || check_unused(&store, &id)).await?;
-        let owner = match scope {
-            Scope::Owner(owner) => Some(owner.as_str()),
-            Scope::All => None,
-        };
+        let id: SnapshotId = text.parse().map_err(|_| no_snapshot(text))?;
+        let owner = scope.owner();
+        match self.find(scope, text).await {
+            Ok(_) => {
+                let store = self.store.clone();
+                blocking(move || check_unused(&store, &id)).await?;
+            }
+            // The command line removed it, or a crash lost it. What is noted of it still counts.
+            Err(_) if self.is_lost(owner, &id).await? => {}
+            Err(error) => return Err(error),
+        }
         if !self.catalog.snapshots().remove(owner, &id.to_string()).await? {
             let store = self.store.clone();
             blocking(move || forget(&store, id)).await?;
         }
         Ok(id)
+    }
+
+    /// Whether a snapshot is noted for an owner, or for anybody, and yet is not in the store. Where servers share a catalog,
+    /// it may be in the store of another one, and nobody can tell.
+    async fn is_lost(&self, owner: Option<&str>, id: &SnapshotId) -> Result<bool, ApiError> {
+        if self.catalog.may_be_shared() || !self.catalog.snapshots().is_noted(owner, &id.to_string()).await? {
+            return Ok(false);
+        }
+        let (store, id) = (self.store.clone(), *id);
+        blocking(move || Ok(store.find_snapshot(&id)?.is_none())).await
     }
 }
 

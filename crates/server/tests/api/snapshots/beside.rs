@@ -124,8 +124,45 @@ fn what_is_removed_beside_the_server_is_gone_there_too() {
     let list = shop.found("snapshots");
     assert_eq!((&list["total"], &list["items"][0]["id"]), (&1.into(), &kept.as_str().into()));
     assert_eq!(shop.get(&format!("snapshots/{gone}/files/gone")).error(), "SNAPSHOT_NOT_FOUND");
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{gone}")).send().error(), "SNAPSHOT_NOT_FOUND");
     assert_eq!(shop.get(&format!("snapshots/{kept}/files/kept")).body, "kept");
+}
+
+#[test]
+fn a_snapshot_that_was_removed_beside_the_server_counts_until_it_is_deleted() {
+    let mut shop = Shop::with(&[("MAX_SNAPSHOTS_PER_OWNER", "1")]);
+    let admin = shop.key.clone();
+    shop.key = shop.key_of("alice", "user");
+    let bob = shop.key_of("bob", "user");
+    let store = open(&shop);
+    let archive = Archive::new().file("a", "b").bytes();
+    for key in [shop.key.clone(), admin] {
+        let gone = shop.made(&Archive::new().file("a", "b"));
+        store.remove_snapshots(&[gone.parse().unwrap()]).unwrap();
+        assert_eq!(shop.upload("", &archive).error(), "SNAPSHOT_LIMIT_EXCEEDED");
+        let delete = |key: &str| shop.call_as(key, "DELETE", &format!("snapshots/{gone}")).send();
+        assert_eq!(delete(&bob).error(), "SNAPSHOT_NOT_FOUND");
+        assert_eq!(delete(&key).status, 204);
+        assert_eq!(delete(&key).error(), "SNAPSHOT_NOT_FOUND");
+    }
+    assert_eq!(shop.upload("", &archive).status, 201);
+}
+
+#[test]
+fn steps_that_are_not_in_the_store_count_until_the_server_starts_again() {
+    let mut shop = Shop::with(&[("MAX_EPISODES_PER_OWNER", "2")]);
+    shop.key = shop.key_of("alice", "user");
+    let id = shop.made(&Archive::new().file("a", "b"));
+    let add = |shop: &Shop, parent: Option<&str>| {
+        shop.post("episodes", &json!({"snapshot": id, "parent": parent, "action": "a", "reward": 1}))
+    };
+    let kept = add(&shop, None).json()["id"].as_str().unwrap().to_owned();
+    let gone = add(&shop, Some(&kept)).json()["id"].as_str().unwrap().to_owned();
+    open(&shop).remove_episodes(&gone.parse().unwrap()).unwrap();
+    assert_eq!(add(&shop, None).error(), "EPISODE_LIMIT_EXCEEDED");
+    shop.house.restart();
+    assert_eq!(add(&shop, None).status, 201);
+    assert_eq!(add(&shop, None).error(), "EPISODE_LIMIT_EXCEEDED", "the one that is there still counts");
+    assert_eq!(shop.found(&format!("episodes/{kept}"))["id"], kept.as_str());
 }
 
 #[test]
