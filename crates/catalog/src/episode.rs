@@ -103,13 +103,16 @@ impl Episodes<'_> {
         Ok(owned)
     }
 
-    /// Records that nobody has these episodes of a server's store any more, or of one that was not recorded.
-    pub async fn remove(&self, node: &str, ids: &[String]) -> Result<()> {
+    /// Records that nobody has these episodes any more: of a server's store, or of one that was not recorded, or of any.
+    pub async fn remove(&self, node: Option<&str>, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(TOGETHER) {
             let mut parameters = Parameters::default();
-            let node = parameters.text("node", node);
+            let of_node = match node {
+                Some(node) => format!("node IN (${}, '') AND", parameters.text("node", node)),
+                None => String::new(),
+            };
             let ids = list(&mut parameters, ids);
-            let sql = format!("DELETE FROM episodes WHERE node IN (${node}, '') AND id IN ({ids})");
+            let sql = format!("DELETE FROM episodes WHERE {of_node} id IN ({ids})");
             Statement::with(&sql, parameters).run(&mut *self.catalog.connection().await?).await?;
         }
         Ok(())

@@ -41,6 +41,10 @@ pub struct Usage {
     pub at_least: bool,
 }
 
+/// Longest path handed to the kernel in one piece.
+const PIECE: usize = 4000;
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Entries of one directory between two looks at the bounds.
 const LOOK_EVERY: u64 = 256;
 
@@ -52,8 +56,7 @@ pub(crate) struct Order {
     bounds: Bounds,
 }
 
-/// Everything below a directory, whatever is done to it meanwhile: no symlink is followed, and what lies deeper than the
-/// kernel takes in one path does not count. An ordinary user's directories that he may not read are looked into with the
+/// Everything below a directory, whatever is done to it meanwhile: no symlink is followed. An ordinary user's directories that he may not read are looked into with the
 /// holder's rights.
 pub fn measure(holder: &Holder, path: &Path) -> Usage {
     measure_within(holder, path, Bounds::NONE)
@@ -82,8 +85,7 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
         usage.bytes > bounds.bytes || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     };
     let (mut usage, mut is_whole) = (Usage::default(), true);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = match rustix::fs::open(path, flags, Mode::empty()) {
+    let root = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
         Ok(root) => root,
         Err(error) => return (usage, error != Errno::ACCESS),
     };
@@ -93,13 +95,25 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
             usage.at_least = true;
             break;
         }
-        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        match openat2(&root, path.as_slice(), flags, Mode::empty(), beneath) {
+        match open_beneath(&root, &path) {
             Ok(directory) => is_whole &= add(&directory, &path, &mut usage, &mut open, &is_over),
             Err(error) => is_whole &= error != Errno::ACCESS,
         }
     }
     (usage, is_whole)
+}
+
+/// Opens a directory beneath another, piece by piece where the kernel does not take the path as a whole.
+fn open_beneath(root: &OwnedFd, path: &[u8]) -> std::result::Result<OwnedFd, Errno> {
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let open = |at: &OwnedFd, path: &[u8]| openat2(at, path, DIRECTORY, Mode::empty(), beneath);
+    let (mut at, mut rest): (Option<OwnedFd>, _) = (None, path);
+    while rest.len() > PIECE {
+        let cut = rest[..PIECE].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+        at = Some(open(at.as_ref().unwrap_or(root), &rest[..cut])?);
+        rest = &rest[cut + 1..];
+    }
+    open(at.as_ref().unwrap_or(root), rest)
 }
 
 /// Whether all of a directory could be looked at.
@@ -157,6 +171,22 @@ mod tests {
         // The file, and an entry's least for the link and the two directories.
         assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.at_least, "{usage:?}");
         assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, Usage::default());
+    }
+
+    #[test]
+    fn what_lies_deeper_than_a_path_may_be_long_counts() {
+        let home = tempfile::tempdir().unwrap();
+        let (name, flags) = ("d".repeat(250), OFlags::CREATE | OFlags::WRONLY);
+        let mut at = rustix::fs::open(home.path(), DIRECTORY, Mode::empty()).unwrap();
+        for _ in 0..40 {
+            rustix::fs::mkdirat(&at, &name, Mode::RWXU).unwrap();
+            at = rustix::fs::openat(&at, &name, DIRECTORY, Mode::empty()).unwrap();
+        }
+        let file = rustix::fs::openat(&at, "large", flags, Mode::RWXU).unwrap();
+        rustix::io::write(&file, &vec![1; 1 << 20]).unwrap();
+        let usage = walk(home.path(), Bounds::NONE).0;
+        assert_eq!(usage.files, 41);
+        assert!(usage.bytes > 1 << 20, "{usage:?}");
     }
 
     #[test]

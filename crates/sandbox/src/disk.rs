@@ -22,7 +22,7 @@ use crate::settings::Settings;
 
 /// Looks at workspaces at once: by the server itself, and for requests.
 pub(crate) const LOOKS_AT_ONCE: u32 = 4;
-pub(crate) const ASKED_LOOKS_AT_ONCE: usize = 2;
+pub(crate) const ASKED_LOOKS_AT_ONCE: u32 = 4;
 /// Time of a look for a request.
 const ASKED_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time of a look at a workspace that was just made.
@@ -142,11 +142,12 @@ impl Service {
 
     /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
     /// run is not looked at by itself: it is now, for a short time, and a few at once.
-    pub(crate) async fn last_look(&self, id: &str) -> (u64, i64) {
+    pub(crate) async fn last_look(&self, id: &str, owner: &str) -> (u64, i64) {
         if let Some(seen) = self.live(id).and_then(|live| live.disk_last_seen()) {
             return seen;
         }
-        let _turn = self.0.asked_looks.acquire().await;
+        // Fails only when the service is closed.
+        let _turn = self.0.asked_looks.take(owner).await;
         let bounds = Bounds { time: ASKED_LOOK_TIMEOUT, ..Bounds::NONE };
         (self.look(id, bounds).await.bytes, now())
     }

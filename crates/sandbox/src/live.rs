@@ -34,7 +34,7 @@ const AFTER_SILENCE: Duration = Duration::from_secs(15);
 const SILENCE_POLL: Duration = Duration::from_millis(500);
 
 /// How often the time of a look is doubled at most.
-const LOOK_DOUBLINGS: u32 = 6;
+const LOOK_DOUBLINGS: u32 = 3;
 /// Commands that a guest may tell of: more than run at once and are remembered, by far.
 const TOLD_OF_MAX: usize = 100_000;
 /// Length of the longest id of a command, in bytes.
@@ -361,7 +361,8 @@ impl Live {
     }
 
     /// Notes what was found in its workspace while the disk was nearly full; by how much that is more than at the last such
-    /// look, or when there was room. Nothing for a sandbox of which nobody knows what it had.
+    /// look, or when there was room. Nothing for a sandbox of which nobody knows what it had. `at_least` when the look before
+    /// had found no end: then the difference may have been there already.
     pub(crate) fn disk_grown(&self, used: Usage) -> Usage {
         let mut looks = self.disk_looks();
         let seen = looks.see(used);
@@ -369,7 +370,15 @@ impl Live {
         Usage {
             bytes: seen.bytes.saturating_sub(before.bytes),
             files: seen.files.saturating_sub(before.files),
-            ..seen
+            at_least: before.at_least,
+        }
+    }
+
+    /// Lets growth count again at the next look, because nothing came of this one.
+    pub(crate) fn disk_grew(&self, grown: Usage) {
+        if let Some(before) = &mut self.disk_looks().before {
+            before.bytes = before.bytes.saturating_sub(grown.bytes);
+            before.files = before.files.saturating_sub(grown.files);
         }
     }
 

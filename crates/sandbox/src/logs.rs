@@ -10,14 +10,13 @@ use workspace_agent_protocol::output::{Frame, Item, Reader, Segment, Stream, all
 use workspace_state::{Cancel, Cancelled};
 
 use crate::error::{Doing as _, Result, SandboxError};
+use crate::output::PIECE_OVERHEAD;
 use crate::service::{Scope, Service};
 
 /// Of so many commands.
 const COMMANDS: u32 = 200;
 /// Memory for what was printed; the oldest goes first.
 const BYTES: usize = 8 << 20;
-/// What a piece takes beside its bytes, about. Guests may write pieces of one byte.
-const PIECE_OVERHEAD: usize = 128;
 /// Bytes of files that are read for one answer, the newest of each command: what is not wanted is read, too.
 const READ_MAX: u64 = 64 << 20;
 
@@ -42,6 +41,10 @@ impl Service {
     ) -> Result<Logs> {
         self.find(scope, id).await?;
         let ids = self.0.catalog.commands().newest(id, COMMANDS).await?;
+        if ids.is_empty() {
+            // Nor may there be a place for what they print yet.
+            return Ok(Logs::default());
+        }
         let place = self.place(id);
         let wanted = since.unwrap_or(i64::MIN)..=until.unwrap_or(i64::MAX);
         let cancel = self.0.cancel.child();

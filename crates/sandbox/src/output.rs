@@ -17,6 +17,8 @@ use crate::place::Place;
 
 /// How much is read at once.
 const BATCH: usize = 512 << 10;
+/// What a piece takes beside its bytes, about. Guests may write pieces of one byte.
+pub(crate) const PIECE_OVERHEAD: usize = 128;
 /// What a command that could not be run ends with, as with shells.
 const NOT_ENTERED: i32 = 126;
 const NOT_FOUND: i32 = 127;
@@ -197,7 +199,7 @@ fn read_batch(reader: &mut Reader) -> std::io::Result<Vec<Piece>> {
             Item::Frame(frame) => of_frame(frame),
         };
         if let Piece::Data { data, .. } = &piece {
-            size += data.len();
+            size += data.len() + PIECE_OVERHEAD;
         }
         let last = matches!(piece, Piece::End(_));
         pieces.push(piece);

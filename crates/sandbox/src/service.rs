@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
 use workspace_state::Cancel;
@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     counts: RwLock<Vec<(State, u64)>>,
     /// Looks at workspaces that are under way: by the server itself, and for requests.
     pub(crate) looks: Looks,
-    pub(crate) asked_looks: Semaphore,
+    pub(crate) asked_looks: OwnerTurns,
     /// How full the disk was when files without a name were looked for.
     pub(crate) fullness: Fullness,
     /// When garbage was collected because the disk was nearly full.
@@ -159,7 +159,7 @@ impl Service {
             pool: Pool::default(),
             counts: RwLock::default(),
             looks: Looks::new(disk::LOOKS_AT_ONCE),
-            asked_looks: Semaphore::new(disk::ASKED_LOOKS_AT_ONCE),
+            asked_looks: OwnerTurns::new(disk::ASKED_LOOKS_AT_ONCE),
             fullness: Fullness::default(),
             made_room: std::sync::Mutex::default(),
             retained: std::sync::Mutex::default(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{Cancellable, Changes, Committed, Materialize, WorkspaceError};
@@ -24,6 +24,7 @@ use crate::create::Wanted;
 use crate::error::{Result, SandboxError};
 use crate::live::Live;
 use crate::operation::limited;
+use crate::operation_lock::OPERATION_WAIT;
 use crate::place::Place;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
 use crate::service::{Scope, Service, View, config_of, not_running};
@@ -262,7 +263,10 @@ impl Service {
         };
         must_be_free().await?;
         // So is what takes long or may fail, in a turn as when a sandbox is made.
-        let turn = self.0.fills.take(&sandbox.owner).await;
+        // The lock is held meanwhile, and what has it is not ended for the disk it takes: the wait has a bound.
+        let turn = until(cancel, timeout(OPERATION_WAIT, self.0.fills.take(&sandbox.owner))).await?;
+        let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
+        let turn = turn.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
         let name = id.to_owned();
         let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
@@ -414,8 +418,8 @@ impl Service {
     ) -> Result<Forked> {
         let taken = self.commit_now(&sandbox.id, fork.commit, cancel).await?;
         let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
-        // No more at once than are made at once: the others do not stand in the way of whoever waits.
-        let turns = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
+        // No more at once than one owner's are made at once: the others do not stand in the way of whoever waits.
+        let turns = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
         let made = (0..fork.count).map(|_| {
             let (service, wanted, new) = (self.clone(), wanted.clone(), new.clone());
             let (turns, cancel) = (Arc::clone(&turns), cancel.clone());

@@ -47,7 +47,7 @@ impl Service {
         let place = self.place(id);
         // None is kept of a sandbox that is just being made or removed.
         let output = blocking(move || kept(&place).unwrap_or(0)).await?;
-        let (workspace, disk_time) = self.last_look(&sandbox.id).await;
+        let (workspace, disk_time) = self.last_look(&sandbox.id, &sandbox.owner).await;
         let disk = workspace + output;
         let (limits, disk_limit) = (config.limits, config.disk);
         Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, disk_time, time: now() })

@@ -1,5 +1,6 @@
 //! What happens to sandboxes by itself: guests come and go, processes end, time runs out, workspaces fill up.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, Weak};
@@ -13,7 +14,7 @@ use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 use workspace_host::usage::ENTRY_MIN;
-use workspace_workspace::Bounds;
+use workspace_workspace::{Bounds, Usage};
 
 use crate::disk::{LOOKS_AT_ONCE, blocking, free};
 use crate::door::Listener;
@@ -45,6 +46,13 @@ const ROOM_LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 const STOP_WAIT: Duration = Duration::from_millis(500);
 /// Expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
+
+/// What a look at a sandbox found while the disk was nearly full.
+struct Growth {
+    /// More than before, of what is short.
+    bytes: u64,
+    found: Usage,
+}
 
 #[tonic::async_trait]
 impl Listener for Service {
@@ -356,22 +364,25 @@ impl Service {
         Ok(())
     }
 
-    /// The sandbox that has grown most since the last look, if it goes on writing. Several are looked at at once, in turns of
-    /// their own: other looks may take longer than the disk has room.
-    async fn most_grown<W>(&self, grown: impl Fn(Self, Arc<Live>) -> W) -> Option<(Arc<Live>, u64)>
+    /// The sandboxes that go on writing, the one that has grown most since the last look first. Several are looked at at once, in
+    /// turns of their own: other looks may take longer than the disk has room.
+    async fn grown<W>(&self, look: impl Fn(Self, Arc<Live>) -> W) -> Vec<(Arc<Live>, Growth)>
     where
-        W: Future<Output = u64> + Send + 'static,
+        W: Future<Output = Growth> + Send + 'static,
     {
         let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE as usize)));
         for live in self.lives() {
-            let (turns, look) = (Arc::clone(&turns), grown(self.clone(), live.clone()));
+            let (turns, look) = (Arc::clone(&turns), look(self.clone(), live.clone()));
             looks.spawn(async move {
                 let _turn = turns.acquire().await;
                 (live, look.await)
             });
         }
-        let grown = looks.join_all().await.into_iter().filter(|(_, grown)| *grown >= GROWING);
-        grown.max_by_key(|(_, grown)| *grown)
+        let mut grown = looks.join_all().await;
+        grown.retain(|(_, growth)| growth.bytes >= GROWING);
+        // What may have been there before counts only if nobody else has grown.
+        grown.sort_by_key(|(_, growth)| Reverse((!growth.found.at_least, growth.bytes)));
+        grown
     }
 
     /// Ends the sandbox that writes most while the disk has less room than everybody is to leave. The others and the
@@ -386,27 +397,40 @@ impl Service {
         let Room { what, free, reserve } = room;
         let look = move |service: Self, live: Arc<Live>| async move {
             let bounds = Bounds { time: ROOM_LOOK_TIMEOUT, ..Bounds::NONE };
-            let grown = live.disk_grown(service.look(&live.id, bounds).await);
+            let found = live.disk_grown(service.look(&live.id, bounds).await);
             // A quota counts no bytes for a file that holds nothing.
-            if what == FILES { grown.files * ENTRY_MIN } else { grown.bytes }
+            let bytes = if what == FILES { found.files * ENTRY_MIN } else { found.bytes };
+            Growth { bytes, found }
         };
-        let mut most = self.most_grown(look).await;
-        if most.is_none() && what == BYTES && self.0.fullness.is_worth_a_look(free) {
-            let look = |service: Self, live: Arc<Live>| async move { service.look_for_deleted(&live).await };
-            most = self.most_grown(look).await;
+        let mut grown = self.grown(look).await;
+        if grown.is_empty() && what == BYTES && self.0.fullness.is_worth_a_look(free) {
+            let look = |service: Self, live: Arc<Live>| async move {
+                Growth { bytes: service.look_for_deleted(&live).await, found: Usage::default() }
+            };
+            grown = self.grown(look).await;
         }
-        let Some((live, grown)) = most else { return Ok(0) };
         let reason =
             format!("the disk has {free} {what} left, of which {reserve} are kept free; it went on writing");
-        tracing::warn!(
-            sandbox = live.id,
-            what,
-            free,
-            reserve,
-            grown,
-            "a sandbox is ended: the disk is nearly full"
-        );
-        Ok(u64::from(self.stop(&live, &reason).await?))
+        let mut stopped = false;
+        for (live, growth) in grown {
+            // One that something else is done with cannot be ended now; the next one makes room, too.
+            stopped = self.stop(&live, &reason).await?;
+            if !stopped {
+                live.disk_grew(growth.found);
+                continue;
+            }
+            let grown = growth.bytes;
+            tracing::warn!(
+                sandbox = live.id,
+                what,
+                free,
+                reserve,
+                grown,
+                "a sandbox is ended: the disk is nearly full"
+            );
+            break;
+        }
+        Ok(u64::from(stopped))
     }
 
     /// Whether it is time to look for events that are too old.

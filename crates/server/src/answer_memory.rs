@@ -39,7 +39,12 @@ pub(crate) struct Held {
 impl Held {
     /// Takes the memory that these bytes need in JSON. `false` when the owner's answers have taken all there is.
     pub(crate) fn grow(&mut self, data: &[u8]) -> bool {
-        self.bytes += json_size(data);
+        self.grow_by(json_size(data))
+    }
+
+    /// The same for so many bytes.
+    pub(crate) fn grow_by(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
         let has = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = self.bytes.div_ceil(UNIT).saturating_sub(has);
         let Ok(permit) =

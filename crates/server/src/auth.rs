@@ -4,7 +4,7 @@
 //! at most about the hash, from which neither the key nor a key with a similar hash can be made.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
@@ -13,9 +13,11 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use http_body::Body as _;
 use serde_json::json;
 use workspace_catalog::{ApiKey, Catalog, Role};
 
+use crate::answer_memory::Held;
 use crate::app::App;
 use crate::audit::{Entry, Level};
 use crate::code;
@@ -28,6 +30,8 @@ use crate::request::{Peer, RequestId};
 /// How long a key is believed without asking the catalog, where another node may have revoked it.
 const BELIEVED: Duration = Duration::from_secs(5);
 const BELIEVED_MAX: usize = 10_000;
+/// Smaller answers are not counted.
+const ANSWER_MIN: usize = 64 << 10;
 
 /// Who is calling: what the key says.
 #[derive(Debug, Clone, PartialEq)]
@@ -150,7 +154,7 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     let mut response = if caller.role == Role::ReadOnly && !only_looks(&parts) {
         ApiError::new(code::FORBIDDEN, "this key may only look").into_response()
     } else {
-        next.run(Request::from_parts(parts, body)).await
+        hold_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
     if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
         app.audit.record(Entry { level: Level::Warn, ..Entry::by("auth.forbidden", &caller, &id, about) });
@@ -161,6 +165,21 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
         verdict
     };
     response.headers_mut().extend(verdict.into_iter().flat_map(|verdict| verdict.headers()));
+    response
+}
+
+/// Counts an answer that is there as a whole as memory of its owner until it was sent.
+fn hold_memory(app: &App, caller: &Caller, mut response: Response) -> Response {
+    let size = response.body().size_hint().exact().and_then(|size| usize::try_from(size).ok());
+    let is_held = response.extensions().get::<Arc<Held>>().is_some();
+    let Some(size) = size.filter(|size| *size > ANSWER_MIN && !is_held) else { return response };
+    let mut held = app.answer_memory.begin(&caller.owner);
+    if !held.grow_by(size) {
+        let message =
+            "answers of the same owner that are not read yet take up all the memory for them; read them";
+        return ApiError::new(code::RATE_LIMITED, message).into_response();
+    }
+    response.extensions_mut().insert(Arc::new(held));
     response
 }
 

@@ -312,7 +312,7 @@ async fn keep(
     });
     let put = put.await;
     if put.is_err()
-        && let Err(error) = app.catalog.episodes().remove(node, std::slice::from_ref(&id)).await
+        && let Err(error) = app.catalog.episodes().remove(Some(node), std::slice::from_ref(&id)).await
     {
         tracing::warn!(episode = id, %error, "failed to forget an episode that was not stored");
     }
@@ -332,7 +332,7 @@ pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) ->
         let lost = spawn_blocking(move || store.missing_episodes(&ids)).await;
         let lost = lost.map_err(std::io::Error::other)??;
         let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-        catalog.episodes().remove(node, &lost).await?;
+        catalog.episodes().remove(Some(node), &lost).await?;
     }
 }
 
@@ -408,7 +408,7 @@ async fn remove(
     });
     let Some(links) = links.await? else {
         // What is not in the store does not count, whoever took it out. It may be in the store of another server.
-        app.catalog.episodes().remove(&app.sandboxes.settings().node, &[id.to_string()]).await?;
+        app.catalog.episodes().remove(Some(&app.sandboxes.settings().node), &[id.to_string()]).await?;
         return Err(no_episode(&text));
     };
     let ids: Vec<EpisodeId> = links.iter().map(|link| link.0).collect();
@@ -424,7 +424,8 @@ async fn remove(
         let store = app_of_task.store.clone();
         blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        app_of_task.catalog.episodes().remove(&app_of_task.sandboxes.settings().node, &names).await?;
+        // They were in this store, whatever this server was called when they were made.
+        app_of_task.catalog.episodes().remove(None, &names).await?;
         Ok::<_, ApiError>(names.len())
     });
     let count = deleted.await.map_err(ApiError::internal)??;

@@ -107,7 +107,12 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     fn add(&mut self, change: Change) -> Result<()> {
-        self.bytes += change.encoded_len();
+        let len = change.encoded_len();
+        // A large one may fill a record alone.
+        if !self.changes.is_empty() && self.bytes + len > self.limits.record {
+            self.write(false)?;
+        }
+        self.bytes += len;
         self.changes.push(change);
         if self.bytes < self.limits.record { Ok(()) } else { self.write(false) }
     }

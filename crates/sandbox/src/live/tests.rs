@@ -140,7 +140,21 @@ fn a_look_that_found_no_end_has_more_time_the_next_time() {
     live.look_ended(false);
     assert_eq!(live.look_time(usual), usual * 4);
     (0..100).for_each(|_| live.look_ended(false));
-    assert_eq!(live.look_time(usual), usual * 64);
+    assert_eq!(live.look_time(usual), usual * 8);
     live.look_ended(true);
     assert_eq!(live.look_time(usual), usual);
+}
+
+#[test]
+fn growth_after_a_look_without_an_end_is_uncertain_and_counts_again_if_nothing_came_of_it() {
+    let live = live();
+    let used = |bytes, at_least| Usage { bytes, files: 1, at_least };
+    live.disk_begins(used(100, true));
+    let grown = live.disk_grown(used(500, false));
+    assert_eq!((grown.bytes, grown.at_least), (400, true), "it may have been there");
+    let grown = live.disk_grown(used(700, false));
+    assert_eq!((grown.bytes, grown.at_least), (200, false));
+    live.disk_grew(grown);
+    assert_eq!(live.disk_grown(used(700, false)).bytes, 200);
+    assert_eq!(live.disk_grown(used(700, false)).bytes, 0);
 }

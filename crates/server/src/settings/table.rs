@@ -129,7 +129,7 @@ settings! {
     /// Episodes of one owner; 0 for any number. Admin keys have no such limit.
     max_episodes_per_owner: Count = is("100000");
     /// Bytes of the episodes of one owner, which the index of the store holds. Admin keys have no such limit.
-    max_episode_bytes_per_owner: Size = is("4g");
+    max_episode_bytes_per_owner: Size = is("256m");
     /// Sandboxes that are being started at one time, and as many whose files are being written; one owner has at most half of each.
     max_concurrent_creations: u32 = is("10");
     /// Creations that wait for their turn; more are refused. One owner has at most half of the places.

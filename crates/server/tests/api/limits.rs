@@ -138,3 +138,20 @@ fn an_answer_that_is_not_read_counts_until_it_is_gone() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
+
+#[test]
+fn answers_of_one_owner_that_nobody_reads_take_bounded_memory() {
+    let server = Server::new();
+    let key = server.key("user");
+    let large = |key: &str| server.call("GET", "/test/large").key(key).send();
+    // Twice 64 MiB.
+    let (first, _second) =
+        (begin(&server, &key, "/test/large", "xxx"), begin(&server, &key, "/test/large", "xxx"));
+    assert_eq!(large(&key).error(), "RATE_LIMITED");
+    assert_eq!(server.call("GET", "/test/path/1").key(&key).send().status, 200, "small ones do not count");
+    assert_eq!(large(KEY).status, 200, "nor do those of others");
+    drop(first);
+    while large(&key).status != 200 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}

@@ -30,9 +30,9 @@ pub(crate) async fn episodes_are_counted_for_their_owner_until_they_are_removed(
     assert_eq!(counts().await, [3, 1, 0]);
     assert_eq!(episodes.owned("alice", &all).await.unwrap(), all[..3].iter().cloned().collect());
     assert_eq!(episodes.owned("alice", &[]).await.unwrap(), HashSet::new());
-    episodes.remove("here", &all[1..]).await.unwrap();
+    episodes.remove(Some("here"), &all[1..]).await.unwrap();
     assert_eq!(counts().await, [1, 0, 0]);
-    episodes.remove("here", &[]).await.unwrap();
+    episodes.remove(Some("here"), &[]).await.unwrap();
     assert_eq!(counts().await, [1, 0, 0]);
 }
 
@@ -67,6 +67,8 @@ pub(crate) async fn a_server_removes_the_rows_of_its_own_episodes(place: Place) 
     assert_eq!(episodes.ids_of_node("here", "", 2).await.unwrap(), ["1", "3"]);
     assert_eq!(episodes.ids_of_node("here", "3", 2).await.unwrap(), ["5"]);
     let ids: Vec<String> = ["1", "2", "4"].map(str::to_owned).into();
-    episodes.remove("here", &ids).await.unwrap();
+    episodes.remove(Some("here"), &ids).await.unwrap();
     assert_eq!(episodes.owned("alice", &ids).await.unwrap(), HashSet::from(["2".to_owned()]));
+    episodes.remove(None, &ids).await.unwrap();
+    assert!(episodes.owned("alice", &ids).await.unwrap().is_empty());
 }
