@@ -214,7 +214,12 @@ impl House {
     }
 
     pub(crate) fn workspaces(&self) -> Vec<String> {
-        names(&self.path().join("workspaces"))
+        let directory = self.path().join("workspaces");
+        let mut found = names(&directory);
+        // What was restored from waits there until it is removed; the directory itself stays.
+        found.retain(|name| name != ".removed");
+        found.extend(names(&directory.join(".removed")));
+        found
     }
 
     /// The first process of a sandbox.
