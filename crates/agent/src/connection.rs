@@ -34,9 +34,9 @@ const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_se
 const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How much is told of the arguments of a process.
 const ARGUMENTS_MAX: usize = 1024;
-/// How much is told of the arguments of all processes: the server takes no larger message than 512 KiB.
+/// Bytes of arguments of all listed processes together: the server takes no larger message than 512 KiB.
 const ALL_ARGUMENTS_MAX: usize = 128 << 10;
-/// How many processes are told of; together with their arguments they fit into a message.
+/// Processes that are listed at most; together with their arguments they fit into a message.
 const PROCESSES_MAX: usize = 4_096;
 /// Messages on their way to the server.
 const QUEUE: usize = 64;

@@ -111,7 +111,7 @@ impl Catalog {
         self.pool.close().await;
     }
 
-    /// Whether other servers, each with a store of its own, may use it too.
+    /// Returns true if other servers, each with a store of its own, may use it too.
     pub fn may_be_shared(&self) -> bool {
         self.kind == Kind::Postgres
     }

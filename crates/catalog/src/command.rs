@@ -35,7 +35,7 @@ pub struct NewCommand {
     pub id: String,
     /// Where it runs.
     pub sandbox_id: String,
-    /// What runs. Only the first [`COMMAND_SHOWN_MAX`] bytes are kept.
+    /// Text of the command. Only the first [`COMMAND_SHOWN_MAX`] bytes are kept.
     pub command: String,
     /// In which directory.
     pub cwd: Option<String>,
@@ -63,9 +63,9 @@ pub struct Command {
     pub id: String,
     /// Where it runs.
     pub sandbox_id: String,
-    /// What runs, at most the first [`COMMAND_SHOWN_MAX`] bytes of it.
+    /// Text of the command, at most the first [`COMMAND_SHOWN_MAX`] bytes of it.
     pub command: String,
-    /// Whether the text of the command goes on.
+    /// True if the text of the command goes on.
     pub command_truncated: bool,
     /// In which directory.
     pub cwd: Option<String>,
@@ -198,7 +198,7 @@ async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Command>> {
     select.text("id", id).optional(on).await?.map(read).transpose()
 }
 
-/// What is kept of a command: of a long one more than is shown, so that readers know that it goes on.
+/// The part of a command that is kept: of a long one more than is shown, so that readers know that it goes on.
 fn kept(command: &str) -> &str {
     beginning(command, COMMAND_SHOWN_MAX + CHARACTER_MAX)
 }

@@ -73,7 +73,7 @@ impl Episodes<'_> {
         Ok(None)
     }
 
-    /// What an owner has.
+    /// Counts the episodes of an owner and their bytes.
     pub async fn usage(&self, owner: &str) -> Result<EpisodeUsage> {
         usage(&mut *self.catalog.connection().await?, owner).await
     }

@@ -64,7 +64,7 @@ impl Snapshots<'_> {
         Ok(select.optional(&mut *self.catalog.connection().await?).await?.is_some())
     }
 
-    /// Whether an owner, or anybody, has a snapshot.
+    /// Returns true if an owner, or anybody, has a snapshot.
     pub async fn is_noted(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         if let Some(owner) = owner {
             return self.owns(owner, id).await;

@@ -79,7 +79,7 @@ pub mod usage {
 
     use super::holder::Holder;
 
-    /// What a file or directory takes at least, in bytes.
+    /// Least bytes that a file or directory counts for.
     pub const ENTRY_MIN: u64 = 4096;
 
     /// Where looking ends; everything is looked at here.
@@ -98,7 +98,7 @@ pub mod usage {
         pub bytes: u64,
         /// Files, directories and all else.
         pub files: u64,
-        /// Whether looking ended at a bound: there is at least this much.
+        /// True if the walk ended at a bound: there is at least this much.
         pub at_least: bool,
     }
 

@@ -104,7 +104,7 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     set(&file, project, &Quota::of(bytes)).doing("set a quota")
 }
 
-/// What a directory with a limit holds; none where nobody counts it. A file that holds nothing takes no bytes here.
+/// Usage of a directory with a limit; none where nobody counts it. A file that holds nothing takes no bytes here.
 pub fn used(directory: &Path) -> Result<Option<Usage>> {
     let Some((file, project)) = limited(directory)? else { return Ok(None) };
     let Quota { bytes, files, .. } = get(&file, project).doing("look at a quota")?;

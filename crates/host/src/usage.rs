@@ -12,7 +12,7 @@ use crate::entry;
 use crate::error::Result;
 use crate::holder::Holder;
 
-/// What a file or directory takes at least, in bytes: one that holds nothing takes an inode, of which a disk has as many
+/// Least bytes that a file or directory counts for: one that holds nothing takes an inode, of which a disk has as many
 /// as somebody thought enough. [`quota`](crate::quota) counts alike.
 pub const ENTRY_MIN: u64 = 4096;
 
@@ -37,7 +37,7 @@ pub struct Usage {
     pub bytes: u64,
     /// Files, directories and all else.
     pub files: u64,
-    /// Whether looking ended at a bound: there is at least this much.
+    /// True if the walk ended at a bound: there is at least this much.
     pub at_least: bool,
 }
 

@@ -79,7 +79,7 @@ pub enum SandboxError {
     /// There are as many as there may be.
     #[error("{what} may have {limit} sandboxes at most; delete some, or raise {setting}")]
     TooMany {
-        /// Who may have no more.
+        /// The owner.
         what: String,
         /// How many there may be.
         limit: u32,
@@ -89,7 +89,7 @@ pub enum SandboxError {
     /// The owner has as many snapshots as it may have.
     #[error("`{owner}` may have {limit} snapshots at most; delete some, or raise MAX_SNAPSHOTS_PER_OWNER")]
     TooManySnapshots {
-        /// Who may have no more.
+        /// The owner.
         owner: String,
         /// How many there may be.
         limit: u32,

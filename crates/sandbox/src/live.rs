@@ -33,7 +33,7 @@ const AFTER_SILENCE: Duration = Duration::from_secs(15);
 /// Between two looks at a sandbox that is frozen when a command's time is over.
 const SILENCE_POLL: Duration = Duration::from_millis(500);
 
-/// How often the time of a look is doubled at most.
+/// Limit on doublings of the time for measuring a workspace.
 const LOOK_DOUBLINGS: u32 = 3;
 /// Commands that a guest may tell of: more than run at once and are remembered, by far.
 const TOLD_OF_MAX: usize = 100_000;
@@ -59,7 +59,7 @@ pub(crate) struct Live {
     pub(crate) disk_due: Mutex<Instant>,
     /// What its workspace had.
     disk_looks: Mutex<DiskLooks>,
-    /// Whether its workspace is being looked at.
+    /// True while its workspace is being measured.
     is_looked_at: AtomicBool,
     /// Looks in a row at its workspace that ran out of time.
     unfinished_looks: AtomicU32,
@@ -232,7 +232,7 @@ impl Running {
     }
 }
 
-/// What was found in the workspace of a sandbox.
+/// Measurements of a sandbox's workspace.
 #[derive(Debug, Default)]
 struct DiskLooks {
     /// At the last look, and its time in milliseconds since 1970.
@@ -242,7 +242,7 @@ struct DiskLooks {
 }
 
 impl DiskLooks {
-    /// What is there now. A look that was not finished takes nothing back.
+    /// Records a measurement and returns the usage. One that was not finished never lowers it.
     fn see(&mut self, used: Usage) -> Usage {
         let seen = match self.last {
             Some((last, _)) if used.at_least => {
@@ -424,8 +424,8 @@ impl Live {
         self.deleted.swap(bytes, Ordering::Relaxed)
     }
 
-    /// How long a look at its workspace may take: the longer, the more looks in a row found no end. Otherwise what is looked at
-    /// first hides the rest.
+    /// Time limit of the next measurement, doubled for each one in a row that did not finish. Otherwise what is visited first
+    /// hides the rest.
     pub(crate) fn look_time(&self, usual: Duration) -> Duration {
         usual * (1 << self.unfinished_looks.load(Ordering::Relaxed).min(LOOK_DOUBLINGS))
     }

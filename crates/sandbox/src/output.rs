@@ -17,7 +17,7 @@ use crate::place::Place;
 
 /// How much is read at once.
 const BATCH: usize = 512 << 10;
-/// What a piece takes beside its bytes, about. Guests may write pieces of one byte.
+/// Memory of a piece beside its bytes, about. Guests may write pieces of one byte.
 pub(crate) const PIECE_OVERHEAD: usize = 128;
 /// What a command that could not be run ends with, as with shells.
 const NOT_ENTERED: i32 = 126;

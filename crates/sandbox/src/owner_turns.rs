@@ -1,4 +1,4 @@
-//! How much of something costly is done at once: in all, and for one owner, so that no owner takes all of it.
+//! Concurrency limits for costly work: in all, and for one owner, so that no owner takes all of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,7 @@ impl OwnerTurns {
         Some(OwnerTurn { _own: own, _all: Arc::clone(&self.all).try_acquire_owned().ok()? })
     }
 
-    /// How many turns an owner has, or all have where the owner may have more.
+    /// Counts the turns that an owner has taken, or all owners where this one may take more.
     pub(crate) fn taken(&self, owner: &str) -> usize {
         match self.per_owner - self.of(owner).available_permits() {
             own if own < self.per_owner => self.total - self.all.available_permits(),

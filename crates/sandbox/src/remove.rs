@@ -68,7 +68,7 @@ impl Removal {
         }
     }
 
-    /// What is noted of a workspace that outlives its sandbox.
+    /// The reason that is recorded for a workspace that outlives its sandbox.
     fn reason(self) -> Option<&'static str> {
         match self {
             Self::KeepWorkspace => Some(KEPT),

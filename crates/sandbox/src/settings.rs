@@ -38,7 +38,7 @@ pub struct Settings {
     pub sandboxes_per_owner: u32,
     /// Snapshots that each owner may have; 0 for any number.
     pub snapshots_per_owner: u32,
-    /// How many are started at once, and how many workspaces are filled at once; more wait. One owner has at most half of
+    /// Limit on sandboxes that start, and on workspaces that are filled, at one time; more wait. One owner has at most half of
     /// each.
     pub creations_at_once: u32,
     /// How many may wait.

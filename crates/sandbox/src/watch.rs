@@ -47,7 +47,7 @@ const STOP_WAIT: Duration = Duration::from_millis(500);
 /// Expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
 
-/// What a look at a sandbox found while the disk was nearly full.
+/// Growth of a sandbox's workspace while the disk is nearly full.
 struct Growth {
     /// More than before, of what is short.
     bytes: u64,

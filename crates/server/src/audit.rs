@@ -29,7 +29,7 @@ const REDACTED: &str = "[redacted]";
 /// Longest text in an entry, in bytes. Of a longer one the entry has this much, its length and its hash: entries of one client
 /// must not push those of others out of the files that are kept.
 const TEXT_MAX: usize = 4 << 10;
-/// How much of a text is searched for secrets before it is cut, so that one that goes beyond the cut is still found.
+/// Bytes of a text that are searched for secrets before it is cut, so that one that goes beyond the cut is still found.
 const SEARCHED_MAX: usize = 64 << 10;
 
 /// How grave it is.

@@ -38,7 +38,7 @@ fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(FILES_MAX)
 }
 
-/// How many connections there may be.
+/// Limits on the number of connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// In all.
@@ -315,7 +315,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a request came with a good key.
+    /// Returns true if a request came with a valid key.
     pub(crate) fn is_known(&self) -> bool {
         self.place.of.inner().open.get(&self.place.id).is_some_and(|open| open.known)
     }

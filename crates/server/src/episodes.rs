@@ -51,7 +51,7 @@ struct CreateEpisode {
     snapshot: String,
     /// The step before; none for the start of a search.
     parent: Option<String>,
-    /// What was done. With `data`, at most 64 KiB of JSON.
+    /// The action taken. With `data`, at most 64 KiB of JSON.
     action: String,
     /// What it was worth.
     reward: f64,
@@ -60,7 +60,7 @@ struct CreateEpisode {
     /// Whatever else the search wants to keep. With `action`, at most 64 KiB of JSON.
     #[schema(value_type = Option<Object>)]
     data: Option<Map<String, Value>>,
-    /// Whether to keep the insight diff against the parent's snapshot, too: as many of its entries as have 64 KiB.
+    /// Keeps the insight diff against the parent's snapshot, too: as many of its entries as have 64 KiB.
     #[serde(default)]
     insight: bool,
 }
@@ -152,7 +152,7 @@ struct EpisodePath {
 struct PathQuery {
     /// `next` of the answer before, for the steps before those.
     cursor: Option<String>,
-    /// How many steps are looked at, the last ones. Fewer if they are large.
+    /// Number of steps on a page, the last ones of the path. Fewer if they are large.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
@@ -172,7 +172,7 @@ impl PathQuery {
 struct EpisodeList {
     /// Oldest first. Those whose snapshots were removed are left out.
     items: Vec<Episode>,
-    /// How many there are in all, those included that are left out.
+    /// Number of all steps, including those left out.
     total: usize,
     /// Which page.
     page: u32,
@@ -261,7 +261,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(Episode::new(record)?)))
 }
 
-/// What an owner may have, if there is a limit. Those who see everything may have any number.
+/// The limits of an owner, if there are any. Those who see everything may have any number.
 fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
     scope.owner()?;
     let count = match app.settings.max_episodes_per_owner.0 {

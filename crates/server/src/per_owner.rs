@@ -18,7 +18,7 @@ impl PerOwner {
         Self { each, owners: Mutex::default() }
     }
 
-    /// How many permits each owner has.
+    /// Number of permits of each owner.
     pub(crate) fn each(&self) -> usize {
         self.each
     }

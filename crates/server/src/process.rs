@@ -60,7 +60,7 @@ struct Run {
     /// Whether to answer at once, with the command's id alone.
     #[serde(default)]
     background: bool,
-    /// How many bytes of output the result holds at most; fewer when the results of one owner that wait to be sent would have
+    /// Largest number of bytes of output in the result; fewer when the answers of one owner that wait to be sent would have
     /// more than 128 MiB of JSON together. `truncated` says so.
     #[schema(maximum = 67108864)]
     max_output_size: Option<u64>,
@@ -104,7 +104,7 @@ struct CommandResult {
     /// All of stderr, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     stderr_base64: Option<String>,
-    /// Whether it printed more. The rest is in its `output`.
+    /// True if it printed more. The rest is in its `output`.
     truncated: bool,
 }
 
@@ -122,9 +122,9 @@ struct StartedCommand {
 struct CommandShape {
     /// Names it.
     command_id: String,
-    /// What runs: at most the first 4096 bytes of it.
+    /// Text of the command, at most its first 4096 bytes.
     command: String,
-    /// Whether the command is longer than what is shown of it.
+    /// True if the command is longer.
     command_truncated: bool,
     /// In which directory.
     cwd: Option<String>,

@@ -37,7 +37,7 @@ impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
         generations.insert(key, value, weight, self.budget);
     }
 
-    /// How many are held.
+    /// Number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);

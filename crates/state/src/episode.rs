@@ -25,9 +25,9 @@ pub struct Episode {
     pub parent: Option<EpisodeId>,
     /// What was done.
     pub action: String,
-    /// What it was worth.
+    /// Its reward.
     pub reward: f64,
-    /// How often the search came by.
+    /// Number of visits.
     pub visits: u64,
     /// The insight diff against the parent's snapshot, when one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,9 +70,9 @@ pub struct EpisodeSummary {
     pub snapshot: SnapshotId,
     /// The step before; none for the start of a search.
     pub parent: Option<EpisodeId>,
-    /// What it was worth.
+    /// Its reward.
     pub reward: f64,
-    /// How often the search came by.
+    /// Number of visits.
     pub visits: u64,
 }
 
@@ -233,7 +233,7 @@ impl Store {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Whether a step is on the way to an episode, itself included.
+    /// Returns true if a step is an ancestor of an episode, or the episode itself.
     pub fn episode_leads_to(&self, step: &EpisodeId, id: &EpisodeId) -> Result<bool> {
         let mut next = Some(*id);
         while let Some(id) = next {

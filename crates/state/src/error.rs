@@ -133,7 +133,7 @@ impl StoreError {
         )
     }
 
-    /// Whether there is no room on the disk or in the index, or a quota is used up.
+    /// Returns true if the disk or the index is full, or a quota is used up.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Index { source: heed::Error::Mdb(heed::MdbError::MapFull) } => true,

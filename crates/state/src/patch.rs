@@ -96,7 +96,7 @@ pub struct PatchSections {
     from: Tree,
     to: Tree,
     context: usize,
-    /// What is left to be written, the next one last.
+    /// Differences yet to be written, the next one last.
     open: Vec<Change>,
     compared: u64,
 }
@@ -122,7 +122,7 @@ enum Change {
         old: Entry,
         new: Entry,
     },
-    /// What is in a renamed directory, from the entry at this position on.
+    /// Entries of a renamed directory, from this position on.
     Below {
         from: Vec<u8>,
         to: Vec<u8>,

@@ -134,7 +134,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         Ok(Under::default())
     }
 
-    /// Whether the agent's directory is what was made: a mount may be gone.
+    /// Returns true if the agent's directory is what was made: a mount may be gone.
     fn is_there(&self, place: &Place) -> Result<bool> {
         let _ = place;
         Ok(true)

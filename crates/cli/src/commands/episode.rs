@@ -107,7 +107,7 @@ fn export(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> 
     episodes.iter().try_for_each(|episode| output.record(&EpisodeFields::new(episode)))
 }
 
-/// What was removed, for `--json`.
+/// The removed episodes, for `--json`.
 #[derive(Serialize)]
 struct Removed {
     episodes: Vec<EpisodeId>,

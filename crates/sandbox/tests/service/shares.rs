@@ -1,4 +1,4 @@
-//! What one owner leaves for others of the right to make sandboxes.
+//! Shares of one owner in the creation of sandboxes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Starts nothing: the template says how it fails.
 #[derive(Debug, Default)]
 struct Never {
-    /// Whether the first workspace is never there.
+    /// True if the first workspace never becomes ready.
     fills_slowly: bool,
     fills: AtomicUsize,
     starts: AtomicUsize,

@@ -317,7 +317,7 @@ pub(crate) struct Patch {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeleteQuery {
-    /// Whether its workspace stays: as a snapshot, or with an admin key as a directory where it is one.
+    /// Keeps its workspace: as a snapshot, or with an admin key as a directory where it is one.
     #[serde(default, alias = "keepWorkspace")]
     pub(crate) keep_workspace: bool,
 }
@@ -331,7 +331,7 @@ pub(crate) struct Deleted {
     /// Where its workspace is now, on the server, if it is kept as a directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workspace_path: Option<String>,
-    /// What its workspace held, if it is kept as a snapshot.
+    /// Snapshot of its workspace, if it is kept as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) snapshot: Option<String>,
 }

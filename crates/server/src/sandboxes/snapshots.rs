@@ -99,7 +99,7 @@ fn left(skipped: &[workspace_state::Skipped]) -> Vec<Left> {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Committed {
     snapshot: Snapshot,
-    /// What is not in it: the first thousand.
+    /// Entries that are not in it, the first thousand.
     skipped: Vec<Left>,
     /// Number of all entries that are not in it.
     #[serde(rename = "skippedCount")]
@@ -196,7 +196,7 @@ pub(super) struct Changes {
     base: Option<String>,
     #[serde(flatten)]
     diff: Diff,
-    /// What no snapshot can hold: the first thousand.
+    /// Entries that no snapshot can hold, the first thousand.
     skipped: Vec<Left>,
     /// Number of all entries that no snapshot can hold.
     #[serde(rename = "skippedCount")]

@@ -72,7 +72,7 @@ impl Snapshots<'_> {
         Ok(id)
     }
 
-    /// Whether a snapshot is noted for an owner, or for anybody, and yet is not in the store. Where servers share a catalog,
+    /// Returns true if a snapshot is recorded for an owner, or for anybody, and yet is not in the store. Where servers share a catalog,
     /// it may be in the store of another one, and nobody can tell.
     async fn is_lost(&self, owner: Option<&str>, id: &SnapshotId) -> Result<bool, ApiError> {
         if self.catalog.may_be_shared() || !self.catalog.snapshots().is_noted(owner, &id.to_string()).await? {

@@ -27,7 +27,7 @@ pub(crate) struct Patches {
     from: Tree,
     to: Tree,
     differences: std::vec::IntoIter<Difference>,
-    /// What is left of the difference that was begun.
+    /// Rest of the current difference.
     sections: Option<PatchSections>,
     truncated: bool,
 }

@@ -122,7 +122,7 @@ impl ListQuery {
         Ok(query)
     }
 
-    /// Whether every snapshot is wanted.
+    /// Returns true if there is no filter.
     pub(super) fn wants_all(&self) -> bool {
         self.label.is_empty() && self.parent.is_none() && self.reference.is_none()
     }

@@ -136,7 +136,7 @@ impl Workspaces {
         }
     }
 
-    /// Whether the directory of a workspace holds what it is to hold. One that is mounted goes with the holder's namespaces,
+    /// Returns true if the directory of a workspace is mounted where it should be. One that is mounted goes with the holder's namespaces,
     /// and leaves an empty directory.
     pub fn is_there(&self, id: &str) -> Result<bool> {
         self.with(id, |known| {
