@@ -1,12 +1,14 @@
 //! What the server and the guest agent of a sandbox say to each other.
 //!
 //! [`v1`] is made of `proto/workspace/agent/v1/agent.proto`; [`output`] is how what programs print is kept in
-//! files that both sides reach; [`handover`] is what a guest that dials over the network starts with.
+//! files that both sides reach; [`handover`] is what a guest that dials over the network starts with; [`scheduling`]
+//! keeps both quick on a busy machine.
 
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handover;
 pub mod output;
+pub mod scheduling;
 
 /// The contract in its first version.
 #[allow(

@@ -24,6 +24,8 @@ use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use workspace_agent_protocol::scheduling::{Heirs, shorten_slice};
+
 use crate::connection::Server;
 use crate::guest::Guest;
 use crate::handover::Handover;
@@ -92,6 +94,10 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     // Where it is not the first process, it takes in what others leave behind all the same.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    // Without it, commands start later while others keep the processors busy.
+    if let Err(error) = shorten_slice(Heirs::All) {
+        eprintln!("workspace-agent: cannot ask for a short slice of processor time: {error}");
+    }
     let given = arguments.handover.take()?;
     let (way, token) = match arguments.socket {
         Some(socket) => (Way::Socket(socket), given.bytes),

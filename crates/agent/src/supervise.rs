@@ -18,6 +18,8 @@ use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use workspace_agent_protocol::scheduling::{Heirs, shorten_slice};
+
 use crate::protect::Protection;
 use crate::script::{self, SCRIPT_FD};
 
@@ -207,6 +209,8 @@ fn supervise(program: &Program, pointers: &Pointers, ends: [RawFd; 4], script: O
         libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         reset_signals();
+        // This process is the agent's and has its short slice; the program has the usual one.
+        drop(shorten_slice(Heirs::Nobody));
         match libc::fork() {
             -1 => {
                 report(Report::NoProgram(errno()));
