@@ -276,10 +276,13 @@ impl Service {
                 setting: "MAX_SANDBOXES",
             });
         }
-        let limit = wanted.most.unwrap_or(settings.sandboxes_per_owner);
+        let (limit, setting) = match wanted.most {
+            Some(limit) => (limit, "limits.maxSandboxes of the key"),
+            None => (settings.sandboxes_per_owner, "MAX_SANDBOXES_PER_OWNER"),
+        };
         if !wanted.unlimited && own + own_coming > u64::from(limit) {
             let what = format!("`{}`", wanted.owner);
-            return Err(SandboxError::TooMany { what, limit, setting: "MAX_SANDBOXES_PER_OWNER" });
+            return Err(SandboxError::TooMany { what, limit, setting });
         }
         Ok(())
     }

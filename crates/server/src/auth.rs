@@ -177,7 +177,7 @@ fn hold_memory(app: &App, caller: &Caller, mut response: Response) -> Response {
     if !held.grow_by(size) {
         let message =
             "answers of the same owner that are not read yet take up all the memory for them; read them";
-        return ApiError::new(code::RATE_LIMITED, message).into_response();
+        return ApiError::new(code::ANSWERS_UNREAD, message).into_response();
     }
     response.extensions_mut().insert(Arc::new(held));
     response
@@ -191,6 +191,7 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), Ap
     let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {
         return Err(refuse(app, parts, Some(&hash), "the key is not known"));
     };
+    tracing::Span::current().record("owner", caller.owner.as_str());
     if let Some(connection) = parts.extensions.get::<Connection>() {
         let owner = (!caller.is_admin()).then_some(caller.owner.as_str());
         connection.set_known(owner).map_err(too_many_connections)?;
@@ -204,6 +205,7 @@ fn too_many_connections(limit: usize) -> ApiError {
         format!("{limit} connections of the same owner have requests under way; end a stream or a terminal");
     ApiError::new(code::CONNECTION_LIMIT_EXCEEDED, message)
         .detail("limit", limit)
+        .detail("setting", "MAX_CONNECTIONS_PER_OWNER")
         .header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
@@ -228,15 +230,16 @@ fn route(parts: &Parts) -> Option<&str> {
 
 fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, ApiError> {
     let (class, rates) = (Class::of(&parts.method, route(parts)), caller.rates(app));
-    check(app.limiter.refusals(&caller.key_id, rates), "invalid requests")?;
-    check(app.limiter.take(&caller.key_id, class, rates), "such requests")
+    check(app.limiter.refusals(&caller.key_id, rates), "refused requests", Class::Refused)?;
+    check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }
 
 /// The verdict, or the error of a request for which there is no token.
-fn check(verdict: Option<Verdict>, what: &str) -> Result<Option<Verdict>, ApiError> {
+fn check(verdict: Option<Verdict>, what: &str, class: Class) -> Result<Option<Verdict>, ApiError> {
     let Some(refused) = verdict.filter(|verdict| verdict.retry_after.is_some()) else { return Ok(verdict) };
     let message = format!("more than {} {what} a minute", refused.limit);
     let error = ApiError::new(code::RATE_LIMITED, message).detail("limit", refused.limit);
+    let error = error.detail("setting", class.setting());
     Err(refused.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value)))
 }
 
@@ -245,7 +248,7 @@ fn check(verdict: Option<Verdict>, what: &str) -> Result<Option<Verdict>, ApiErr
 fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiError {
     let address = parts.extensions.get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
     let taken = app.limiter.take(&format!("address {address}"), Class::Other, app.limiter.rates());
-    if let Err(limited) = check(taken, "such requests") {
+    if let Err(limited) = check(taken, "such requests", Class::Other) {
         return limited;
     }
     let details = json!({"reason": reason, "address": address, "method": parts.method.as_str()});

@@ -67,7 +67,7 @@ codes! {
     NOT_A_FILE = 3004, UNPROCESSABLE_ENTITY, "What is at that path is a directory or a symlink, which is not followed.";
     RANGE_NOT_SATISFIABLE = 3005, RANGE_NOT_SATISFIABLE, "The file has no such bytes; `Content-Range` says how many it has.";
     ARCHIVE_INVALID = 3006, BAD_REQUEST, "The body is no tar archive, or one that is damaged or tries to reach outside itself.";
-    UPLOAD_LIMIT_EXCEEDED = 3007, TOO_MANY_REQUESTS, "As many archives as allowed are being taken; try again.";
+    UPLOAD_LIMIT_EXCEEDED = 3007, TOO_MANY_REQUESTS, "As many archives as allowed are being uploaded; try again.";
     SNAPSHOT_DAMAGED = 3008, INTERNAL_SERVER_ERROR, "What is stored of the snapshot is damaged; `workspace verify` says more.";
     UPLOADS_BUSY = 3009, SERVICE_UNAVAILABLE, "The server takes as many archives as it can, of several owners; try again.";
     SNAPSHOT_LIMIT_EXCEEDED = 3010, TOO_MANY_REQUESTS, "The owner has as many snapshots as allowed; delete some.";
@@ -111,6 +111,7 @@ codes! {
     NOT_IMPLEMENTED = 9013, NOT_IMPLEMENTED, "This server cannot do that yet.";
     STORAGE_FULL = 9014, INSUFFICIENT_STORAGE, "The server's disk has no room for it.";
     CONNECTION_LIMIT_EXCEEDED = 9015, TOO_MANY_REQUESTS, "The owner has as many connections as allowed.";
+    ANSWERS_UNREAD = 9016, TOO_MANY_REQUESTS, "Answers that the owner has not read yet fill the memory for them; read them.";
 }
 
 /// Which numbers are for what.

@@ -104,10 +104,12 @@ impl From<SandboxError> for ApiError {
             }
             SandboxError::NoTerminal { id } => Self::new(code::PTY_NOT_FOUND, message).detail("ptyId", id),
             SandboxError::TooManyTerminals { limit } => {
-                Self::new(code::PTY_LIMIT_EXCEEDED, message).detail("limit", limit)
+                let error = Self::new(code::PTY_LIMIT_EXCEEDED, message).detail("limit", limit);
+                error.detail("setting", "MAX_TERMINALS")
             }
             SandboxError::TooManyCommands { limit } => {
-                Self::new(code::COMMAND_LIMIT_EXCEEDED, message).detail("limit", limit)
+                let error = Self::new(code::COMMAND_LIMIT_EXCEEDED, message).detail("limit", limit);
+                error.detail("setting", "MAX_COMMANDS")
             }
             SandboxError::OutputGone { id } => {
                 Self::new(code::OUTPUT_UNAVAILABLE, message).detail("commandId", id)

@@ -23,6 +23,7 @@ pub struct Metrics {
 struct Requests {
     total: BTreeMap<(String, u16), u64>,
     durations: BTreeMap<String, Histogram>,
+    errors: BTreeMap<&'static str, u64>,
 }
 
 /// How often something took how long.
@@ -39,6 +40,12 @@ impl Metrics {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.total.entry((endpoint.to_owned(), status)).or_default() += 1;
         requests.durations.entry(endpoint.to_owned()).or_default().observe(duration.as_secs_f64());
+    }
+
+    /// Counts an error that was answered, by the name of its code.
+    pub fn error(&self, code: &'static str) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests.errors.entry(code).or_default() += 1;
     }
 
     /// Adds lines of another part of the server; asked whenever somebody looks.
@@ -94,6 +101,15 @@ impl Requests {
             let _ =
                 writeln!(text, "api_request_total{{endpoint=\"{endpoint}\",status=\"{status}\"}} {count}");
         }
+        head(
+            text,
+            "api_error_total",
+            "counter",
+            "Errors of the API, by code; limits of keys and owners among them.",
+        );
+        for (code, count) in &self.errors {
+            let _ = writeln!(text, "api_error_total{{code=\"{code}\"}} {count}");
+        }
         let name = "api_request_duration_seconds";
         head(text, name, "histogram", "How long until the answer's head was ready.");
         for (endpoint, histogram) in &self.durations {
@@ -119,6 +135,7 @@ mod tests {
     fn a_histogram_counts_into_every_bucket_that_is_large_enough() {
         let metrics = Metrics::default();
         metrics.request("GET /x", 200, Duration::from_millis(30));
+        metrics.error("RATE_LIMITED");
         metrics.add(|text| text.push_str("other 1\n"));
         let text = metrics.render();
         for line in [
@@ -126,6 +143,7 @@ mod tests {
             "api_request_duration_seconds_bucket{endpoint=\"GET /x\",le=\"0.025\"} 0",
             "api_request_duration_seconds_bucket{endpoint=\"GET /x\",le=\"0.05\"} 1",
             "api_request_duration_seconds_count{endpoint=\"GET /x\"} 1",
+            "api_error_total{code=\"RATE_LIMITED\"} 1",
             "other 1",
         ] {
             assert!(text.lines().any(|it| it == line), "{line} in {text}");

@@ -48,6 +48,16 @@ impl Class {
             _ => Self::Other,
         }
     }
+
+    /// The setting that limits it. A key may have limits of its own instead.
+    pub fn setting(self) -> &'static str {
+        match self {
+            Self::Create => "RATE_LIMIT_CREATE",
+            Self::Run => "RATE_LIMIT_RUN",
+            Self::Fork => "RATE_LIMIT_FORK",
+            Self::Other | Self::Refused => "RATE_LIMIT_OTHER",
+        }
+    }
 }
 
 /// What a key may do a minute; `None` is without a limit.

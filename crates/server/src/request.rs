@@ -70,7 +70,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
     let allowed = cors::allowed(&app.settings.cors_origins, request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
 
-    let span = tracing::info_span!("request", request_id = id);
+    let span = tracing::info_span!("request", request_id = id, owner = tracing::field::Empty);
     let mut response = answer(&app, request, next).instrument(span.clone()).await;
     let _entered = span.enter();
     response = render(response, &id);
@@ -169,6 +169,8 @@ fn add_retry_after(response: &mut Response) {
     }
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let seconds = match code {
+        // Waiting does not help: something must be deleted or closed.
+        Some(code::SNAPSHOT_LIMIT_EXCEEDED | code::EPISODE_LIMIT_EXCEEDED) => return,
         // Only whoever runs the machine can change that.
         Some(code::ISOLATION_UNAVAILABLE) => 60,
         Some(code::RUNTIME_UNAVAILABLE | code::SANDBOX_LIMIT_EXCEEDED | code::SHUTTING_DOWN) | None => 5,
@@ -192,8 +194,12 @@ fn finish(app: &App, headers: &mut HeaderMap, id: &str) {
 
 fn tell(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     let status = response.status().as_u16();
+    let code = response.extensions().get::<ApiError>().map(|error| error.code().name);
     app.metrics.request(endpoint, status, duration);
-    tracing::info!(endpoint, status, duration_ms = duration.as_secs_f64() * 1000.0, "answered");
+    if let Some(code) = code {
+        app.metrics.error(code);
+    }
+    tracing::info!(endpoint, status, code, duration_ms = duration.as_secs_f64() * 1000.0, "answered");
 }
 
 #[cfg(test)]
@@ -206,7 +212,8 @@ mod tests {
         for code in code::TABLE {
             let mut response = ApiError::new(*code, "a test").into_response();
             add_retry_after(&mut response);
-            let passes = matches!(code.status.as_u16(), 429 | 503);
+            let needs_room = [code::SNAPSHOT_LIMIT_EXCEEDED, code::EPISODE_LIMIT_EXCEEDED].contains(code);
+            let passes = matches!(code.status.as_u16(), 429 | 503) && !needs_room;
             assert_eq!(response.headers().contains_key(header::RETRY_AFTER), passes, "{}", code.name);
             seen += usize::from(passes);
         }

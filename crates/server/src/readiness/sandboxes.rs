@@ -24,8 +24,8 @@ pub(crate) fn add_checks(
 ) {
     let (runtime, strict) = (service.runtime().clone(), settings.require_isolation == Isolation::Strict);
     readiness.add("runtime", move || can_run(runtime.clone(), strict));
-    let (disks, reserve) =
-        ([settings.workspace_root.clone(), settings.data_dir.clone()], settings.disk_reserve.0);
+    let disks = [&settings.workspace_root, &settings.data_dir, &settings.store_dir].map(Clone::clone);
+    let reserve = settings.disk_reserve.0;
     readiness.add("disk", move || {
         let room = has_room(&disks, reserve);
         async { room }

@@ -176,8 +176,8 @@ settings! {
     events_kept: Duration = is("2592000");
     /// Seconds between two looks for expired sandboxes.
     expiry_interval: Duration = is("60");
-    /// Whether requests are limited per key. Admin keys have no limits but those given to them; a request that is refused as
-    /// invalid costs nothing, until there are as many of them a minute as `RATE_LIMIT_OTHER` says.
+    /// Whether requests are limited per key. Admin keys have no limits but those given to them; a request that is
+    /// answered with an error of the caller (4xx) costs nothing, until there are as many of them a minute as `RATE_LIMIT_OTHER` says.
     rate_limit: Switch = is("on");
     /// Sandboxes that a key may create a minute.
     rate_limit_create: u32 = is("10");

@@ -98,14 +98,18 @@ impl Refusal {
         let error = match self {
             Self::Owner => {
                 let message = format!(
-                    "{} archives of the same owner are being taken already; try again",
+                    "{} archives of the same owner are being uploaded already; try again",
                     slots.owners.each()
                 );
-                ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", slots.owners.each())
+                ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message)
+                    .detail("limit", slots.owners.each())
+                    .detail("setting", "MAX_UPLOADS_PER_OWNER")
             }
             Self::Total => {
-                let message = format!("{} archives are being taken already; try again", slots.total);
-                ApiError::new(code::UPLOADS_BUSY, message).detail("limit", slots.total)
+                let message = format!("{} archives are being uploaded already; try again", slots.total);
+                ApiError::new(code::UPLOADS_BUSY, message)
+                    .detail("limit", slots.total)
+                    .detail("setting", "MAX_UPLOADS")
             }
         };
         error.header(header::RETRY_AFTER, RETRY_AFTER)

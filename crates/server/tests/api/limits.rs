@@ -16,6 +16,7 @@ fn a_key_with_no_requests_left_is_told_when_to_come_back() {
     }
     let answer = server.call("GET", "/test/path/1").key(&key).send();
     assert_eq!(answer.error(), "RATE_LIMITED");
+    assert_eq!(answer.json()["error"]["details"]["setting"], "RATE_LIMIT_OTHER");
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=20).contains(&wait), "{wait}");
     assert_eq!(server.call("GET", "/health").send().status, 200);
@@ -64,7 +65,7 @@ fn invalid_requests_cost_nothing_and_have_a_limit_of_their_own() {
     }
     let limited = create("{}");
     assert_eq!(limited.error(), "RATE_LIMITED");
-    assert!(limited.body.contains("invalid requests") && limited.header("retry-after").is_some());
+    assert!(limited.body.contains("refused requests") && limited.header("retry-after").is_some());
 }
 
 #[test]
@@ -115,7 +116,9 @@ fn one_owner_does_not_take_every_connection() {
     let (first, _other) = (stream(&server, &key), stream(&server, &second));
     let refused = get(&key);
     assert_eq!(refused.error(), "CONNECTION_LIMIT_EXCEEDED");
-    assert!(refused.header("retry-after").is_some() && refused.json()["error"]["details"]["limit"] == 2);
+    let details = &refused.json()["error"]["details"];
+    assert_eq!((&details["limit"], &details["setting"]), (&2.into(), &"MAX_CONNECTIONS_PER_OWNER".into()));
+    assert!(refused.header("retry-after").is_some());
     let _admins = [stream(&server, KEY), stream(&server, KEY), stream(&server, KEY)];
     let stranger = r#"{"name":"a","owner":"another","role":"user"}"#;
     let stranger = server.call("POST", "/api/v1/keys").key(KEY).json(stranger).send().json()["key"].clone();
@@ -147,7 +150,7 @@ fn answers_of_one_owner_that_nobody_reads_take_bounded_memory() {
     // Twice 64 MiB.
     let (first, _second) =
         (begin(&server, &key, "/test/large", "xxx"), begin(&server, &key, "/test/large", "xxx"));
-    assert_eq!(large(&key).error(), "RATE_LIMITED");
+    assert_eq!(large(&key).error(), "ANSWERS_UNREAD");
     assert_eq!(server.call("GET", "/test/path/1").key(&key).send().status, 200, "small ones do not count");
     assert_eq!(large(KEY).status, 200, "nor do those of others");
     drop(first);

@@ -51,6 +51,7 @@ fn numbers_have_the_route_never_the_path() {
         assert!(answer.body.contains(line), "{}", answer.body);
         assert!(answer.body.contains("endpoint=\"GET (none)\",status=\"401\"} 1"));
         assert!(answer.body.contains("endpoint=\"(other) /health\""));
+        assert!(answer.body.contains("api_error_total{code=\"UNAUTHORIZED\"} 1"), "{}", answer.body);
         assert!(!answer.body.contains("abc") && !answer.body.contains("nvented"), "{}", answer.body);
     }
     assert!(server.metrics.unwrap().ip().is_loopback());

@@ -333,7 +333,9 @@ fn owners_and_keys_have_quotas_and_admins_have_none() {
     assert_eq!(refused.error(), "SANDBOX_LIMIT_EXCEEDED");
     assert_eq!(refused.json()["error"]["details"]["limit"], 2);
     let bobs = create(&bob);
-    assert_eq!((bobs.status, create(&bob).error().as_str()), (201, "SANDBOX_LIMIT_EXCEEDED"));
+    let refused = create(&bob);
+    assert_eq!((bobs.status, refused.error().as_str()), (201, "SANDBOX_LIMIT_EXCEEDED"));
+    assert!(refused.body.contains("raise limits.maxSandboxes of the key"), "{}", refused.body);
     house.create();
     house.create();
     let full = house.post("/api/v1/sandboxes", &json!({"template": "base"}));

@@ -211,6 +211,7 @@ fn an_owner_has_no_more_snapshots_than_allowed_until_some_are_deleted() {
     shop.made(&archive("2"));
     let refused = shop.upload("", &archive("3").bytes());
     assert_eq!((refused.status, refused.error()), (429, "SNAPSHOT_LIMIT_EXCEEDED".to_owned()));
+    assert_eq!(refused.header("retry-after"), None, "waiting does not help");
     let details = &refused.json()["error"]["details"];
     assert_eq!((&details["limit"], &details["setting"]), (&2.into(), &"MAX_SNAPSHOTS_PER_OWNER".into()));
     for _ in 0..3 {
