@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use crate::catalog::Catalog;
@@ -39,14 +40,37 @@ pub struct Snapshots<'c> {
 }
 
 impl Snapshots<'_> {
-    /// Notes that somebody has a snapshot. A second time changes nothing.
-    pub async fn add(&self, owner: &str, id: &str, sandbox: Option<&str>) -> Result<()> {
+    /// Notes that somebody has a snapshot, which made the store larger by `bytes`. A second time changes nothing.
+    pub async fn add(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
         let insert = Statement::new(
-            "INSERT INTO snapshots (owner, id, sandbox, created_at) VALUES ($1, $2, $3, $4)
+            "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (owner, id) DO NOTHING",
         );
         let insert = insert.text("owner", owner).text("id", id).optional_text("sandbox", sandbox);
-        insert.number(now()).run(&mut *self.catalog.connection().await?).await?;
+        insert.number(now()).number(signed(bytes)).run(&mut *self.catalog.connection().await?).await?;
+        Ok(())
+    }
+
+    /// Sums the bytes of an owner's snapshots. What was deleted counts until [`Self::measure`] is told the rest.
+    pub async fn bytes(&self, owner: &str) -> Result<u64> {
+        // PostgreSQL sums numbers to one of any size, which no driver takes for an integer.
+        let sum = Statement::new(
+            "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS total FROM snapshots WHERE owner = $1",
+        );
+        let row = sum.text("owner", owner).one(&mut *self.catalog.connection().await?).await?;
+        Row(row).count("total")
+    }
+
+    /// Notes the bytes that snapshots account for, as a collection of garbage found them.
+    pub async fn measure(&self, sizes: &[(String, u64)]) -> Result<()> {
+        for sizes in sizes.chunks(TOGETHER) {
+            let mut transaction = self.catalog.begin().await?;
+            for (id, bytes) in sizes {
+                let update = Statement::new("UPDATE snapshots SET bytes = $1 WHERE id = $2 AND bytes <> $1");
+                update.number(signed(*bytes)).text("id", id).run(&mut transaction).await?;
+            }
+            transaction.commit().await?;
+        }
         Ok(())
     }
 
@@ -137,6 +161,7 @@ impl Snapshots<'_> {
         // Of two owners that let go of it at the same time the second must see that the first did.
         let claim = Statement::new("UPDATE snapshots SET created_at = created_at WHERE id = $1");
         claim.text("id", id).run(&mut transaction).await?;
+        keep_bytes(&mut transaction, owner, id).await?;
         let delete = match owner {
             Some(owner) => Statement::new("DELETE FROM snapshots WHERE id = $1 AND owner = $2")
                 .text("id", id)
@@ -149,6 +174,28 @@ impl Snapshots<'_> {
         transaction.commit().await?;
         Ok(left > 0)
     }
+}
+
+/// Lets another snapshot of the same owner account for the bytes of one that goes: it may hold the same content, and only a
+/// collection of garbage can tell.
+async fn keep_bytes(on: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
+    let select = Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0");
+    for row in select.text("id", id).all(on).await? {
+        let row = Row(row);
+        let (of, bytes) = (row.text("owner")?, row.number("bytes")?);
+        if owner.is_none_or(|owner| owner == of) {
+            let update = Statement::new(
+                "UPDATE snapshots SET bytes = bytes + $1 WHERE owner = $2
+                 AND id = (SELECT MAX(id) FROM snapshots WHERE owner = $2 AND id <> $3)",
+            );
+            update.number(bytes).text("owner", &of).text("id", id).run(on).await?;
+        }
+    }
+    Ok(())
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 fn read(row: AnyRow) -> Result<OwnedSnapshot> {

@@ -94,6 +94,19 @@ pub enum SandboxError {
         /// How many there may be.
         limit: u32,
     },
+    /// The owner's snapshots take as much of the store as they may.
+    #[error(
+        "the snapshots of `{owner}` take {bytes} bytes of the store, of {limit}; delete some, or raise \
+         MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now"
+    )]
+    SnapshotsTooLarge {
+        /// The owner.
+        owner: String,
+        /// The bytes that they take.
+        bytes: u64,
+        /// The bytes that they may take.
+        limit: u64,
+    },
     /// Too many wait to be made.
     #[error("{waiting} sandboxes wait to be made already; try again")]
     QueueFull {

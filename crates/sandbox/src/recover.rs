@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
-use workspace_workspace::Workspaces;
+use workspace_workspace::{Cancellable, Workspaces};
 
 use crate::cancellable::until;
 use crate::config::Config;
@@ -220,21 +220,25 @@ impl Service {
     /// Removes layers that nobody has needed for a while, or with `recent` all that nobody needs now, and what nothing
     /// reaches in the store.
     pub(crate) async fn collect_content(&self, recent: bool, cancel: &Cancel) -> Result<Collected> {
-        self.on_workspaces_until(cancel, move |workspaces| {
+        let collect = move |workspaces: &Cancellable<'_>| {
             let layers = workspaces.collect(recent)?;
-            let mut freed = layers.bytes;
+            let (mut freed, mut sizes) = (layers.bytes, Vec::new());
             for _ in 0..COLLECTIONS {
                 let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
                 freed += report.freed_bytes;
+                sizes = report.snapshots;
                 // What could not be deleted yet may be free by now.
                 if report.condemned_bytes == 0 {
                     break;
                 }
             }
             tracing::info!(layers = layers.layers, freed, "collected garbage");
-            Ok(Collected { layers: layers.layers, freed, ..Collected::default() })
-        })
-        .await
+            Ok((Collected { layers: layers.layers, freed, ..Collected::default() }, sizes))
+        };
+        let (collected, sizes) = self.on_workspaces_until(cancel, collect).await?;
+        let sizes: Vec<_> = sizes.into_iter().map(|(id, bytes)| (id.to_string(), bytes)).collect();
+        self.0.catalog.snapshots().measure(&sizes).await?;
+        Ok(collected)
     }
 
     /// What nobody knows of: a process, a directory, a workspace without a row.

@@ -238,13 +238,18 @@ impl Service {
             return Ok(Kept::Directory(path));
         }
         let message = format!("what sandbox {id} left");
-        let new = NewSnapshot { author: owner.to_owned(), ..NewSnapshot::with_message(message) };
+        let stored = Arc::default();
+        let new = NewSnapshot {
+            author: owner.to_owned(),
+            stored: Some(Arc::clone(&stored)),
+            ..NewSnapshot::with_message(message)
+        };
         let committed = match self.commit_still(id, new, &Cancel::new()).await {
             // Whoever began to remove it has kept it.
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
             committed => committed?,
         };
-        self.note_snapshot(owner, &committed.snapshot, id).await?;
+        self.note_snapshot(owner, &committed.snapshot, id, &stored).await?;
         self.remove_workspace(id).await?;
         Ok(Kept::Snapshot(committed.snapshot.id))
     }

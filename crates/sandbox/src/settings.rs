@@ -38,6 +38,8 @@ pub struct Settings {
     pub sandboxes_per_owner: u32,
     /// Snapshots that each owner may have; 0 for any number.
     pub snapshots_per_owner: u32,
+    /// Bytes of the store that the snapshots of each owner may take together.
+    pub snapshot_bytes_per_owner: u64,
     /// Limit on sandboxes that start, and on workspaces that are filled, at one time; more wait. One owner has at most half of
     /// each.
     pub creations_at_once: u32,
@@ -127,6 +129,7 @@ impl Settings {
             sandboxes_max: 100,
             sandboxes_per_owner: 10,
             snapshots_per_owner: 0,
+            snapshot_bytes_per_owner: u64::MAX,
             creations_at_once: 10,
             creations_waiting: 1_000,
             default_resources: resources,

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -121,10 +122,17 @@ impl Service {
 
     /// An error unless an owner may have so many snapshots more. Those who see everything may have any number.
     pub async fn must_have_snapshot_room(&self, scope: &Scope, more: u64) -> Result<()> {
+        let Some(owner) = scope.owner() else { return Ok(()) };
         let limit = self.settings().snapshots_per_owner;
-        let Some(owner) = scope.owner().filter(|_| limit > 0) else { return Ok(()) };
-        if self.0.catalog.snapshots().count(owner).await? + more > u64::from(limit) {
+        if limit > 0 && self.0.catalog.snapshots().count(owner).await? + more > u64::from(limit) {
             return Err(SandboxError::TooManySnapshots { owner: owner.to_owned(), limit });
+        }
+        let (bytes, limit) =
+            (self.0.catalog.snapshots().bytes(owner).await?, self.settings().snapshot_bytes_per_owner);
+        if bytes >= limit {
+            // What was deleted counts until then.
+            self.make_room();
+            return Err(SandboxError::SnapshotsTooLarge { owner: owner.to_owned(), bytes, limit });
         }
         Ok(())
     }
@@ -132,12 +140,13 @@ impl Service {
     async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<Taken> {
         let operation = self.operation(id, cancel).await?;
         let sandbox = &self.current(id).await?;
-        let buffered = new.buffered;
+        let (buffered, stored) = (new.buffered, Arc::default());
         let snapshot = NewSnapshot {
             author: sandbox.owner.clone(),
             message: new.message,
             labels: new.labels,
             durability: Durability::Buffered,
+            stored: Some(Arc::clone(&stored)),
             ..NewSnapshot::default()
         };
         let (committed, pause) =
@@ -157,13 +166,21 @@ impl Service {
                 return Err(error);
             }
         }
-        self.note_snapshot(&sandbox.owner, &committed.snapshot, id).await?;
+        self.note_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
         Ok(Taken { committed, pause })
     }
 
     /// Notes whose a snapshot is that was made in a sandbox. One that cannot be noted goes: nobody could see it or remove it.
-    pub(crate) async fn note_snapshot(&self, owner: &str, snapshot: &Snapshot, sandbox: &str) -> Result<()> {
-        let noted = self.0.catalog.snapshots().add(owner, &snapshot.id.to_string(), Some(sandbox)).await;
+    /// It made the store larger by `stored` bytes.
+    pub(crate) async fn note_snapshot(
+        &self,
+        owner: &str,
+        snapshot: &Snapshot,
+        sandbox: &str,
+        stored: &AtomicU64,
+    ) -> Result<()> {
+        let (id, bytes) = (snapshot.id.to_string(), stored.load(Ordering::Relaxed));
+        let noted = self.0.catalog.snapshots().add(owner, &id, Some(sandbox), bytes).await;
         if noted.is_err() {
             self.forget_snapshot(sandbox, snapshot).await;
         }

@@ -444,7 +444,7 @@ impl Service {
     }
 
     /// Begins to remove whatever nobody needs now, unless that was tried a short while ago.
-    fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         {
             let mut last = self.0.made_room.lock().unwrap_or_else(PoisonError::into_inner);
             if last.is_some_and(|time| time.elapsed() < ROOM_AGAIN) {

@@ -50,8 +50,13 @@ impl From<SandboxError> for ApiError {
             SandboxError::TooManySnapshots { limit, .. } => Self::new(code::SNAPSHOT_LIMIT_EXCEEDED, message)
                 .detail("limit", limit)
                 .detail("setting", "MAX_SNAPSHOTS_PER_OWNER"),
+            SandboxError::SnapshotsTooLarge { bytes, limit, .. } => {
+                let error = Self::new(code::SNAPSHOT_LIMIT_EXCEEDED, message).detail("limit", limit);
+                error.detail("bytes", bytes).detail("setting", "MAX_SNAPSHOT_BYTES_PER_OWNER")
+            }
             SandboxError::QueueFull { waiting } => {
-                Self::new(code::QUEUE_FULL, message).detail("waiting", waiting)
+                let error = Self::new(code::QUEUE_FULL, message).detail("waiting", waiting);
+                error.detail("setting", "MAX_QUEUED_CREATIONS")
             }
             SandboxError::NameTaken { name, sandbox } => {
                 Self::new(code::SANDBOX_NAME_TAKEN, message).detail("name", name).detail("sandboxId", sandbox)

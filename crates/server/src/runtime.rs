@@ -81,6 +81,7 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         sandboxes_max: settings.max_sandboxes,
         sandboxes_per_owner: settings.max_sandboxes_per_owner,
         snapshots_per_owner: settings.max_snapshots_per_owner.0,
+        snapshot_bytes_per_owner: settings.max_snapshot_bytes_per_owner.0,
         creations_at_once: settings.max_concurrent_creations,
         creations_waiting: settings.max_queued_creations,
         default_resources: Resources {

@@ -85,6 +85,13 @@ pub(crate) struct Contents {
     pub(crate) bulk: Vec<BulkPack>,
 }
 
+impl Contents {
+    /// The bytes that these objects take on disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
+    }
+}
+
 impl Batch {
     pub(crate) fn new(store: Store) -> Result<Self> {
         let guard = Arc::new(store.guard()?);

@@ -11,6 +11,7 @@
 //! Interrupted anywhere, nothing live is lost: each step is one transaction, and files go last. The store's [`Cancel`] stops
 //! it in the same way.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::path::Path;
@@ -28,7 +29,7 @@ use crate::checkpoint;
 use crate::commit::missing;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
-use crate::id::ById;
+use crate::id::{ById, SnapshotId};
 use crate::index::condemned_key;
 use crate::pack::Location;
 use crate::pin;
@@ -71,6 +72,9 @@ pub struct GcReport {
     pub packs_removed: u64,
     /// Packs among them whose live part moved to a new pack.
     pub packs_rewritten: u64,
+    /// Every snapshot with the bytes that it reaches in packs. What several reach counts for one of them.
+    #[serde(skip)]
+    pub snapshots: Vec<(SnapshotId, u64)>,
 }
 
 impl Store {
@@ -128,10 +132,28 @@ fn short((kind, id): &ObjectId) -> Short {
     (*kind, half)
 }
 
-type Live = HashSet<Short>;
+/// Objects that are reached, each with the number of the snapshot that reached it first.
+type Live = HashMap<Short, u32>;
+
+/// The number of what a pin reached, or a snapshot that was made while marking.
+const UNNUMBERED: u32 = u32::MAX;
+
+/// An object to mark from, and the number that goes with it.
+type Root = (ObjectId, u32);
 
 /// Objects that nothing reached, and where they are.
 type Dead = Vec<(ObjectId, Location)>;
+
+/// Notes that an object is reached; true for the first time.
+fn reach(live: &mut Live, (object, number): &Root) -> bool {
+    match live.entry(short(object)) {
+        Entry::Vacant(new) => {
+            new.insert(*number);
+            true
+        }
+        Entry::Occupied(_) => false,
+    }
+}
 
 /// Held while a collection runs. Given back by hand: a process that another thread is starting has the file
 /// open as well until it runs its program, and closing it here would not unlock it.
@@ -185,14 +207,17 @@ impl Inner {
         let txn = self.index.read()?;
         let mut live = Live::new();
         let mut seen = Seen::new();
-        let roots = self.roots(&txn, &mut seen)?;
+        let roots = self.roots(&txn, &mut seen, &mut report.snapshots)?;
         let recent = self.recent(&txn)?;
         self.mark((&txn, &recent), roots, &mut live, Marking::Parallel(progress), cancel)?;
         let mut dead = Vec::new();
         self.for_each_living(&txn, |object, location| {
-            if live.contains(&short(&object)) {
+            if let Some(number) = live.get(&short(&object)) {
                 report.live_objects += 1;
                 report.live_bytes += u64::from(location.len);
+                if let Some((_, bytes)) = report.snapshots.get_mut(*number as usize) {
+                    *bytes += u64::from(location.len);
+                }
             } else {
                 report.dead_objects += 1;
                 report.dead_bytes += u64::from(location.len);
@@ -212,19 +237,26 @@ impl Inner {
         Ok(recent)
     }
 
-    /// What snapshots and pins that are not in `seen` name. They are then.
-    fn roots(&self, txn: &RoTxn<'_>, seen: &mut Seen) -> Result<Vec<ObjectId>> {
+    /// What snapshots and pins that are not in `seen` name. They are then, and the snapshots are in `numbered`, too.
+    fn roots(
+        &self,
+        txn: &RoTxn<'_>,
+        seen: &mut Seen,
+        numbered: &mut Vec<(SnapshotId, u64)>,
+    ) -> Result<Vec<Root>> {
         let mut roots = Vec::new();
         self.index.for_each_snapshot(txn, |snapshot| {
             if seen.insert(snapshot.id.as_bytes().to_vec()) {
-                roots.push((Kind::Node, *snapshot.tree.as_bytes()));
-                roots.push((Kind::Node, *snapshot.times.as_bytes()));
+                let number = u32::try_from(numbered.len()).unwrap_or(UNNUMBERED);
+                roots.push(((Kind::Node, *snapshot.tree.as_bytes()), number));
+                roots.push(((Kind::Node, *snapshot.times.as_bytes()), number));
+                numbered.push((snapshot.id, 0));
             }
         })?;
         for row in self.index.pins.iter(txn)? {
             let (id, record) = row?;
             if seen.insert(id.to_vec()) {
-                roots.extend(pin::roots(record));
+                roots.extend(pin::roots(record).into_iter().map(|root| (root, UNNUMBERED)));
             }
         }
         Ok(roots)
@@ -235,35 +267,36 @@ impl Inner {
     fn mark(
         &self,
         (txn, recent): (&RoTxn<'_>, &Recent),
-        roots: Vec<ObjectId>,
+        roots: Vec<Root>,
         live: &mut Live,
         how: Marking<'_>,
         cancel: &Cancel,
     ) -> Result<()> {
-        let mut wave: Vec<ObjectId> = roots.into_iter().filter(|root| live.insert(short(root))).collect();
+        let mut wave: Vec<Root> = roots.into_iter().filter(|root| reach(live, root)).collect();
         while !wave.is_empty() {
             if let Marking::Parallel(progress) = how {
                 progress.advance(wave.len() as u64);
             }
             let mut located = Vec::with_capacity(wave.len());
-            for (kind, id) in &wave {
+            for ((kind, id), number) in &wave {
                 cancel.check()?;
                 let settled = self.index.objects(*kind).get(txn, id)?.and_then(Location::decode);
                 let location = settled.or_else(|| recent.get(&(*kind, *id)).copied());
-                located.push((*id, location.ok_or_else(|| missing(*kind, *id))?));
+                located.push((*id, location.ok_or_else(|| missing(*kind, *id))?, *number));
             }
-            let read = |(id, location): &([u8; 32], Location)| {
+            let read = |(id, location, number): &([u8; 32], Location, u32)| -> Result<Vec<Root>> {
                 cancel.check()?;
-                self.references_at(id, *location)
+                let found = self.references_at(id, *location)?;
+                Ok(found.into_iter().map(|object| (object, *number)).collect())
             };
-            let found: Vec<Vec<ObjectId>> = match how {
+            let found: Vec<Vec<Root>> = match how {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
                 Marking::Alone => located.iter().map(read).collect::<Result<_>>()?,
             };
             wave = found
                 .into_iter()
                 .flatten()
-                .filter(|object| live.insert(short(object)) && object.0 == Kind::Node)
+                .filter(|root| reach(live, root) && root.0.0 == Kind::Node)
                 .collect();
         }
         Ok(())
@@ -295,13 +328,13 @@ impl Inner {
         let mut txn = self.index.write()?;
         self.index.settle(&mut txn)?;
         let mut seen = seen.clone();
-        let roots = self.roots(&txn, &mut seen)?;
+        let roots = self.roots(&txn, &mut seen, &mut Vec::new())?;
         self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone, cancel)?;
         let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
         state.epoch += 1;
         for (object, location) in dead {
             let (kind, id) = object;
-            if live.contains(&short(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
+            if live.contains_key(&short(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
                 continue;
             }
             let mut row = location.encode().to_vec();

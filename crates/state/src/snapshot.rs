@@ -1,6 +1,8 @@
 //! Snapshots: records that say who reached which tree, when, and from where.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -113,6 +115,8 @@ pub struct NewSnapshot {
     pub references: Vec<(String, crate::Expect)>,
     /// What must be on disk before the commit is acknowledged.
     pub durability: crate::Durability,
+    /// Counts the bytes by which the commit made the store larger, for who wants to know.
+    pub stored: Option<Arc<AtomicU64>>,
 }
 
 impl NewSnapshot {

@@ -88,7 +88,8 @@ contract! {
         snapshots_are_listed_newest_first_in_pages
         ids_of_an_owner_are_read_behind_an_id_and_without_the_first
         the_last_owner_of_a_snapshot_is_told_so
-        of_owners_that_let_go_at_once_one_is_the_last;
+        of_owners_that_let_go_at_once_one_is_the_last
+        snapshots_of_an_owner_account_for_bytes_until_a_collection_measures_them;
     episodes:
         episodes_are_counted_for_their_owner_until_they_are_removed
         an_owner_never_has_more_episodes_than_the_limit

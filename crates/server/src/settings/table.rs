@@ -126,6 +126,9 @@ settings! {
     max_sandboxes_per_owner: u32 = is("10");
     /// Snapshots of one owner; 0 for any number. Admin keys have no such limit.
     max_snapshots_per_owner: Count = is("100000");
+    /// Bytes of the store that the snapshots of one owner take; content that several of them share counts once. Admin keys have
+    /// no such limit.
+    max_snapshot_bytes_per_owner: Size = is("100g");
     /// Episodes of one owner; 0 for any number. Admin keys have no such limit.
     max_episodes_per_owner: Count = is("100000");
     /// Bytes of the episodes of one owner, which the index of the store holds. Admin keys have no such limit.

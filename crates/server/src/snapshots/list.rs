@@ -164,7 +164,7 @@ mod tests {
             let labels = [("odd".to_owned(), (n % 2).to_string())].into();
             let new = NewSnapshot { labels, ..NewSnapshot::default() };
             let id = store.empty_tree().unwrap().commit(new).unwrap().id;
-            catalog.snapshots().add("alice", &id.to_string(), None).await.unwrap();
+            catalog.snapshots().add("alice", &id.to_string(), None, 0).await.unwrap();
             ids.push(id);
         }
         ids.sort();

@@ -19,15 +19,16 @@ pub struct Snapshots<'a> {
 }
 
 impl Snapshots<'_> {
-    /// Notes whose a snapshot is, and in which sandbox it was made. To be called when the snapshot was committed: a crash in
+    /// Notes whose a snapshot is, in which sandbox it was made, and by how many bytes it made the store larger. To be called when the snapshot was committed: a crash in
     /// between leaves one that only administrators see.
     pub async fn note(
         &self,
         owner: &str,
         id: &SnapshotId,
         sandbox: Option<&str>,
+        bytes: u64,
     ) -> Result<(), CatalogError> {
-        self.catalog.snapshots().add(owner, &id.to_string(), sandbox).await
+        self.catalog.snapshots().add(owner, &id.to_string(), sandbox, bytes).await
     }
 
     /// The snapshot with that id, which must be whole: whether the start of one is enough would depend on, and tell about,

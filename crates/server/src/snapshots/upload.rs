@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
@@ -167,9 +169,11 @@ async fn make(
     incoming: Incoming,
 ) -> Result<ImportReport, ApiError> {
     let settings = app.settings.clone();
+    let stored = Arc::<AtomicU64>::default();
+    let new = NewSnapshot { stored: Some(Arc::clone(&stored)), ..new };
     let report = blocking(move || import(&store, new, incoming, &settings)).await?;
     let id = report.snapshot.id;
-    if let Err(error) = app.snapshots().note(owner, &id, None).await {
+    if let Err(error) = app.snapshots().note(owner, &id, None, stored.load(Ordering::Relaxed)).await {
         let store = app.store.clone();
         if let Err(left) = blocking(move || Ok(store.remove_snapshots(&[id])?)).await {
             tracing::warn!(snapshot = %id, cause = left.cause(), "a snapshot without an owner is left");

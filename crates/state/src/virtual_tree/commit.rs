@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use crate::batch::{Batch, Contents};
@@ -158,7 +159,11 @@ pub(crate) fn commit_snapshot(
         changes.push(Change::SetReference { name, expect, to: snapshot.id });
     }
     store.inner.reserve.leave_room()?;
+    let bytes = contents.bytes();
     store.inner.commit(contents, changes, new.durability)?;
+    if let Some(stored) = new.stored {
+        stored.fetch_add(bytes, Ordering::Relaxed);
+    }
     Ok(snapshot)
 }
 

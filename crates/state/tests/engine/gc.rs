@@ -1,13 +1,16 @@
 //! Garbage collection: what nothing reaches goes, what anyone relies on stays.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use workspace_state::{
-    CheckoutOptions, Expect, GcOptions, GcReport, Quiet, Retention, Snapshot, SnapshotId, SnapshotOptions,
-    Store, StoreError, Timestamp, Tree, VirtualTree, checkout, diff_beside, snapshot_directory,
+    CheckoutOptions, Expect, GcOptions, GcReport, NewSnapshot, Quiet, Retention, Snapshot, SnapshotId,
+    SnapshotOptions, Store, StoreError, Timestamp, Tree, VirtualTree, checkout, diff_beside,
+    snapshot_directory,
 };
 
 use crate::child::{Player, say, text, wait_for_parent};
@@ -36,6 +39,35 @@ fn removed_snapshots_free_space_on_disk() {
     assert!(report.freed_bytes >= 20 * MIB as u64, "{report:?}");
     assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, 6 * MIB));
     assert_sound(&store);
+}
+
+#[test]
+fn a_collection_says_what_each_snapshot_accounts_for() {
+    let (_home, store) = new_store();
+    let stored = Arc::<AtomicU64>::default();
+    let commit = |tree: &mut VirtualTree| {
+        stored.store(0, Ordering::Relaxed);
+        let new = NewSnapshot { stored: Some(Arc::clone(&stored)), ..NewSnapshot::default() };
+        (tree.commit(new).unwrap().id, stored.load(Ordering::Relaxed))
+    };
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("first", noise(1, MIB)).unwrap();
+    let (first, added_first) = commit(&mut tree);
+    tree.write("second", noise(2, MIB / 2)).unwrap();
+    let (second, added_second) = commit(&mut tree);
+    let near = |bytes: u64, expected: usize| (expected as u64..expected as u64 + 20_000).contains(&bytes);
+    assert!(near(added_first, MIB) && near(added_second, MIB / 2), "{added_first} {added_second}");
+
+    let report = collect(&store);
+    let sizes: HashMap<_, _> = report.snapshots.iter().copied().collect();
+    assert_eq!(report.snapshots.len(), 2);
+    assert_eq!(sizes.values().sum::<u64>(), report.live_bytes);
+    assert!(near(sizes[&first], MIB) && near(sizes[&second], MIB / 2), "{sizes:?}");
+
+    store.remove_snapshots(&[first]).unwrap();
+    let report = collect(&store);
+    assert_eq!(report.snapshots, [(second, report.live_bytes)], "it holds what the first one brought");
+    assert!(near(report.live_bytes, MIB + MIB / 2), "{report:?}");
 }
 
 #[test]

@@ -5,11 +5,11 @@ use crate::place::Place;
 pub(crate) async fn a_snapshot_belongs_to_who_noted_it(place: Place) {
     let catalog = place.open().await;
     let snapshots = catalog.snapshots();
-    snapshots.add("alice", "a", Some("sbx-1")).await.unwrap();
-    snapshots.add("bob", "b", None).await.unwrap();
+    snapshots.add("alice", "a", Some("sbx-1"), 0).await.unwrap();
+    snapshots.add("bob", "b", None, 0).await.unwrap();
     let before = snapshots.list(None, None, 10).await.unwrap();
     // A second time changes nothing, not even the sandbox.
-    snapshots.add("alice", "a", None).await.unwrap();
+    snapshots.add("alice", "a", None, 0).await.unwrap();
     assert_eq!(snapshots.list(None, None, 10).await.unwrap(), before);
     assert_eq!(before[1].sandbox.as_deref(), Some("sbx-1"));
     assert_eq!(snapshots.count("alice").await.unwrap(), 1);
@@ -30,7 +30,7 @@ pub(crate) async fn snapshots_are_listed_newest_first_in_pages(place: Place) {
     let catalog = place.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("bob", "1"), ("alice", "3"), ("alice", "2")] {
-        snapshots.add(owner, id, None).await.unwrap();
+        snapshots.add(owner, id, None, 0).await.unwrap();
     }
     for (owner, expected) in [
         (Some("alice"), "alice 3, alice 2, alice 1"),
@@ -54,7 +54,7 @@ pub(crate) async fn ids_of_an_owner_are_read_behind_an_id_and_without_the_first(
     let catalog = place.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("alice", "3"), ("alice", "2"), ("alice", "4")] {
-        snapshots.add(owner, id, None).await.unwrap();
+        snapshots.add(owner, id, None, 0).await.unwrap();
     }
     for (behind, skip, limit, expected) in [
         (None, 0, 10, vec!["4", "3", "2", "1"]),
@@ -76,8 +76,8 @@ pub(crate) async fn the_last_owner_of_a_snapshot_is_told_so(place: Place) {
     let catalog = place.open().await;
     let snapshots = catalog.snapshots();
     for owner in ["alice", "bob", "carol"] {
-        snapshots.add(owner, "a", None).await.unwrap();
-        snapshots.add(owner, "b", None).await.unwrap();
+        snapshots.add(owner, "a", None, 0).await.unwrap();
+        snapshots.add(owner, "b", None, 0).await.unwrap();
     }
     assert!(snapshots.remove(Some("alice"), "a").await.unwrap());
     assert!(!snapshots.owns("alice", "a").await.unwrap() && snapshots.owns("bob", "a").await.unwrap());
@@ -94,7 +94,7 @@ pub(crate) async fn of_owners_that_let_go_at_once_one_is_the_last(place: Place) 
     for round in 0..10 {
         let id = round.to_string();
         for owner in 0..5 {
-            catalog.snapshots().add(&owner.to_string(), &id, None).await.unwrap();
+            catalog.snapshots().add(&owner.to_string(), &id, None, 0).await.unwrap();
         }
         let removals: Vec<_> = (0..5)
             .map(|owner| {
@@ -110,4 +110,29 @@ pub(crate) async fn of_owners_that_let_go_at_once_one_is_the_last(place: Place) 
         }
         assert_eq!(last, 1, "round {round}");
     }
+}
+
+pub(crate) async fn snapshots_of_an_owner_account_for_bytes_until_a_collection_measures_them(place: Place) {
+    let catalog = place.open().await;
+    let snapshots = catalog.snapshots();
+    for (owner, id, bytes) in [("alice", "1", 10), ("alice", "2", 5), ("bob", "1", 10), ("bob", "3", 7)] {
+        snapshots.add(owner, id, None, bytes).await.unwrap();
+    }
+    let bytes = async || {
+        let bytes = |owner| async move { snapshots.bytes(owner).await.unwrap() };
+        (bytes("alice").await, bytes("bob").await, bytes("carol").await)
+    };
+    assert_eq!(bytes().await, (15, 17, 0));
+    // The other one may hold the same content.
+    snapshots.remove(Some("alice"), "1").await.unwrap();
+    assert_eq!(bytes().await, (15, 17, 0));
+    let many = (0..2_000).map(|id| (format!("none {id}"), 1));
+    let sizes: Vec<_> = many.chain([("2".to_owned(), 6), ("3".to_owned(), 1)]).collect();
+    snapshots.measure(&sizes).await.unwrap();
+    assert_eq!(bytes().await, (6, 11, 0));
+    snapshots.remove(None, "1").await.unwrap();
+    assert_eq!(bytes().await, (6, 11, 0));
+    snapshots.remove(None, "3").await.unwrap();
+    snapshots.remove(None, "2").await.unwrap();
+    assert_eq!(bytes().await, (0, 0, 0), "nothing of theirs is left");
 }

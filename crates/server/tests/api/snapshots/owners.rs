@@ -126,7 +126,7 @@ fn a_snapshot_of_two_owners_goes_with_the_second() {
     let archive = Archive::new().file("a", "b").bytes();
     let made = server.call("POST", "/api/v1/snapshots").key(&keys[0]).body(&archive).send().json();
     let id: workspace_state::SnapshotId = made["id"].as_str().unwrap().parse().unwrap();
-    server.runtime.block_on(server.app.snapshots().note("bob", &id, Some("sbx-1"))).unwrap();
+    server.runtime.block_on(server.app.snapshots().note("bob", &id, Some("sbx-1"), 0)).unwrap();
     let ask = |method: &str, who: usize| {
         server.call(method, &format!("/api/v1/snapshots/{id}")).key(&keys[who]).send().status
     };

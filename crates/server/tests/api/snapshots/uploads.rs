@@ -238,3 +238,35 @@ fn an_archive_that_takes_too_long_is_refused() {
     assert_eq!((answer.status, answer.error()), (408, "REQUEST_TIMEOUT".to_owned()));
     assert_eq!(answer.json()["error"]["details"]["setting"], "UPLOAD_TIMEOUT");
 }
+
+#[test]
+fn an_owner_has_no_more_bytes_of_snapshots_than_allowed_until_what_was_deleted_is_collected() {
+    let mut shop = Shop::with(&[("MAX_SNAPSHOT_BYTES_PER_OWNER", "200k")]);
+    let admin = shop.key.clone();
+    shop.key = shop.key_of("alice", "user");
+    let archive = |seed: u64| Archive::new().file("a", incompressible(seed, 150_000));
+    let first = shop.made(&archive(1));
+    shop.made(&archive(2));
+    let refused = shop.upload("", &archive(3).bytes());
+    assert_eq!((refused.status, refused.error()), (429, "SNAPSHOT_LIMIT_EXCEEDED".to_owned()));
+    assert_eq!(refused.json()["error"]["details"]["setting"], "MAX_SNAPSHOT_BYTES_PER_OWNER");
+    let made = shop.call_as(&admin, "POST", "snapshots").body(&archive(3).bytes()).send();
+    assert_eq!(made.status, 201, "administrators have no limit: {}", made.body);
+    assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    // The one that the refusal began may still run.
+    soon("garbage is collected", || shop.call_as(&admin, "POST", "gc").send().status == 200);
+    shop.made(&archive(4));
+    assert_eq!(shop.upload("", &archive(5).bytes()).error(), "SNAPSHOT_LIMIT_EXCEEDED");
+}
+
+/// Text of which nothing repeats.
+fn incompressible(seed: u64, length: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'!' + (state % 90) as u8)
+    };
+    (0..length).map(next).collect()
+}
