@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,9 @@ use crate::private::{self, PrivateError};
 const RETRY_BACKOFF: Duration = Duration::from_secs(60);
 /// Files beyond those that are kept, from a time when more were, that one rotation removes.
 const SURPLUS_MAX: u32 = 1_000;
+
+/// No line is longer.
+const LINE_MAX: u64 = 4 << 20;
 
 /// Limits of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,15 +60,19 @@ impl LogFile {
     pub(super) fn open(path: &Path, retention: Retention) -> Result<Self, PrivateError> {
         let file = private::append(path)?;
         let metadata = file.metadata().map_err(PrivateError::of("look at", path))?;
-        let max_bytes = if metadata.is_file() { retention.max_bytes } else { u64::MAX };
+        let (length, is_file) = (metadata.len(), metadata.is_file());
+        let size = if is_file { end_of_lines(path, length) } else { Ok(length) };
+        let size = size.map_err(PrivateError::of("read", path))?;
+        let max_bytes = if is_file { retention.max_bytes } else { u64::MAX };
         Ok(Self {
             path: path.to_owned(),
-            size: metadata.len(),
+            size,
             file,
             retention: Retention { max_bytes, ..retention },
             waiting: Vec::new(),
             lines: 0,
-            torn: false,
+            // A machine that crashed while a line was written leaves a piece of it.
+            torn: size < length,
             failed: None,
         })
     }
@@ -168,6 +176,16 @@ impl LogFile {
     fn numbered(&self, number: u32) -> PathBuf {
         beside(&self.path, &number.to_string())
     }
+}
+
+/// The end of the last whole line of a file of that length. All of it counts as whole where no line is near the end: then it is no
+/// log of ours, and nothing of it may be taken back.
+fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
+    let mut tail = vec![0; length.min(LINE_MAX) as usize];
+    let start = length - tail.len() as u64;
+    File::open(path)?.read_exact_at(&mut tail, start)?;
+    let newline = tail.iter().rposition(|byte| *byte == b'\n');
+    Ok(newline.map_or(length, |at| start + at as u64 + 1))
 }
 
 /// The same path with another ending behind its name.

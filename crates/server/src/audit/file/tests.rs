@@ -168,6 +168,23 @@ fn a_piece_of_a_line_is_taken_back() {
 }
 
 #[test]
+fn a_piece_of_a_line_that_a_crash_left_does_not_become_part_of_the_next_one() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.log");
+    for (before, after) in [
+        (line(1) + "0000", line(1) + &line(2)),
+        (line(1), line(1) + &line(2)),
+        ("no line of ours".to_owned(), "no line of ours".to_owned() + &line(2)),
+    ] {
+        fs::write(&path, before).unwrap();
+        let mut log = LogFile::open(&path, RETENTION).unwrap();
+        log.add(&line(2)).unwrap();
+        log.flush().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), after);
+    }
+}
+
+#[test]
 fn what_is_no_file_is_not_rotated() {
     let mut log = LogFile::open(Path::new("/dev/null"), RETENTION).unwrap();
     for number in 0..100 {
