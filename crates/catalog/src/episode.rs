@@ -1,17 +1,15 @@
 //! The table `episodes`: whose an episode is. What it holds is in the store of a server.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use sqlx::AnyConnection;
+use sqlx::any::AnyRow;
 
 use crate::catalog::{Catalog, Kind};
 use crate::clock::now;
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{Parameters, Statement};
-
-/// Ids that are named at once; databases bound how many parameters a statement has.
-const TOGETHER: usize = 500;
+use crate::statement::{Parameters, Statement, TOGETHER};
 
 /// Of two transactions of one owner the second waits, so that both together stay within the owner's limits.
 const LOCK: &str = "SELECT 1 FROM pg_advisory_xact_lock(10, hashtext($1))";
@@ -68,12 +66,18 @@ impl Episodes<'_> {
         );
         let bytes = i64::try_from(new.bytes).unwrap_or(i64::MAX);
         let insert = insert.text("owner", new.owner).text("id", new.id).number(now()).number(bytes);
-        insert.text("node", new.node).run(&mut transaction).await?;
+        if insert.text("node", new.node).run(&mut transaction).await? > 0 {
+            let count = Statement::new(
+                "INSERT INTO episode_usage (owner, episodes, bytes) VALUES ($1, 1, $2) ON CONFLICT (owner) DO UPDATE
+                 SET episodes = episode_usage.episodes + 1, bytes = episode_usage.bytes + excluded.bytes",
+            );
+            count.text("owner", new.owner).number(bytes).run(&mut transaction).await?;
+        }
         transaction.commit().await?;
         Ok(None)
     }
 
-    /// Counts the episodes of an owner and their bytes.
+    /// The number of an owner's episodes, and of their bytes.
     pub async fn usage(&self, owner: &str) -> Result<EpisodeUsage> {
         usage(&mut *self.catalog.connection().await?, owner).await
     }
@@ -93,7 +97,7 @@ impl Episodes<'_> {
         for ids in ids.chunks(TOGETHER) {
             let mut parameters = Parameters::default();
             let owner = parameters.text("owner", owner);
-            let ids = list(&mut parameters, ids);
+            let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id FROM episodes WHERE owner = ${owner} AND id IN ({ids})");
             let select = Statement::with(&sql, parameters);
             for row in select.all(&mut *self.catalog.connection().await?).await? {
@@ -111,24 +115,41 @@ impl Episodes<'_> {
                 Some(node) => format!("node IN (${}, '') AND", parameters.text("node", node)),
                 None => String::new(),
             };
-            let ids = list(&mut parameters, ids);
-            let sql = format!("DELETE FROM episodes WHERE {of_node} id IN ({ids})");
-            Statement::with(&sql, parameters).run(&mut *self.catalog.connection().await?).await?;
+            let ids = parameters.texts("id", ids);
+            let sql = format!("DELETE FROM episodes WHERE {of_node} id IN ({ids}) RETURNING owner, bytes");
+            let mut transaction = self.catalog.begin().await?;
+            let removed = Statement::with(&sql, parameters).all(&mut transaction).await?;
+            uncount(&mut transaction, removed).await?;
+            transaction.commit().await?;
         }
         Ok(())
     }
 }
 
 async fn usage(on: &mut AnyConnection, owner: &str) -> Result<EpisodeUsage> {
-    // A sum has another type than what it adds up.
-    let select = Statement::new(
-        "SELECT COUNT(*) AS total, CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS bytes FROM episodes WHERE owner = $1",
-    );
-    let row = Row(select.text("owner", owner).one(on).await?);
-    Ok(EpisodeUsage { count: row.count("total")?, bytes: row.count("bytes")? })
+    let select = Statement::new("SELECT episodes, bytes FROM episode_usage WHERE owner = $1");
+    let Some(row) = select.text("owner", owner).optional(on).await? else {
+        return Ok(EpisodeUsage { count: 0, bytes: 0 });
+    };
+    let row = Row(row);
+    Ok(EpisodeUsage { count: row.count("episodes")?, bytes: row.count("bytes")? })
 }
 
-fn list<'a>(parameters: &mut Parameters<'a>, ids: &'a [String]) -> String {
-    let numbers: Vec<_> = ids.iter().map(|id| format!("${}", parameters.text("id", id))).collect();
-    numbers.join(", ")
+/// Takes episodes that were removed off what their owners have.
+async fn uncount(on: &mut AnyConnection, removed: Vec<AnyRow>) -> Result<()> {
+    // In the order of owners: of two transactions that change the same rows one waits, and never both.
+    let mut owners = BTreeMap::<String, (i64, i64)>::new();
+    for row in removed {
+        let row = Row(row);
+        let (count, bytes) = owners.entry(row.text("owner")?).or_default();
+        *count += 1;
+        *bytes = bytes.saturating_add(row.number("bytes")?);
+    }
+    for (owner, (count, bytes)) in owners {
+        let update = Statement::new(
+            "UPDATE episode_usage SET episodes = episodes - $1, bytes = bytes - $2 WHERE owner = $3",
+        );
+        update.number(count).number(bytes).text("owner", &owner).run(on).await?;
+    }
+    Ok(())
 }

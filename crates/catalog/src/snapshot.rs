@@ -9,10 +9,7 @@ use crate::catalog::Catalog;
 use crate::clock::now;
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{Parameters, Statement};
-
-/// Ids that are asked for at once; databases bound how many parameters a statement has.
-const TOGETHER: usize = 500;
+use crate::statement::{Parameters, Statement, TOGETHER};
 
 /// That somebody has a snapshot. One snapshot may have several owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,9 +100,8 @@ impl Snapshots<'_> {
         for ids in ids.chunks(TOGETHER) {
             let mut parameters = Parameters::default();
             let owner = parameters.text("owner", owner);
-            let numbers: Vec<_> = ids.iter().map(|id| format!("${}", parameters.text("id", id))).collect();
-            let numbers = numbers.join(", ");
-            let sql = format!("SELECT id FROM snapshots WHERE owner = ${owner} AND id IN ({numbers})");
+            let ids = parameters.texts("id", ids);
+            let sql = format!("SELECT id FROM snapshots WHERE owner = ${owner} AND id IN ({ids})");
             let select = Statement::with(&sql, parameters);
             for row in select.all(&mut *self.catalog.connection().await?).await? {
                 owned.insert(Row(row).text("id")?);

@@ -9,6 +9,9 @@ use sqlx::{Any, AnyConnection, Arguments as _, Executor as _};
 
 use crate::error::{CatalogError, Result};
 
+/// Ids that are named in one statement; databases bound how many parameters one has.
+pub(crate) const TOGETHER: usize = 500;
+
 /// What the database will say. Boxed, because the compiler cannot see that the futures of `sqlx` over a borrowed
 /// connection may move between threads, and then neither could any that waits for them.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -51,6 +54,12 @@ impl<'q> Parameters<'q> {
         }
         self.add(value);
         self.values.len()
+    }
+
+    /// Adds texts and says which parameters they became, as `IN` wants them.
+    pub(crate) fn texts(&mut self, field: &'static str, values: &'q [String]) -> String {
+        let numbers: Vec<_> = values.iter().map(|value| format!("${}", self.text(field, value))).collect();
+        numbers.join(", ")
     }
 
     /// Adds a number and says which parameter it became.

@@ -93,7 +93,10 @@ contract! {
     episodes:
         episodes_are_counted_for_their_owner_until_they_are_removed
         an_owner_never_has_more_episodes_than_the_limit
-        a_server_removes_the_rows_of_its_own_episodes;
+        a_server_removes_the_rows_of_its_own_episodes
+        episodes_from_before_they_were_counted_are_counted
+        adding_an_episode_counts_no_others
+        episodes_are_added_and_removed_at_once_and_counted_right;
     text:
         hostile_text_is_kept_as_it_is
         a_megabyte_of_text_is_kept

@@ -72,3 +72,57 @@ pub(crate) async fn a_server_removes_the_rows_of_its_own_episodes(place: Place) 
     episodes.remove(None, &ids).await.unwrap();
     assert!(episodes.owned("alice", &ids).await.unwrap().is_empty());
 }
+
+pub(crate) async fn episodes_from_before_they_were_counted_are_counted(place: Place) {
+    let catalog = place.open().await;
+    for (id, owner) in [("1", "alice"), ("2", "alice"), ("3", "bob")] {
+        assert!(add(&catalog, owner, id, "here", None).await);
+    }
+    catalog.close().await;
+    place.tamper("DROP TABLE episode_usage").await;
+    place.tamper("CREATE INDEX episodes_owner ON episodes (owner, bytes)").await;
+    place.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
+
+    let catalog = place.open().await;
+    for (owner, count) in [("alice", 2), ("bob", 1), ("carol", 0)] {
+        let usage = catalog.episodes().usage(owner).await.unwrap();
+        assert_eq!(usage, EpisodeUsage { count, bytes: count * 10 }, "{owner}");
+    }
+    catalog.episodes().remove(None, &["1".to_owned()]).await.unwrap();
+    assert_eq!(catalog.episodes().usage("alice").await.unwrap(), EpisodeUsage { count: 1, bytes: 10 });
+}
+
+pub(crate) async fn adding_an_episode_counts_no_others(place: Place) {
+    let catalog = place.open().await;
+    assert!(add(&catalog, "alice", "1", "here", None).await);
+    // Whoever counted them would find this one.
+    place
+        .tamper(
+            "INSERT INTO episodes (owner, id, created_at, bytes, node) VALUES ('alice', '2', 0, 10, 'here')",
+        )
+        .await;
+    assert!(add(&catalog, "alice", "3", "here", Some(EpisodeUsage { count: 2, bytes: 20 })).await);
+    assert!(!add(&catalog, "alice", "4", "here", Some(EpisodeUsage { count: 2, bytes: 100 })).await);
+}
+
+pub(crate) async fn episodes_are_added_and_removed_at_once_and_counted_right(place: Place) {
+    let catalog = place.open().await;
+    let mut tasks = Vec::new();
+    for number in 0..16 {
+        let catalog = if number % 2 == 0 { catalog.clone() } else { place.open().await };
+        tasks.push(tokio::spawn(async move {
+            for step in 0..4 {
+                let id = format!("{number}-{step}");
+                assert!(add(&catalog, "alice", &id, "here", None).await);
+                if step % 2 == 0 {
+                    catalog.episodes().remove(Some("here"), &[id]).await.unwrap();
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let usage = catalog.episodes().usage("alice").await.unwrap();
+    assert_eq!(usage, EpisodeUsage { count: 32, bytes: 320 });
+}
