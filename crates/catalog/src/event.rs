@@ -11,6 +11,13 @@ use crate::row::Row;
 use crate::statement::Statement;
 use crate::words::words;
 
+/// Newest events of one sandbox that are kept: many times as many as one has that is made, used and removed.
+const SANDBOX_MAX: i64 = 1_000;
+/// Newest events that are kept in all.
+const TOTAL_MAX: i64 = 1_000_000;
+/// Old events that are forgotten in one statement, so that others are served in between.
+const TOGETHER: i64 = 10_000;
+
 words! {
     /// What an event tells of.
     pub enum EventKind {
@@ -76,8 +83,18 @@ impl Events<'_> {
 
     /// Forgets events that were written before a time; how many those were.
     pub async fn forget_before(&self, time: i64) -> Result<u64> {
-        let delete = Statement::new("DELETE FROM events WHERE created_at < $1").number(time);
-        delete.run(&mut *self.catalog.connection().await?).await
+        let mut forgotten = 0;
+        loop {
+            let delete = Statement::new(
+                "DELETE FROM events WHERE sequence IN
+                 (SELECT sequence FROM events WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
+            );
+            let delete = delete.number(time).number(TOGETHER);
+            match delete.run(&mut *self.catalog.connection().await?).await? {
+                0 => return Ok(forgotten),
+                some => forgotten += some,
+            }
+        }
     }
 
     /// The first events after the one numbered `sequence`, at most `limit`, in order.
@@ -103,7 +120,22 @@ pub(crate) async fn record(on: &mut AnyConnection, sandbox: Option<&str>, event:
     );
     let insert = insert.number(sequence).text("type", event.kind.as_str());
     insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now()).run(on).await?;
+    forget_oldest(on, sandbox, sequence).await?;
     Ok(sequence)
+}
+
+/// Forgets events beyond the newest ones of a sandbox, and of all.
+async fn forget_oldest(on: &mut AnyConnection, sandbox: Option<&str>, newest: i64) -> Result<()> {
+    if let Some(sandbox) = sandbox {
+        let delete = Statement::new(
+            "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=
+             (SELECT sequence FROM events WHERE sandbox_id = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)",
+        );
+        delete.text("sandbox_id", sandbox).number(SANDBOX_MAX).run(on).await?;
+    }
+    let delete = Statement::new("DELETE FROM events WHERE sequence <= $1").number(newest - TOTAL_MAX);
+    delete.run(on).await?;
+    Ok(())
 }
 
 fn read(row: AnyRow) -> Result<Event> {

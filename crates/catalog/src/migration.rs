@@ -19,6 +19,7 @@ const STEPS: &[&str] = &[
     include_str!("../migrations/0010_episodes.sql"),
     include_str!("../migrations/0011_episode_sizes.sql"),
     include_str!("../migrations/0012_episode_usage.sql"),
+    include_str!("../migrations/0013_event_indexes.sql"),
     include_str!("../migrations/0014_snapshot_sizes.sql"),
 ];
 

@@ -62,7 +62,10 @@ contract! {
     events:
         events_are_read_in_order_from_anywhere
         a_reader_that_follows_many_writers_misses_nothing
-        old_events_are_forgotten_and_numbers_go_on;
+        old_events_are_forgotten_and_numbers_go_on
+        old_events_are_forgotten_however_many_they_are
+        the_oldest_events_of_a_sandbox_make_room
+        the_oldest_events_of_all_make_room;
     keys:
         a_key_is_found_by_its_hash_until_it_is_revoked
         keys_are_listed_by_owner

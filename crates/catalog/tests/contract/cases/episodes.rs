@@ -81,6 +81,8 @@ pub(crate) async fn episodes_from_before_they_were_counted_are_counted(place: Pl
     catalog.close().await;
     place.tamper("DROP TABLE episode_usage").await;
     place.tamper("CREATE INDEX episodes_owner ON episodes (owner, bytes)").await;
+    place.tamper("DROP INDEX events_created_at").await;
+    place.tamper("DROP INDEX events_sandbox").await;
     place.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 
     let catalog = place.open().await;

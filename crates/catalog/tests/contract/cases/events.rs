@@ -58,3 +58,50 @@ pub(crate) async fn old_events_are_forgotten_and_numbers_go_on(place: Place) {
     assert_eq!(catalog.events().after(0, 10).await.unwrap(), []);
     assert_eq!(catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap(), 4);
 }
+
+/// As many events of a sandbox, the first numbered one.
+async fn fill(place: &Place, sandbox: &str, count: i64) {
+    let insert = format!(
+        "INSERT INTO events (sequence, type, sandbox_id, data, created_at)
+         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})
+         SELECT n, 'sandbox.running', '{sandbox}', '{{}}', n FROM numbers"
+    );
+    place.tamper(&insert).await;
+    place.tamper(&format!("UPDATE event_sequence SET last = {count}")).await;
+}
+
+pub(crate) async fn the_oldest_events_of_a_sandbox_make_room(place: Place) {
+    let catalog = place.open().await;
+    fill(&place, "sbx-1", 1_000).await;
+    let running = event(EventKind::SandboxRunning);
+    catalog.events().insert(Some("sbx-2"), &running).await.unwrap();
+    catalog.events().insert(None, &running).await.unwrap();
+    let numbers = async || {
+        let all = catalog.events().after(0, 10_000).await.unwrap();
+        all.iter().map(|it| it.sequence).collect::<Vec<_>>()
+    };
+    assert!(numbers().await.into_iter().eq(1..=1_002), "none is one too many");
+    catalog.events().insert(Some("sbx-1"), &running).await.unwrap();
+    catalog.events().insert(Some("sbx-1"), &running).await.unwrap();
+    assert!(numbers().await.into_iter().eq(3..=1_004));
+}
+
+pub(crate) async fn the_oldest_events_of_all_make_room(place: Place) {
+    let catalog = place.open().await;
+    let running = event(EventKind::SandboxRunning);
+    for sandbox in ["sbx-1", "sbx-2", "sbx-3"] {
+        catalog.events().insert(Some(sandbox), &running).await.unwrap();
+    }
+    place.tamper("UPDATE event_sequence SET last = 1000001").await;
+    assert_eq!(catalog.events().insert(None, &running).await.unwrap(), 1_000_002);
+    let left = catalog.events().after(0, 10).await.unwrap();
+    assert_eq!(left.iter().map(|it| it.sequence).collect::<Vec<_>>(), [3, 1_000_002]);
+}
+
+pub(crate) async fn old_events_are_forgotten_however_many_they_are(place: Place) {
+    let catalog = place.open().await;
+    fill(&place, "sbx-1", 20_100).await;
+    assert_eq!(catalog.events().forget_before(20_050).await.unwrap(), 20_049);
+    let left = catalog.events().after(0, 1_000).await.unwrap();
+    assert!(left.iter().map(|it| it.sequence).eq(20_050..=20_100));
+}
