@@ -14,6 +14,7 @@
 pub mod egress;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
 mod error;
+pub mod free_space;
 mod frozen;
 mod inside;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux sees to limits by itself"))]

@@ -44,6 +44,7 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
             owner,
             provider: settings.provider,
             lazy: settings.lazy,
+            reserve: settings.disk_reserve,
         })?)
     })
     .await??;

@@ -31,8 +31,9 @@ pub(crate) struct Copy {
     pub(crate) here: Here,
     /// Whom files of workspaces belong to, where that is not this process's user.
     pub(crate) owner: Option<(u32, u32)>,
-    /// From whose files blocks are shared; none for copies.
-    pub(crate) layers: Option<Layers>,
+    pub(crate) layers: Layers,
+    /// Whether files share their blocks with those of layers.
+    pub(crate) shared: bool,
 }
 
 impl Copy {
@@ -42,13 +43,16 @@ impl Copy {
 
     /// Files share their blocks with those of the layers that hold the snapshot, where there are layers.
     fn options(&self, base: &Base) -> Result<CheckoutOptions> {
-        let share = match (&self.layers, &base.snapshot) {
+        let share = match &base.snapshot {
             // Deltas have only what changed: such a file is shared with the layer that has it.
-            (Some(layers), Some(snapshot)) => layers.find_or_write(&base.store, snapshot, false)?.paths(),
+            Some(snapshot) if self.shared => {
+                self.layers.find_or_write(&base.store, snapshot, false)?.paths()
+            }
             _ => Vec::new(),
         };
         // Set-id bits stay: they are without effect in a sandbox, and nobody else reaches a workspace.
-        Ok(CheckoutOptions { owner: self.owner, keep_set_id: true, share, ..CheckoutOptions::default() })
+        let (owner, limit) = (self.owner, Some(self.layers.limit()));
+        Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
     fn snapshot_options(new: NewSnapshot, still: bool) -> SnapshotOptions {
@@ -66,7 +70,7 @@ impl Copy {
 
 impl Provider for Copy {
     fn kind(&self) -> Kind {
-        if self.layers.is_some() { Kind::Clone } else { Kind::Copy }
+        if self.shared { Kind::Clone } else { Kind::Copy }
     }
 
     fn make(&self, place: &Place, base: &Base) -> Result<Under> {
@@ -135,8 +139,8 @@ impl Provider for Copy {
             }
         };
         let done = done.or_else(|error| {
-            // Back to what it held, as far as that can be had.
-            let options = CheckoutOptions { force: true, share: Vec::new(), ..options };
+            // Back to what it held, as far as that can be had, also where room is short.
+            let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options };
             checkout(&self.store, &present, &tree, &options, &Quiet)?;
             Err(error)
         });

@@ -10,10 +10,12 @@
 //! The lowest layer of a stack is a *base*: a whole tree. Above it lie *deltas*, each what changed since. A tree that
 //! differs little from one that has a stack gets a delta; any other gets a base. A stack that grows long is cut short by
 //! one delta over its base. Layers never change once they are there, are shared by all workspaces over the same tree
-//! and times, and go when no workspace lies over them and nobody asked for their tree for a while.
+//! and times, and go when no workspace lies over them and nobody asked for their tree for a while, or room is short (`room.rs`).
 //!
 //! What was written and not synced may be torn after a crash of the machine: such a layer counts only until the
 //! machine is started anew. Everything here can be made again from the store.
+
+mod room;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -29,7 +31,7 @@ use workspace_host::usage::measure;
 use workspace_host::{HostError, overlay};
 use workspace_state::{
     Cancel, CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, StoreError, Tree, TreeId,
-    materialize, platform,
+    WriteLimit, materialize, platform,
 };
 
 use crate::delta::Delta;
@@ -85,11 +87,14 @@ struct Layer {
     boot: String,
     /// Whether it is on disk for certain.
     synced: bool,
+    /// Bytes that it takes, about; zero where an older version wrote it.
+    #[serde(default)]
+    bytes: u64,
 }
 
 impl Layer {
     fn new(over: Option<Key>, shows: Key, synced: bool) -> Self {
-        Self { over, shows, boot: String::new(), synced }
+        Self { over, shows, boot: String::new(), synced, bytes: 0 }
     }
 }
 
@@ -147,9 +152,13 @@ struct Inner {
     root: PathBuf,
     store: Store,
     options: CheckoutOptions,
+    /// Bytes that sandboxes are to leave free.
+    reserve: u64,
     boot: String,
     state: Mutex<Known>,
     done: Condvar,
+    /// Held by who drops layers to make room.
+    dropping: Mutex<()>,
     turn: Mutex<()>,
     lock: File,
 }
@@ -168,7 +177,7 @@ struct Known {
 
 impl Layers {
     /// Takes up what is in `root`, of which this process becomes the only user.
-    pub(crate) fn open(root: &Path, store: Store, options: CheckoutOptions) -> Result<Self> {
+    pub(crate) fn open(root: &Path, store: Store, options: CheckoutOptions, reserve: u64) -> Result<Self> {
         for directory in [root.to_owned(), root.join("layers"), root.join("stacks")] {
             fs::create_dir_all(&directory).on("make", &directory)?;
         }
@@ -188,9 +197,11 @@ impl Layers {
             root: root.to_owned(),
             store,
             options,
+            reserve,
             boot,
             state: Mutex::default(),
             done: Condvar::new(),
+            dropping: Mutex::default(),
             turn: Mutex::default(),
             lock,
         };
@@ -231,10 +242,11 @@ impl Layers {
         let Some((from, mut layers)) = from else { return Ok(None) };
         let to = Key::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
-        let made = self.make(&name, &Layer::new(Some(from), to, false), store.cancel(), |directory| {
+        let layer = Layer::new(Some(from), to, false);
+        let made = self.make(&name, &layer, store.cancel(), |directory, options| {
             let (old, new) = (from.open(store)?, to.open(store)?);
             match Delta::between(&old, &new, LARGEST_DELTA)? {
-                Some(delta) => delta.write(directory, &self.0.options).map(|()| true),
+                Some(delta) => delta.write(directory, options).map(|()| true),
                 None => Ok(false),
             }
         })?;
@@ -250,9 +262,9 @@ impl Layers {
         }
         let key = Key::of(snapshot);
         let name = format!("base-{}", key.name());
-        let _made = self.make(&name, &Layer::new(None, key, sync), store.cancel(), |directory| {
-            let options = CheckoutOptions { sync, ..self.0.options.clone() };
-            materialize(&key.open(store)?, directory, &options, &Quiet)?;
+        let layer = Layer::new(None, key, sync);
+        let _made = self.make(&name, &layer, store.cancel(), |directory, options| {
+            materialize(&key.open(store)?, directory, options, &Quiet)?;
             Ok(true)
         })?;
         self.note(Stack { key, layers: vec![name] })
@@ -293,7 +305,7 @@ impl Layers {
         name: &str,
         layer: &Layer,
         cancel: &Cancel,
-        write: impl FnOnce(&Path) -> Result<bool>,
+        write: impl FnOnce(&Path, &CheckoutOptions) -> Result<bool>,
     ) -> Result<Option<Held>> {
         let mut state = self.0.lock();
         while state.busy.contains(name) {
@@ -304,7 +316,7 @@ impl Layers {
         if !state.layers.contains_key(name) {
             state.busy.insert(name.to_owned());
             drop(state);
-            let made = self.0.write_layer(name, layer, write);
+            let made = self.write_layer(name, layer, write);
             state = self.0.lock();
             state.busy.remove(name);
             self.0.done.notify_all();
@@ -368,28 +380,44 @@ impl Layers {
     /// Removes what nobody lies over, and what nobody asked for in the time that it is kept unless that is to go too.
     /// What is left when it is cancelled, or fails, goes with a later collection.
     pub(crate) fn collect(&self, now: Instant, recent: bool, cancel: &Cancel) -> Result<Collected> {
-        let mut collected = Collected::default();
-        let (stacks, layers) = self.0.unused(now, recent);
-        let mut leaving = Leaving { inner: &self.0, layers };
-        for key in stacks {
-            let path = self.0.root.join("stacks").join(key.name());
-            remove_file(&path)?;
-            collected.stacks += 1;
-        }
-        while let Some((name, layer)) = leaving.layers.pop() {
-            if let Err(cancelled) = cancel.check() {
-                leaving.layers.push((name, layer));
-                return Err(StoreError::from(cancelled).into());
-            }
-            let bytes = measure(&Holder::Machine, &self.0.tree_of(&name)).bytes;
-            let removed = self.0.remove_layer(&name);
-            self.0.lock().busy.remove(&name);
-            self.0.done.notify_all();
-            removed?;
-            collected.bytes += bytes;
-            collected.layers += 1;
-        }
+        let (stacks, layers) = {
+            let mut state = self.0.lock();
+            let stacks = state.old(now, recent);
+            let layers = state.take_unneeded(&stacks);
+            (stacks, layers)
+        };
+        let collected = self.0.remove_unused(&stacks, layers, cancel)?;
+        self.0.bound_unused();
         Ok(collected)
+    }
+
+    fn write_layer(
+        &self,
+        name: &str,
+        layer: &Layer,
+        write: impl FnOnce(&Path, &CheckoutOptions) -> Result<bool>,
+    ) -> Result<Option<Layer>> {
+        // What was left by somebody who did not finish it.
+        self.0.remove_layer(name)?;
+        self.0.bound_unused();
+        let (directory, tree) = (self.0.root.join("layers").join(name), self.0.tree_of(name));
+        self.0.make_room().on("write", &tree)?;
+        fs::create_dir_all(&tree).on("make", &tree)?;
+        let counter = self.counter();
+        let limit: Arc<dyn WriteLimit> = Arc::clone(&counter) as _;
+        let options =
+            CheckoutOptions { sync: layer.synced, limit: Some(limit), ..self.0.options.clone() };
+        let written = write(&tree, &options).and_then(|is_there| {
+            let layer = Layer { boot: self.0.boot.clone(), bytes: counter.bytes(), ..layer.clone() };
+            if is_there {
+                note_layer(&directory, &layer)?;
+            }
+            Ok(is_there.then_some(layer))
+        });
+        if !matches!(written, Ok(Some(_))) {
+            self.0.remove_layer(name)?;
+        }
+        written
     }
 }
 
@@ -426,7 +454,12 @@ impl Inner {
             let path = self.root.join("layers").join(&name).join("layer");
             let layer = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Layer>(&text).ok());
             match layer.filter(|layer| layer.synced || layer.boot == self.boot) {
-                Some(layer) => drop(state.layers.insert(name, layer)),
+                Some(mut layer) => {
+                    if layer.bytes == 0 {
+                        layer.bytes = measure(&Holder::Machine, &self.tree_of(&name)).bytes;
+                    }
+                    state.layers.insert(name, layer);
+                }
                 None => self.remove_layer(&name)?,
             }
         }
@@ -445,54 +478,32 @@ impl Inner {
         Ok(())
     }
 
-    fn write_layer(
+    /// Removes stacks and layers that were taken out of what is known. What is left when it is cancelled, or fails, stays.
+    fn remove_unused(
         &self,
-        name: &str,
-        layer: &Layer,
-        write: impl FnOnce(&Path) -> Result<bool>,
-    ) -> Result<Option<Layer>> {
-        // What was left by somebody who did not finish it.
-        self.remove_layer(name)?;
-        let (directory, tree) = (self.root.join("layers").join(name), self.tree_of(name));
-        fs::create_dir_all(&tree).on("make", &tree)?;
-        let layer = Layer { boot: self.boot.clone(), ..layer.clone() };
-        let written = write(&tree).and_then(|is_there| {
-            if is_there {
-                note_layer(&directory, &layer)?;
+        stacks: &[Key],
+        layers: Vec<(String, Layer)>,
+        cancel: &Cancel,
+    ) -> Result<Collected> {
+        let mut collected = Collected::default();
+        let mut leaving = Leaving { inner: self, layers };
+        for key in stacks {
+            remove_file(&self.root.join("stacks").join(key.name()))?;
+            collected.stacks += 1;
+        }
+        while let Some((name, layer)) = leaving.layers.pop() {
+            if let Err(cancelled) = cancel.check() {
+                leaving.layers.push((name, layer));
+                return Err(StoreError::from(cancelled).into());
             }
-            Ok(is_there)
-        });
-        if !matches!(written, Ok(true)) {
-            self.remove_layer(name)?;
+            let removed = self.remove_layer(&name);
+            self.lock().busy.remove(&name);
+            self.done.notify_all();
+            removed?;
+            collected.bytes += layer.bytes;
+            collected.layers += 1;
         }
-        written.map(|is_there| is_there.then_some(layer))
-    }
-
-    /// Takes what is unused out of what is known. Nobody makes the layers anew before they were removed.
-    fn unused(&self, now: Instant, recent: bool) -> (Vec<Key>, Vec<(String, Layer)>) {
-        let mut state = self.lock();
-        let Known { stacks, layers, users, busy, .. } = &mut *state;
-        let is_old = |(stack, used): &(Stack, Instant)| {
-            let kept = if stack.layers.len() > 1 { DELTA_KEPT } else { BASE_KEPT };
-            let in_use = stack.layers.last().is_some_and(|name| users.contains_key(name));
-            !in_use && (recent || now.saturating_duration_since(*used) > kept)
-        };
-        let old: Vec<Key> = stacks.iter().filter(|(_, one)| is_old(one)).map(|(key, _)| *key).collect();
-        for key in &old {
-            stacks.remove(key);
-        }
-        let needed: HashSet<&String> = stacks.values().flat_map(|(stack, _)| &stack.layers).collect();
-        let free: Vec<String> = layers
-            .keys()
-            .filter(|name| !needed.contains(name) && !users.contains_key(*name))
-            .cloned()
-            .collect();
-        let take = |name: String| {
-            busy.insert(name.clone());
-            layers.remove(&name).map(|layer| (name, layer))
-        };
-        let free = free.into_iter().filter_map(take).collect();
-        (old, free)
+        Ok(collected)
     }
 
     /// What says that the layer is there goes first.
@@ -500,6 +511,36 @@ impl Inner {
         let directory = self.root.join("layers").join(name);
         remove_file(&directory.join("layer"))?;
         remove_tree(&directory).on("remove", &directory)
+    }
+}
+
+impl Known {
+    /// Whether a workspace lies over a stack.
+    fn is_used(&self, stack: &Stack) -> bool {
+        stack.layers.last().is_some_and(|name| self.users.contains_key(name))
+    }
+
+    /// Stacks over which nothing lies, and that nobody asked for in the time that they are kept unless recent ones are to go
+    /// too.
+    fn old(&self, now: Instant, recent: bool) -> Vec<Key> {
+        let is_old = |(stack, used): &(Stack, Instant)| {
+            let kept = if stack.layers.len() > 1 { DELTA_KEPT } else { BASE_KEPT };
+            !self.is_used(stack) && (recent || now.saturating_duration_since(*used) > kept)
+        };
+        self.stacks.iter().filter(|(_, one)| is_old(one)).map(|(key, _)| *key).collect()
+    }
+
+    /// Takes stacks out of what is known, and all layers that nothing needs then. Nobody makes the layers anew before
+    /// they were removed.
+    fn take_unneeded(&mut self, stacks: &[Key]) -> Vec<(String, Layer)> {
+        for key in stacks {
+            self.stacks.remove(key);
+        }
+        let needed: HashSet<&String> = self.stacks.values().flat_map(|(stack, _)| &stack.layers).collect();
+        let is_free = |name: &&String| !needed.contains(name) && !self.users.contains_key(*name);
+        let free: Vec<String> = self.layers.keys().filter(is_free).cloned().collect();
+        self.busy.extend(free.iter().cloned());
+        free.into_iter().filter_map(|name| self.layers.remove(&name).map(|layer| (name, layer))).collect()
     }
 }
 

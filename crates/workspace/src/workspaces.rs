@@ -67,6 +67,8 @@ pub struct Options {
     pub provider: Choice,
     /// What serves files before they are written; without it they are always written first.
     pub lazy: Option<LazyCommand>,
+    /// Bytes of the filesystem that are to stay free, a tenth of a small one. Snapshots are written only where twice as many are.
+    pub reserve: u64,
 }
 
 /// What to make.
@@ -195,12 +197,18 @@ impl Workspaces {
         let holder = options.holder.unwrap_or(Holder::Machine);
         let escape = Overlay::escapes(&holder);
         let written = CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
-        let layers = Layers::open(&options.layers, store.clone(), written)?;
+        let layers = Layers::open(&options.layers, store.clone(), written, options.reserve)?;
         let here = Here::new(holder);
-        let files = |layers| Copy { store: store.clone(), here: here.clone(), owner, layers };
+        let files = |shared| Copy {
+            store: store.clone(),
+            here: here.clone(),
+            owner,
+            layers: layers.clone(),
+            shared,
+        };
         let this = Self {
-            clone: files(Some(layers.clone())),
-            copy: files(None),
+            clone: files(true),
+            copy: files(false),
             overlay: Overlay::new(&store, &here, &layers, owner, options.lazy, options.layers.join("view")),
             here,
             layers,

@@ -1,7 +1,10 @@
 //! Checkouts: making a directory hold what a snapshot holds.
 
+use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::fchmod;
 
@@ -17,6 +20,15 @@ use super::error::{Context, DirectoryError, Result};
 use super::leftovers::{new_mark, remove_leftovers};
 use super::state::Known;
 use super::switch::Switch;
+
+/// Bytes that a file, directory or symlink takes beside its content, as a [`WriteLimit`] counts them.
+pub(super) const ENTRY_BYTES: u64 = 4096;
+
+/// Limit on what a checkout writes. It is asked before every piece, by several threads at once.
+pub trait WriteLimit: fmt::Debug + Send + Sync {
+    /// Counts so many bytes more. An error ends the checkout; what was written until then stays.
+    fn take(&self, bytes: u64) -> io::Result<()>;
+}
 
 /// How a snapshot is checked out.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +47,8 @@ pub struct CheckoutOptions {
     /// The directory is to be a layer of an overlay that keeps its notes in user attributes: attributes of the tree
     /// that look like such notes are escaped, so that they stay data.
     pub escape: bool,
+    /// Limit on what is written; none when not said.
+    pub limit: Option<Arc<dyn WriteLimit>>,
 }
 
 /// What a checkout did.

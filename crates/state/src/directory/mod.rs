@@ -20,7 +20,7 @@ mod stat_index;
 mod state;
 mod switch;
 
-pub use checkout::{CheckoutOptions, CheckoutReport, apply_changes, checkout, materialize};
+pub use checkout::{CheckoutOptions, CheckoutReport, WriteLimit, apply_changes, checkout, materialize};
 pub use error::DirectoryError;
 pub use ignored::ignored_paths;
 pub(crate) use read::{Read, ReadError, read_file};

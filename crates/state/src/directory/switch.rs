@@ -151,6 +151,12 @@ impl<'a> Switch<'a> {
         fchown(file, Some(user), Some(group)).on("give away", &self.shown(here))
     }
 
+    /// Asks whether so many bytes more may be written.
+    fn take_room(&self, bytes: u64, here: &[u8]) -> Result<()> {
+        let Some(limit) = &self.options.limit else { return Ok(()) };
+        limit.take(bytes).on("write", &self.shown(here))
+    }
+
     /// The attributes of a tree as they are written.
     fn attributes<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
         if self.options.escape { attributes::escape(xattrs) } else { Cow::Borrowed(xattrs) }

@@ -5,11 +5,12 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use libtest_mimic::Trial;
-use workspace_state::NewSnapshot;
-use workspace_workspace::{Kind, Materialize, New, WorkspaceError};
+use workspace_host::free_space::{Shortage, size};
+use workspace_state::{NewSnapshot, Snapshot};
+use workspace_workspace::{Kind, Materialize, New, Options, WorkspaceError, Workspaces};
 
 use crate::image::{self, Image};
-use crate::world::{Setting, World};
+use crate::world::{Setting, World, options};
 
 const BIG: &str = "mkdir d; for i in 1 2 3 4 5 6; do head -c 2000000 /dev/urandom > d/$i; done";
 
@@ -18,8 +19,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         return Vec::new();
     }
     let on = |setting: Setting| Setting { filesystem: Some("ext4"), ..setting };
-    let name = "a_full_disk_leaves_nothing_half_made";
-    [Setting::OVERLAY, Setting::COPY].map(|setting| on(setting).trial(name, move || run(setting.kind))).into()
+    let both = |name, test: fn(Kind)| {
+        [Setting::OVERLAY, Setting::COPY].map(|setting| on(setting).trial(name, move || test(setting.kind)))
+    };
+    let mut trials = Vec::from(both("a_full_disk_leaves_nothing_half_made", run));
+    trials.extend(both("a_snapshot_that_would_take_the_reserve_is_refused", reserve));
+    let overlay = |name, test: fn()| on(Setting::OVERLAY).trial(name, test);
+    trials.push(overlay("unused_layers_go_before_a_snapshot_is_refused", unused_layers_make_room));
+    trials.push(overlay("unused_layers_take_a_part_of_the_disk", unused_layers_are_bounded));
+    trials
 }
 
 /// Takes all the room there is.
@@ -91,4 +99,74 @@ fn run(kind: Kind) {
     world.all().cleanup("a").unwrap();
     assert_eq!(names(&world, "workspaces"), 0);
     assert!(world.store.pins().unwrap().is_empty());
+}
+
+/// A disk of which a tenth is kept free.
+fn with_reserve(kind: Kind) -> World {
+    let mut world = World::within(Some(Image::new("ext4", 96 << 20)), kind, false);
+    world.workspaces = None;
+    let options = options(world.home.path(), &world.store, &world.holder, world.kind);
+    world.workspaces = Some(Workspaces::open(Options { reserve: u64::MAX, ..options }).unwrap());
+    world
+}
+
+/// Bytes that are free beyond those that layers leave.
+fn room(world: &World) -> u64 {
+    let short = Shortage::at_times(world.home.path(), u64::MAX, 100).unwrap();
+    short.free - short.reserve / 100 * 2
+}
+
+/// A snapshot that takes little of the store, and so many bytes where it is written.
+fn inflated(world: &World, name: &str, bytes: u64) -> Snapshot {
+    let mut tree = world.store.empty_tree().unwrap();
+    let content = name.as_bytes().iter().copied().cycle().take(1 << 20).collect::<Vec<u8>>();
+    for number in 0..bytes >> 20 {
+        tree.write(format!("{name}/{number}"), content.as_slice()).unwrap();
+    }
+    tree.commit(NewSnapshot::default()).unwrap()
+}
+
+fn from(snapshot: &Snapshot) -> New<'static> {
+    New { snapshot: Some(snapshot.id), ..New::default() }
+}
+
+fn reserve(kind: Kind) {
+    let world = with_reserve(kind);
+    // It would fit.
+    let large = inflated(&world, "large", room(&world) + (4 << 20));
+    is_full(world.all().create("a", &from(&large)));
+    assert_eq!((names(&world, "workspaces"), names(&world, "layers/layers")), (0, 0));
+    let bytes = room(&world) - (4 << 20);
+    let small = inflated(&world, "small", bytes);
+    world.all().create("a", &from(&small)).unwrap();
+    // Nothing is begun where there is no room.
+    is_full(world.all().create("b", &from(&inflated(&world, "next", 8 << 20))));
+    assert_eq!(names(&world, "workspaces"), 1);
+    assert_eq!(world.run("a", "ls small | wc -l").trim(), (bytes >> 20).to_string());
+}
+
+/// The layer of a snapshot, over which nothing lies any more.
+fn unused_layer(world: &World, name: &str, bytes: u64) -> PathBuf {
+    world.all().create(name, &from(&inflated(world, name, bytes))).unwrap();
+    let layer = world.all().record(name).unwrap().current.layers.remove(0);
+    world.all().cleanup(name).unwrap();
+    world.home.path().join("layers/layers").join(layer)
+}
+
+fn unused_layers_make_room() {
+    let world = with_reserve(Kind::Overlay);
+    let [old, new] = ["old", "new"].map(|name| unused_layer(&world, name, 9 << 20));
+    assert!(old.exists() && new.exists());
+    world.all().create("a", &from(&inflated(&world, "a", room(&world) + (4 << 20)))).unwrap();
+    assert!(!old.exists() && new.exists(), "the one that was used last stays");
+    is_full(world.all().create("b", &from(&inflated(&world, "b", 24 << 20))));
+    assert!(!new.exists());
+}
+
+fn unused_layers_are_bounded() {
+    let world = World::within(Some(Image::new("ext4", 96 << 20)), Kind::Overlay, false);
+    let most = size(world.home.path()).unwrap() / 4;
+    let layers = ["first", "second", "third"].map(|name| unused_layer(&world, name, most / 5 * 2));
+    world.all().collect(false).unwrap();
+    assert_eq!(layers.map(|layer| layer.exists()), [false, true, true]);
 }

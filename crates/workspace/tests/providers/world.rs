@@ -188,6 +188,7 @@ pub(crate) fn options(home: &Path, store: &Store, holder: &Holder, kind: Kind) -
         owner: None,
         provider: Choice::Prefer(kind),
         lazy: None,
+        reserve: 0,
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 use crate::directory::attributes;
-use crate::directory::checkout::Ids;
+use crate::directory::checkout::{ENTRY_BYTES, Ids};
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::{Listing, Pair, Raw, pairs};
 use crate::directory::parallel::{each, each_while_open};
@@ -216,6 +216,7 @@ impl Switch<'_> {
             return Ok(Applied::Gone);
         };
         let new = self.entry(after)?;
+        self.take_room(ENTRY_BYTES, &here)?;
         let stat = self.stat(place.fd, &here, pair.name)?;
         if let Node::Directory(to) = new.node {
             let from = self.make_directory(place, &here, pair.name, old.as_ref(), stat.as_ref())?;

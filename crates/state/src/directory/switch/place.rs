@@ -172,6 +172,7 @@ impl Switch<'_> {
                 if content.len() as u64 != *len {
                     return Err(StoreError::MissingChunk(*chunk).into());
                 }
+                self.take_room(*len, here)?;
                 write_sparsely(file, &content, at).on("write", &at_path())?;
             }
             at += extent.len();
