@@ -306,8 +306,8 @@ impl Service {
             Some(_) => Some(self.turn(&self.0.fills, making).await?),
             None => None,
         };
-        let workspace =
-            self.make_workspace(&live.id, &making.new, making.config.disk, &making.cancel).await?;
+        let (owner, disk) = (&making.wanted.owner, making.config.disk);
+        let workspace = self.make_workspace(&live.id, owner, &making.new, disk, &making.cancel).await?;
         self.first_look(live, &making.new).await;
         making.cancel.check()?;
         Ok(workspace)

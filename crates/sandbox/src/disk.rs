@@ -74,6 +74,7 @@ impl Service {
     pub(crate) async fn make_workspace(
         &self,
         id: &str,
+        owner: &str,
         new: &NewSandbox,
         bytes: Option<u64>,
         cancel: &Cancel,
@@ -86,14 +87,15 @@ impl Service {
             self.0.workspaces.use_holder(holder);
         }
         let user = self.0.runtime.user(id, &self.place(id)).await?;
-        let id = id.to_owned();
+        let (id, owner) = (id.to_owned(), owner.to_owned());
         self.on_workspaces_until(cancel, move |workspaces| {
+            let owner = Some(owner.as_str());
             let prepare = |path: &Path| {
                 if let Some(bytes) = bytes {
                     limit(&id, path, bytes);
                 }
             };
-            workspaces.create(&id, &New { snapshot, provider, materialize, user, prepare: &prepare })
+            workspaces.create(&id, &New { snapshot, provider, materialize, user, owner, prepare: &prepare })
         })
         .await
     }

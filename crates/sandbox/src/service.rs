@@ -192,7 +192,7 @@ impl Service {
         for live in lives.values() {
             live.shut();
         }
-        if let Err(error) = self.0.workspaces.close() {
+        if let Err(error) = self.on_workspaces(Workspaces::close).await {
             tracing::warn!(%error, "whoever comes next waits for the workspaces");
         }
         if let Some(port) = self.0.port.lock().await.take() {

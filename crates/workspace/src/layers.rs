@@ -15,6 +15,7 @@
 //! What was written and not synced may be torn after a crash of the machine: such a layer counts only until the
 //! machine is started anew. Everything here can be made again from the store.
 
+mod queue;
 mod room;
 
 use std::collections::{HashMap, HashSet};
@@ -36,6 +37,7 @@ use workspace_state::{
 
 use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
+use queue::Queue;
 
 /// A stack this long gets no further delta: the next one lies over its base.
 const LONGEST: usize = 24;
@@ -159,7 +161,8 @@ struct Inner {
     done: Condvar,
     /// Held by who drops layers to make room.
     dropping: Mutex<()>,
-    turn: Mutex<()>,
+    /// Ends what is written in the background.
+    stop: Cancel,
     lock: File,
 }
 
@@ -171,8 +174,8 @@ struct Known {
     users: HashMap<String, usize>,
     /// Layers that somebody is writing or removing.
     busy: HashSet<String>,
-    /// What is to be written in the background.
-    later: HashSet<Key>,
+    /// Trees that are to be written in the background.
+    later: Queue,
 }
 
 impl Layers {
@@ -202,7 +205,7 @@ impl Layers {
             state: Mutex::default(),
             done: Condvar::new(),
             dropping: Mutex::default(),
-            turn: Mutex::default(),
+            stop: Cancel::new(),
             lock,
         };
         inner.take_up()?;
@@ -211,6 +214,7 @@ impl Layers {
 
     /// Lets another process have them. Nothing is to be made here any more.
     pub(crate) fn close(&self) -> Result<()> {
+        self.stop_writing();
         flock(&self.0.lock, FlockOperation::Unlock).on("unlock", &self.0.root)
     }
 
@@ -349,32 +353,6 @@ impl Layers {
         let mut state = self.0.lock();
         let all = layers.iter().all(|name| state.layers.contains_key(name));
         all.then(|| self.hold(&mut state, layers.to_vec()))
-    }
-
-    /// Writes the tree of a snapshot whole, unless it has a stack, while the caller goes on.
-    pub(crate) fn write_later(&self, snapshot: &Snapshot) {
-        let (layers, snapshot) = (self.clone(), snapshot.clone());
-        let key = Key::of(&snapshot);
-        if !self.0.lock().later.insert(key) {
-            return;
-        }
-        let work = move || {
-            // One at a time: they would only take the disk from each other.
-            let _turn = layers.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = layers.find_or_write(&layers.0.store, &snapshot, true) {
-                tracing::warn!(snapshot = %snapshot.id, %error, "a snapshot could not be materialised");
-            }
-            layers.0.lock().later.remove(&key);
-        };
-        if let Err(error) = std::thread::Builder::new().name("materialise".to_owned()).spawn(work) {
-            tracing::warn!(%error, "a snapshot could not be materialised");
-            self.0.lock().later.remove(&key);
-        }
-    }
-
-    /// Whether something is being written in the background.
-    pub(crate) fn is_writing(&self) -> bool {
-        !self.0.lock().later.is_empty()
     }
 
     /// Removes what nobody lies over, and what nobody asked for in the time that it is kept unless that is to go too.

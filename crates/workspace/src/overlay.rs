@@ -99,7 +99,7 @@ impl Overlay {
             path => path?,
         };
         if base.materialize == Materialize::Auto {
-            self.layers.write_later(snapshot);
+            self.layers.write_later(snapshot, place.owner.as_deref().unwrap_or_default());
         }
         Ok(Lower { paths: vec![path], under: Under { held: None, lazy: true } })
     }

@@ -60,6 +60,9 @@ pub struct Place {
         allow(dead_code, reason = "only Linux can show files to another user")
     )]
     pub(crate) user: Option<u32>,
+    /// Whose it is, for turns; none where nobody said.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays are filled later"))]
+    pub(crate) owner: Option<String>,
 }
 
 impl Place {

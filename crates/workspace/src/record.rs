@@ -74,13 +74,22 @@ pub struct Generation {
     /// The user of a sandbox's own to whom its files are shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
+    /// Whose it is: what is written for it in the background has this owner's turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl Generation {
-    /// One that is to be made.
-    pub(crate) fn new(number: u32, provider: Kind, base: Option<SnapshotId>, user: Option<u32>) -> Self {
-        let pin = base.map(|_| PinId::generate());
-        Self { number, provider, base, pin, layers: Vec::new(), user }
+    /// The first of a workspace, to be made.
+    pub(crate) fn first(provider: Kind, base: Option<SnapshotId>) -> Self {
+        let (layers, pin) = (Vec::new(), base.map(|_| PinId::generate()));
+        Self { number: 1, provider, base, pin, layers, user: None, owner: None }
+    }
+
+    /// The one after this, to be made.
+    pub(crate) fn next(&self, provider: Kind, base: Option<SnapshotId>) -> Self {
+        let (number, user, owner) = (self.number + 1, self.user, self.owner.clone());
+        Self { number, user, owner, ..Self::first(provider, base) }
     }
 }
 
@@ -160,6 +169,7 @@ mod tests {
             pin: None,
             layers: vec!["x".to_owned()],
             user: Some(7),
+            owner: Some("alice".to_owned()),
         };
         let record = Record {
             uid: "a".to_owned(),

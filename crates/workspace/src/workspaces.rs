@@ -83,6 +83,8 @@ pub struct New<'a> {
     /// The user of a sandbox's own to whom files are shown as his, where they are mounted for him; those that files belong to,
     /// when not said. Kept for as long as the workspace is.
     pub user: Option<u32>,
+    /// Whose it is: snapshots that are written in the background are written in turns of the owners. Kept as well.
+    pub owner: Option<&'a str>,
     /// Called with the directory in which everything of the workspace is going to be, while it is empty.
     pub prepare: &'a dyn Fn(&Path),
 }
@@ -94,6 +96,7 @@ impl Default for New<'_> {
             provider: None,
             materialize: Materialize::default(),
             user: None,
+            owner: None,
             prepare: &|_| {},
         }
     }
@@ -280,7 +283,8 @@ impl Workspaces {
         }
         let base = Base::new(store, new.snapshot, new.materialize);
         let current = base.as_ref().map_or(None, Base::id);
-        let mut record = Record::new(Generation::new(1, kind, current, new.user));
+        let (user, owner) = (new.user, new.owner.map(str::to_owned));
+        let mut record = Record::new(Generation { user, owner, ..Generation::first(kind, current) });
         let made = base.and_then(|base| {
             (new.prepare)(&directory);
             self.make_in(id, &directory, &mut record, &base)
@@ -561,11 +565,12 @@ impl Workspaces {
     }
 
     fn place(&self, id: &str, uid: &str, generation: &Generation) -> Place {
-        let (number, user) = (generation.number, generation.user);
+        let number = generation.number;
         Place {
             root: self.directory.join(id).join(number.to_string()),
             name: format!("{uid}/{number}"),
-            user,
+            user: generation.user,
+            owner: generation.owner.clone(),
         }
     }
 
@@ -630,6 +635,12 @@ impl Workspaces {
     fn paths(&self, id: &str, record: &Record, under: &Under) -> (Made, PathBuf) {
         let made = self.made(id, &record.current, under);
         (made, self.provider(record.current.provider).own(&self.current(id, record)))
+    }
+}
+
+impl Drop for Workspaces {
+    fn drop(&mut self) {
+        self.layers.stop_writing();
     }
 }
 

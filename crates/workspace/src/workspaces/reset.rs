@@ -9,7 +9,7 @@ use super::{ASIDE, Known, Made, Workspaces};
 use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::provider::{Kind, Provider as _, Under};
-use crate::record::{Generation, Phase, Record};
+use crate::record::{Phase, Record};
 
 /// Where the agent's directory is after a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,10 +96,7 @@ impl Workspaces {
     fn reset_by_moving(&self, id: &str, known: &mut Known, base: &Base) -> Result<Switched> {
         self.remove_former(id, known)?;
         let (directory, mut record) = (self.directory.join(id), known.record.clone());
-        let mut next = {
-            let Generation { number, user, .. } = record.current;
-            Generation::new(number + 1, Kind::Overlay, base.id(), user)
-        };
+        let mut next = record.current.next(Kind::Overlay, base.id());
         // Until it is ready it is the former one that goes if this is interrupted.
         record.former = Some(next.clone());
         let made = record.write(&directory).and_then(|()| {
