@@ -2,6 +2,7 @@
 
 mod address;
 mod body;
+mod content;
 mod diff;
 mod files;
 mod list;

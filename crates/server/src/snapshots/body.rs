@@ -1,51 +1,89 @@
 //! Answers that are longer than memory.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 use tokio_stream::wrappers::ReceiverStream;
-use workspace_state::StoreError;
+use workspace_state::Cancel;
 
+use super::turns::{Turn, Turns};
 use crate::error::ApiError;
-use crate::store::blocking;
+use crate::store::blocking_until;
 
 /// About so long is a piece.
 pub(super) const PIECE: usize = 256 << 10;
 /// Pieces that wait for the client.
-pub(super) const QUEUE: usize = 2;
+const QUEUE: usize = 2;
 /// A client that does not take a piece for so long is gone.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(60);
 
-/// A body made of pieces. The next one is made when there is room for it, so no thread waits for a slow client. What goes wrong with
-/// the first one is told; later the connection ends early, and that is how the client knows.
-pub(super) async fn stream<P>(mut pieces: P) -> Result<Body, ApiError>
-where
-    P: Iterator<Item = Result<Bytes, StoreError>> + Send + 'static,
-{
-    let begun = blocking(move || Ok((pieces.next().transpose()?, pieces))).await?;
-    let mut pieces = begun.0.into_iter().map(Ok).chain(begun.1);
+/// An answer that is made piece by piece.
+pub(super) trait Pieces: Send + Sized + 'static {
+    /// Makes the next piece, which may be empty; none at the end. May block.
+    fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError>;
+
+    /// Flag that stops a piece that is being made.
+    fn cancel(&self) -> &Cancel;
+
+    /// Waits for the turn in which a piece is made.
+    fn turn(turns: &Turns, owner: &str) -> impl Future<Output = Turn> + Send;
+}
+
+/// Makes a body of pieces. Each is made in a turn of the owner, when there is room for it, and none after the client left. The
+/// turn is not kept for a client that reads slowly. What goes wrong with the first piece is told; later the connection ends
+/// early, and that is how the client knows.
+pub(super) async fn stream<P: Pieces>(pieces: P, turns: &Arc<Turns>, owner: &str) -> Result<Body, ApiError> {
+    let (first, rest) = advance(pieces, turns, owner).await?;
     let (sender, receiver) = mpsc::channel(QUEUE);
-    tokio::spawn(async move {
-        loop {
-            let next = spawn_blocking(move || {
-                let piece = pieces.next();
-                (pieces, piece)
-            });
-            let Ok((rest, Some(piece))) = next.await else { break };
-            pieces = rest;
-            let failed = piece.is_err();
-            let piece = piece.map_err(|error| {
-                tracing::error!(%error, "an answer could not be finished");
-                io::Error::other(error)
-            });
-            let sent = tokio::time::timeout(SILENCE, sender.send(piece)).await;
-            if failed || !matches!(sent, Ok(Ok(()))) {
-                break;
+    tokio::spawn(send(first, rest, Arc::clone(turns), owner.to_owned(), sender));
+    Ok(Body::from_stream(ReceiverStream::new(receiver)))
+}
+
+/// Makes the next piece; none at the end. Cancelled when the future is dropped.
+pub(super) async fn advance<P: Pieces>(
+    mut pieces: P,
+    turns: &Turns,
+    owner: &str,
+) -> Result<(Option<Bytes>, P), ApiError> {
+    let turn = P::turn(turns, owner).await;
+    let cancel = pieces.cancel().clone();
+    let advanced = blocking_until(&cancel, move || {
+        let _turn = turn;
+        let piece = pieces.next_piece()?;
+        Ok((piece, pieces))
+    });
+    advanced.await
+}
+
+/// Sends the pieces until the last one, or until the client left or takes nothing.
+async fn send<P: Pieces>(
+    mut piece: Option<Bytes>,
+    mut pieces: P,
+    turns: Arc<Turns>,
+    owner: String,
+    sender: mpsc::Sender<io::Result<Bytes>>,
+) {
+    while let Some(bytes) = piece {
+        if !bytes.is_empty() {
+            let sent = tokio::time::timeout(SILENCE, sender.send(Ok(bytes))).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return;
             }
         }
-    });
-    Ok(Body::from_stream(ReceiverStream::new(receiver)))
+        let advanced = tokio::select! {
+            advanced = advance(pieces, &turns, &owner) => advanced,
+            () = sender.closed() => return,
+        };
+        match advanced {
+            Ok(advanced) => (piece, pieces) = advanced,
+            Err(error) => {
+                tracing::error!(?error, "an answer could not be finished");
+                let _ = sender.send(Err(io::Error::other("the answer could not be finished"))).await;
+                return;
+            }
+        }
+    }
 }

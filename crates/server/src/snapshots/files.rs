@@ -1,14 +1,16 @@
 //! The content of files in snapshots.
 
-use axum::body::{Body, Bytes};
+use std::sync::Arc;
+
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use workspace_state::{ChunkId, Extent, FileNode, Node, SnapshotId, Store, StoreError};
 
 use super::address::Place;
-use super::body::{self, PIECE};
-use super::tree::{entry, not_a_file, open};
+use super::body;
+use super::content::Content;
+use super::turns::Turns;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::code;
@@ -38,24 +40,22 @@ pub(super) async fn content(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
-    let opened = with_store(&app.store, move |store| {
-        let tree = open(store, &snapshot)?;
-        match entry(&tree, &place.path)?.node {
-            Node::File(file) => Ok((Source { store: tree.store().clone(), snapshot: snapshot.id }, file)),
-            other => Err(not_a_file(&place.path, &other)),
-        }
+    let turn = app.turns.read(&caller.owner).await;
+    let content = with_store(&app.store, move |store| {
+        let _turn = turn;
+        Content::open(store, snapshot, place.path)
     });
-    let (source, file) = opened.await?;
-    answer(&method, &headers, source, file).await
+    answer(&method, &headers, content.await?, &app.turns, &caller.owner).await
 }
 
 async fn answer(
     method: &Method,
     headers: &HeaderMap,
-    source: Source,
-    file: FileNode,
+    content: Content,
+    turns: &Arc<Turns>,
+    owner: &str,
 ) -> Result<Response, ApiError> {
-    let (size, tag) = (file.size(), identity(&file));
+    let (size, tag) = (content.size(), content.tag().to_owned());
     let mut about = vec![
         (header::ETAG, tag.clone()),
         (header::ACCEPT_RANGES, "bytes".to_owned()),
@@ -81,7 +81,7 @@ async fn answer(
     about.push((header::CONTENT_LENGTH, len.to_string()));
     let silent = method == Method::HEAD || len == 0;
     let body =
-        if silent { Body::empty() } else { body::stream(Content::new(source, file, from, len)).await? };
+        if silent { Body::empty() } else { body::stream(content.narrow(from, len), turns, owner).await? };
     respond(status, about, body)
 }
 
@@ -92,19 +92,6 @@ fn respond(status: StatusCode, about: Vec<(HeaderName, String)>, body: Body) -> 
         response.headers_mut().insert(name, value);
     }
     Ok(response)
-}
-
-/// Names the content alone: equal content is cut into equal chunks, which are named by their hashes.
-fn identity(file: &FileNode) -> String {
-    let mut hasher = blake3::Hasher::new();
-    for extent in &file.extents {
-        hasher.update(&extent.len().to_le_bytes());
-        match extent {
-            Extent::Data { chunk, .. } => hasher.update(&[1]).update(chunk.as_bytes()),
-            Extent::Hole { .. } => hasher.update(&[0]),
-        };
-    }
-    format!("\"{}\"", hasher.finalize().to_hex())
 }
 
 /// The elements of a header that is a list.
@@ -171,90 +158,8 @@ impl Range {
     }
 }
 
-/// The snapshot that a file is read from. Holding one keeps nothing from being collected: how long a client reads must not
-/// decide when the store gets rid of what others removed.
-struct Source {
-    store: Store,
-    snapshot: SnapshotId,
-}
-
-impl Source {
-    fn chunk(&self, id: &ChunkId) -> Result<Vec<u8>, StoreError> {
-        self.store.read_chunk(id).map_err(|error| match (&error, self.store.find_snapshot(&self.snapshot)) {
-            // It was removed while it was read, and then collected.
-            (StoreError::MissingChunk(_), Ok(None)) => StoreError::UnknownSnapshot(self.snapshot),
-            _ => error,
-        })
-    }
-}
-
-/// A range of a file, chunk by chunk. Each is read once.
-struct Content {
-    source: Source,
-    extents: Vec<Extent>,
-    /// The present extent, and how much of it is done.
-    at: usize,
-    done: u64,
-    left: u64,
-}
-
-impl Content {
-    fn new(source: Source, file: FileNode, from: u64, len: u64) -> Self {
-        let (mut at, mut done) = (0, from);
-        while let Some(extent) = file.extents.get(at).filter(|extent| extent.len() <= done) {
-            done -= extent.len();
-            at += 1;
-        }
-        Self { source, extents: file.extents, at, done, left: len }
-    }
-
-    /// Adds what is left of the present extent, of a hole no more than a piece.
-    fn add(&mut self, out: &mut Vec<u8>) -> Result<(), StoreError> {
-        let short = || StoreError::Refused("a file is shorter than it says".to_owned());
-        let extent = *self.extents.get(self.at).ok_or_else(short)?;
-        let rest = (extent.len() - self.done).min(self.left);
-        let added = match extent {
-            Extent::Data { chunk, .. } => {
-                let chunk = self.source.chunk(&chunk)?;
-                let from = usize::try_from(self.done).map_err(|_| short())?;
-                let len = usize::try_from(rest).map_err(|_| short())?;
-                let part = chunk.get(from..).and_then(|chunk| chunk.get(..len));
-                out.extend_from_slice(part.ok_or_else(short)?);
-                rest
-            }
-            Extent::Hole { .. } => {
-                let len = rest.min(PIECE as u64);
-                out.resize(out.len() + len as usize, 0);
-                len
-            }
-        };
-        self.done += added;
-        self.left -= added;
-        if self.done == extent.len() {
-            (self.at, self.done) = (self.at + 1, 0);
-        }
-        Ok(())
-    }
-}
-
-impl Iterator for Content {
-    type Item = Result<Bytes, StoreError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut piece = Vec::new();
-        while piece.len() < PIECE && self.left > 0 {
-            if let Err(error) = self.add(&mut piece) {
-                return Some(Err(error));
-            }
-        }
-        (!piece.is_empty()).then(|| Ok(piece.into()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use workspace_state::{GcOptions, NewSnapshot, Quiet};
-
     use super::*;
 
     #[test]
@@ -287,56 +192,5 @@ mod tests {
         ] {
             assert_eq!(Range::parse(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn every_range_of_a_file_with_holes_is_what_it_is_in_the_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open_or_create(directory.path().join("store")).unwrap();
-        let mut noise = vec![0; 700_000];
-        blake3::Hasher::new().finalize_xof().fill(&mut noise);
-        let whole = [&noise[..], &vec![0; 1_500_000], &noise[..300_000], &vec![0; 600_000]].concat();
-        let mut tree = store.empty_tree().unwrap();
-        tree.write("file", whole.clone()).unwrap();
-        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
-        let tree = open(&store, &snapshot).unwrap();
-        let Node::File(file) = entry(&tree, b"file").unwrap().node else { panic!("not a file") };
-        assert!(file.extents.len() > 3 && file.extents.iter().any(|it| matches!(it, Extent::Hole { .. })));
-        let size = whole.len() as u64;
-        for from in [0, 1, 65_536, 699_999, 700_000, 1_000_000, 2_200_000, 2_499_999, size - 1] {
-            for len in [1, 2, 300_000, 1_000_000, size] {
-                let len = len.min(size - from);
-                let source = Source { store: store.clone(), snapshot: snapshot.id };
-                let pieces = Content::new(source, file.clone(), from, len);
-                let found: Vec<u8> = pieces.flat_map(Result::unwrap).collect();
-                assert!(found == whole[from as usize..(from + len) as usize], "{from} {len}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_reader_keeps_nothing_from_being_collected() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open_or_create(directory.path().join("store")).unwrap();
-        let mut noise = vec![0; 3 << 20];
-        blake3::Hasher::new().finalize_xof().fill(&mut noise);
-        let mut tree = store.empty_tree().unwrap();
-        tree.write("file", noise).unwrap();
-        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
-        drop(tree);
-        let Node::File(file) = entry(&open(&store, &snapshot).unwrap(), b"file").unwrap().node else {
-            panic!("not a file")
-        };
-        let size = file.size();
-        let source = Source { store: store.clone(), snapshot: snapshot.id };
-        let mut pieces = Content::new(source, file, 0, size);
-        pieces.next().unwrap().unwrap();
-
-        store.remove_snapshots(&[snapshot.id]).unwrap();
-        let report = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
-        assert!(report.dead_bytes > 2 << 20, "{report:?}");
-        assert_eq!(report.condemned_bytes, 0, "nothing waits for the reader");
-        let error = pieces.next().unwrap().unwrap_err();
-        assert!(matches!(error, StoreError::UnknownSnapshot(id) if id == snapshot.id), "{error}");
     }
 }

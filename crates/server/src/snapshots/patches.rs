@@ -1,19 +1,15 @@
 //! Differences as a patch that is longer than memory.
 
-use std::io;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use workspace_state::{Difference, PatchSections, StoreError, Tree, diff};
+use workspace_state::{Cancel, Difference, PatchSections, StoreError, Tree, diff};
 
-use super::body::{PIECE, QUEUE, SILENCE};
-use super::turns::Turns;
+use super::body::{self, PIECE, Pieces};
+use super::turns::{Turn, Turns};
 use crate::error::ApiError;
-use crate::store::blocking_until;
 
 /// Lines around a change in a patch, as everyone has them.
 const CONTEXT: usize = 3;
@@ -40,33 +36,16 @@ impl Patches {
         Ok(Self { from, to, differences: differences.into_iter(), sections: None, truncated })
     }
 
-    /// Answers with the patch. Each piece is made in a turn of the owner, when there is room for it, and none after the client
-    /// left. The turn is not kept for a client that reads slowly. What goes wrong with the first piece is told; later the
-    /// connection ends early, and that is how the client knows.
+    /// Answers with the patch. Each piece is made in a turn of the owner.
     pub(crate) async fn answer(self, turns: &Arc<Turns>, owner: &str) -> Result<Response, ApiError> {
         let truncated = HeaderValue::from_static(if self.truncated { "true" } else { "false" });
         let kind = HeaderValue::from_static("text/x-diff");
         let headers = [(header::CONTENT_TYPE, kind), (TRUNCATED, truncated)];
-        let (first, rest) = self.advance(turns, owner).await?;
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        tokio::spawn(send(first, rest, Arc::clone(turns), owner.to_owned(), sender));
-        Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
-    }
-
-    /// Makes the next piece; none at the end. Cancelled when the future is dropped.
-    async fn advance(mut self, turns: &Turns, owner: &str) -> Result<(Option<Bytes>, Self), ApiError> {
-        let turn = turns.comparison(owner).await;
-        let cancel = self.from.store().cancel().clone();
-        let advanced = blocking_until(&cancel, move || {
-            let _turn = turn;
-            let piece = self.next_piece(COMPARED)?;
-            Ok((piece, self))
-        });
-        advanced.await
+        Ok((headers, body::stream(self, turns, owner).await?).into_response())
     }
 
     /// The next piece, which is empty if much was compared for little; none at the end.
-    fn next_piece(&mut self, most_compared: u64) -> Result<Option<Bytes>, StoreError> {
+    fn compare(&mut self, most_compared: u64) -> Result<Option<Bytes>, StoreError> {
         let (mut piece, mut compared) = (Vec::new(), 0);
         while piece.len() < PIECE && compared < most_compared {
             let Some(sections) = &mut self.sections else {
@@ -90,33 +69,17 @@ impl Patches {
     }
 }
 
-/// Sends the pieces until the last one, or until the client left or takes nothing.
-async fn send(
-    mut piece: Option<Bytes>,
-    mut patches: Patches,
-    turns: Arc<Turns>,
-    owner: String,
-    sender: mpsc::Sender<io::Result<Bytes>>,
-) {
-    while let Some(bytes) = piece {
-        if !bytes.is_empty() {
-            let sent = tokio::time::timeout(SILENCE, sender.send(Ok(bytes))).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                return;
-            }
-        }
-        let advanced = tokio::select! {
-            advanced = patches.advance(&turns, &owner) => advanced,
-            () = sender.closed() => return,
-        };
-        match advanced {
-            Ok(advanced) => (piece, patches) = advanced,
-            Err(error) => {
-                tracing::error!(?error, "an answer could not be finished");
-                let _ = sender.send(Err(io::Error::other("the patch could not be finished"))).await;
-                return;
-            }
-        }
+impl Pieces for Patches {
+    fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+        Ok(self.compare(COMPARED)?)
+    }
+
+    fn cancel(&self) -> &Cancel {
+        self.from.store().cancel()
+    }
+
+    async fn turn(turns: &Turns, owner: &str) -> Turn {
+        turns.comparison(owner).await
     }
 }
 
@@ -157,7 +120,7 @@ mod tests {
         let files: Vec<_> = (0..10).map(|n| (format!("{n}"), vec![0; 100_000])).collect();
         let mut patches = added(&store, &files);
         let mut pieces = Vec::new();
-        while let Some(piece) = patches.next_piece(150_000).unwrap() {
+        while let Some(piece) = patches.compare(150_000).unwrap() {
             pieces.push(piece);
         }
         let binary = |piece: &Bytes| String::from_utf8_lossy(piece).matches("Binary files").count();
@@ -192,7 +155,7 @@ mod tests {
         runtime.block_on(async {
             tokio::task::spawn_blocking(move || released.recv());
             {
-                let mut piece = pin!(patches.advance(&turns, "alice"));
+                let mut piece = pin!(body::advance(patches, &turns, "alice"));
                 assert!(is_pending(&mut piece).await);
                 assert!(!store.cancel().is_cancelled());
             }

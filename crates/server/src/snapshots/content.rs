@@ -1,0 +1,304 @@
+//! The content of a file in a snapshot, piece by piece.
+//!
+//! A file may have millions of extents. All of them are in memory only while the store reads them, in a turn of the owner; no
+//! more than [`EXTENTS_MAX`] are kept from one piece to the next, however slowly the client reads.
+
+use std::collections::VecDeque;
+
+use axum::body::Bytes;
+use workspace_state::{Cancel, ChunkId, Extent, FileNode, Node, Snapshot, Store, StoreError};
+
+use super::body::{PIECE, Pieces};
+use super::tree::{entry, not_a_file, open};
+use super::turns::{Turn, Turns};
+use crate::error::ApiError;
+
+/// Extents of one file that are kept: 192 KiB of memory, for about 256 MiB of a file without holes.
+const EXTENTS_MAX: usize = 4_096;
+
+/// Address of a file. Holding one keeps nothing from being collected: how long a client reads must not decide when the store
+/// gets rid of what others removed.
+struct Source {
+    store: Store,
+    snapshot: Snapshot,
+    path: Vec<u8>,
+}
+
+impl Source {
+    fn file(&self) -> Result<FileNode, ApiError> {
+        let tree = open(&self.store, &self.snapshot)?;
+        match entry(&tree, &self.path)?.node {
+            Node::File(file) => Ok(file),
+            other => Err(not_a_file(&self.path, &other)),
+        }
+    }
+
+    fn chunk(&self, id: &ChunkId) -> Result<Vec<u8>, StoreError> {
+        let snapshot = self.snapshot.id;
+        self.store.read_chunk(id).map_err(|error| match (&error, self.store.find_snapshot(&snapshot)) {
+            // It was removed while it was read, and then collected.
+            (StoreError::MissingChunk(_), Ok(None)) => StoreError::UnknownSnapshot(snapshot),
+            _ => error,
+        })
+    }
+}
+
+/// A range of a file, chunk by chunk. Each is read once.
+pub(super) struct Content {
+    source: Source,
+    size: u64,
+    tag: String,
+    /// Extents from the present one on, as far as they are kept.
+    extents: VecDeque<Extent>,
+    /// Bytes before the present one, counted from the first of the kept extents.
+    done: u64,
+    /// The same, counted from the start of the file.
+    position: u64,
+    left: u64,
+}
+
+impl Content {
+    /// Opens the whole of a file. Blocks, for long if the file has many extents.
+    pub(super) fn open(store: &Store, snapshot: Snapshot, path: Vec<u8>) -> Result<Self, ApiError> {
+        let source = Source { store: store.clone(), snapshot, path };
+        let file = source.file()?;
+        let (extents, done) = kept(&file, 0);
+        let size = file.size();
+        Ok(Self { source, size, tag: identity(&file), extents, done, position: 0, left: size })
+    }
+
+    /// Bytes of the whole file.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Entity tag of the whole file.
+    pub(super) fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// Narrows a whole file to `len` bytes behind the first `from`.
+    pub(super) fn narrow(self, from: u64, len: u64) -> Self {
+        Self { done: from, position: from, left: len, ..self }
+    }
+
+    /// The present extent, and how much of it is done.
+    fn present(&mut self) -> Result<(Extent, u64), ApiError> {
+        loop {
+            match self.extents.front() {
+                Some(extent) if self.done < extent.len() => return Ok((*extent, self.done)),
+                Some(extent) => {
+                    self.done -= extent.len();
+                    self.extents.pop_front();
+                }
+                None => {
+                    (self.extents, self.done) = kept(&self.source.file()?, self.position);
+                    if self.extents.is_empty() {
+                        return Err(short());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the rest of the present extent, of a hole no more than a piece.
+    fn add(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let (extent, done) = self.present()?;
+        let rest = (extent.len() - done).min(self.left);
+        let added = match extent {
+            Extent::Data { chunk, .. } => {
+                let chunk = self.source.chunk(&chunk)?;
+                let from = usize::try_from(done).map_err(|_| short())?;
+                let len = usize::try_from(rest).map_err(|_| short())?;
+                let part = chunk.get(from..).and_then(|chunk| chunk.get(..len));
+                out.extend_from_slice(part.ok_or_else(short)?);
+                rest
+            }
+            Extent::Hole { .. } => {
+                let len = rest.min(PIECE as u64);
+                out.resize(out.len() + len as usize, 0);
+                len
+            }
+        };
+        self.done += added;
+        self.position += added;
+        self.left -= added;
+        Ok(())
+    }
+}
+
+impl Pieces for Content {
+    fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let mut piece = Vec::new();
+        while piece.len() < PIECE && self.left > 0 {
+            self.add(&mut piece)?;
+        }
+        Ok((!piece.is_empty()).then(|| piece.into()))
+    }
+
+    fn cancel(&self) -> &Cancel {
+        self.source.store.cancel()
+    }
+
+    async fn turn(turns: &Turns, owner: &str) -> Turn {
+        turns.read(owner).await
+    }
+}
+
+fn short() -> ApiError {
+    StoreError::Refused("a file is shorter than it says".to_owned()).into()
+}
+
+/// Extents to keep of a file that is read from `position`, and how much of the first is before that.
+fn kept(file: &FileNode, position: u64) -> (VecDeque<Extent>, u64) {
+    let mut done = position;
+    let first = file.extents.iter().position(|extent| match done.checked_sub(extent.len()) {
+        Some(behind) => {
+            done = behind;
+            false
+        }
+        None => true,
+    });
+    let rest = first.map_or(&[][..], |first| &file.extents[first..]);
+    (rest.iter().take(EXTENTS_MAX).copied().collect(), done)
+}
+
+/// Names the content alone: equal content is cut into equal chunks, which are named by their hashes.
+fn identity(file: &FileNode) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for extent in &file.extents {
+        hasher.update(&extent.len().to_le_bytes());
+        match extent {
+            Extent::Data { chunk, .. } => hasher.update(&[1]).update(chunk.as_bytes()),
+            Extent::Hole { .. } => hasher.update(&[0]),
+        };
+    }
+    format!("\"{}\"", hasher.finalize().to_hex())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::{Pin, pin};
+    use std::sync::Arc;
+    use std::task::Poll;
+
+    use axum::body::to_bytes;
+    use workspace_state::{Attributes, GcOptions, NewSnapshot, Quiet, VirtualTree};
+
+    use super::super::body;
+    use super::*;
+    use crate::code;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        (directory, store)
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut noise = vec![0; len];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        noise
+    }
+
+    fn snapshot_with(store: &Store, content: Vec<u8>) -> Snapshot {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("file", content).unwrap();
+        tree.commit(NewSnapshot::default()).unwrap()
+    }
+
+    fn opened(store: &Store, snapshot: &Snapshot) -> Content {
+        Content::open(store, snapshot.clone(), b"file".to_vec()).unwrap()
+    }
+
+    fn read(mut content: Content) -> Vec<u8> {
+        let pieces = std::iter::from_fn(|| content.next_piece().unwrap());
+        pieces.flatten().collect()
+    }
+
+    #[test]
+    fn every_range_of_a_file_with_holes_is_what_it_is_in_the_file() {
+        let (_directory, store) = store();
+        let noise = noise(700_000);
+        let whole = [&noise[..], &vec![0; 1_500_000], &noise[..300_000], &vec![0; 600_000]].concat();
+        let snapshot = snapshot_with(&store, whole.clone());
+        let extents = opened(&store, &snapshot).extents;
+        assert!(extents.len() > 3 && extents.iter().any(|it| matches!(it, Extent::Hole { .. })));
+        let size = whole.len() as u64;
+        for from in [0, 1, 65_536, 699_999, 700_000, 1_000_000, 2_200_000, 2_499_999, size - 1] {
+            for len in [1, 2, 300_000, 1_000_000, size] {
+                let len = len.min(size - from);
+                let found = read(opened(&store, &snapshot).narrow(from, len));
+                assert!(found == whole[from as usize..(from + len) as usize], "{from} {len}");
+            }
+        }
+    }
+
+    /// A file of as many extents, each a few bytes or a hole of one.
+    fn of_many_extents(tree: &mut VirtualTree, store: &Store, count: usize) -> Vec<u8> {
+        let words = snapshot_with(store, b"abc".to_vec());
+        let chunk = opened(store, &words).extents[0];
+        let extents: Vec<_> =
+            (0..count).map(|at| if at % 2 == 0 { chunk } else { Extent::Hole { len: 1 } }).collect();
+        tree.put_extents("file", &extents, Attributes { mode: 0o644, ..Attributes::default() }).unwrap();
+        b"abc\0".repeat(count / 2)
+    }
+
+    #[test]
+    fn no_more_than_some_extents_of_a_file_are_kept() {
+        let (_directory, store) = store();
+        let mut tree = store.empty_tree().unwrap();
+        let whole = of_many_extents(&mut tree, &store, 5 * EXTENTS_MAX / 2);
+        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+        let mut content = opened(&store, &snapshot);
+        assert_eq!(content.extents.len(), EXTENTS_MAX);
+        assert!(content.extents.capacity() < 2 * EXTENTS_MAX);
+        let mut found = Vec::new();
+        while let Some(piece) = content.next_piece().unwrap() {
+            assert!(content.extents.capacity() < 2 * EXTENTS_MAX);
+            found.extend_from_slice(&piece);
+        }
+        assert!(found == whole);
+        for from in [0, 1, 2 * EXTENTS_MAX, 2 * EXTENTS_MAX - 1, 4 * EXTENTS_MAX + 2, whole.len() - 1] {
+            let len = 9_000.min(whole.len() - from);
+            let found = read(opened(&store, &snapshot).narrow(from as u64, len as u64));
+            assert!(found == whole[from..from + len], "{from}");
+        }
+    }
+
+    #[test]
+    fn a_reader_keeps_nothing_from_being_collected() {
+        let (_directory, store) = store();
+        let snapshot = snapshot_with(&store, noise(3 << 20));
+        let mut content = opened(&store, &snapshot);
+        content.next_piece().unwrap().unwrap();
+
+        store.remove_snapshots(&[snapshot.id]).unwrap();
+        let report = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        assert!(report.dead_bytes > 2 << 20, "{report:?}");
+        assert_eq!(report.condemned_bytes, 0, "nothing waits for the reader");
+        let error = content.next_piece().unwrap_err();
+        assert_eq!(error.code(), code::SNAPSHOT_NOT_FOUND, "{error:?}");
+    }
+
+    async fn is_pending(future: &mut Pin<&mut impl Future>) -> bool {
+        poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending())).await
+    }
+
+    #[tokio::test]
+    async fn a_piece_waits_for_a_turn_of_its_owner_and_gives_it_back() {
+        let (_directory, store) = store();
+        let whole = noise(3 << 20);
+        let content = opened(&store, &snapshot_with(&store, whole.clone()));
+        let turns = Arc::new(Turns::few());
+        let other = turns.read("alice").await;
+        let mut answer = pin!(body::stream(content, &turns, "alice"));
+        assert!(is_pending(&mut answer).await);
+        drop(other);
+        let body = answer.await.unwrap();
+        // The client has taken nothing yet.
+        drop(turns.read("alice").await);
+        assert!(to_bytes(body, 4 << 20).await.unwrap() == whole);
+    }
+}
