@@ -8,12 +8,13 @@
 //!   there; `handover`: what they are given when they start; `live`: what is known of a sandbox whose guest is there.
 //! - `snapshots`: what becomes of a sandbox's workspace; `disk`: how workspaces are made and how much is in them.
 //! - `command`, `terminal`, `output`: what runs inside, and what it prints; `output_limit`: how much of that is kept.
-//! - [`runtime`]: what runs sandboxes.
+//! - [`runtime`]: what runs sandboxes; [`template`]: what their root filesystems are made from; `compression`: archives on their way in.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
 mod cancellable;
 mod command;
+mod compression;
 mod config;
 mod counted;
 mod create;
@@ -55,6 +56,7 @@ mod terminal;
 mod watch;
 
 pub use command::{CommandHandle, Run, RunRequest};
+pub use compression::zstd_reader;
 pub use config::{Config, NewSandbox, ResourceRequest};
 pub use create::Wanted;
 pub use error::{Result, SandboxError, without_host_paths};

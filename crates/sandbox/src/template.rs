@@ -17,6 +17,7 @@ use workspace_state::{
     ArchiveError, ArchiveLimits, Cancel, Cancelled, ExtractOptions, ExtractProfile, Extractor,
 };
 
+use crate::compression::zstd_reader;
 use crate::place::remove_tree;
 
 const NOTE: &str = "template.json";
@@ -333,7 +334,7 @@ fn plain(
 fn decompress<'a>(begins: &[u8], from: impl io::Read + 'a) -> io::Result<Option<Box<dyn io::Read + 'a>>> {
     Ok(match begins {
         [0x1f, 0x8b, ..] => Some(Box::new(flate2::read::MultiGzDecoder::new(from))),
-        [0x28, 0xb5, 0x2f, 0xfd] => Some(Box::new(zstd::Decoder::new(from)?)),
+        [0x28, 0xb5, 0x2f, 0xfd] => Some(Box::new(zstd_reader(from)?)),
         _ => None,
     })
 }

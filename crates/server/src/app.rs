@@ -11,11 +11,11 @@ use workspace_catalog::Catalog;
 use workspace_sandbox::Service;
 use workspace_state::Store;
 
-use crate::answer_memory::AnswerMemory;
 use crate::audit::{Audit, Retention};
 use crate::auth::{self, Cache};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
+use crate::owner_memory::OwnerMemory;
 use crate::per_owner::PerOwner;
 use crate::private::PrivateError;
 use crate::rate::Limiter;
@@ -41,7 +41,8 @@ pub struct App {
     /// The snapshots and episodes of everybody. Whose they are is known to [`App::snapshots`]. Its calls block.
     pub store: Store,
     pub(crate) turns: Arc<Turns>,
-    pub(crate) answer_memory: Arc<AnswerMemory>,
+    pub(crate) answer_memory: Arc<OwnerMemory>,
+    pub(crate) upload_memory: Arc<OwnerMemory>,
     /// Connections to each terminal.
     pub(crate) terminal_connections: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
@@ -91,7 +92,8 @@ impl App {
         let shutdown = Shutdown::with_work(sandboxes.settings().cancel.clone());
         Ok(Self {
             turns: Arc::new(Turns::new(&settings)),
-            answer_memory: Arc::default(),
+            answer_memory: Arc::new(OwnerMemory::of_answers()),
+            upload_memory: Arc::new(OwnerMemory::of_uploads()),
             terminal_connections: Arc::new(PerOwner::new(pty::CONNECTIONS_MAX)),
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),

@@ -17,13 +17,13 @@ use http_body::Body as _;
 use serde_json::json;
 use workspace_catalog::{ApiKey, Catalog, Role};
 
-use crate::answer_memory::Held;
 use crate::app::App;
 use crate::audit::{Entry, Level};
 use crate::code;
 use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::keys::KeyLimits;
+use crate::owner_memory::Held;
 use crate::rate::{self, Class, Rates, Verdict};
 use crate::request::{Peer, RequestId};
 

@@ -7,7 +7,6 @@
 //! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
 //! [`Caller`](auth::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
 
-mod answer_memory;
 mod app;
 pub mod audit;
 pub mod auth;
@@ -29,6 +28,7 @@ mod log;
 mod metrics;
 mod node;
 pub mod openapi;
+mod owner_memory;
 mod per_owner;
 mod private;
 mod process;

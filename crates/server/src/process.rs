@@ -20,13 +20,13 @@ use workspace_catalog::NewClaim;
 use workspace_sandbox::Run as Begun;
 use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
 
-use crate::answer_memory::Held;
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
 use crate::code;
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{Json, Optional, Path, Query};
+use crate::owner_memory::Held;
 use crate::request::RequestId;
 use crate::sandboxes::{idempotency_key, scope};
 use crate::stream;

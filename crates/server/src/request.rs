@@ -19,13 +19,13 @@ use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-use crate::answer_memory::Held;
 use crate::app::App;
 use crate::code;
 use crate::connections::Connection;
 use crate::cors;
 use crate::error::ApiError;
 use crate::extract::Json;
+use crate::owner_memory::Held;
 use crate::tracked::Tracked;
 
 const PATH_MAX: usize = 4096;

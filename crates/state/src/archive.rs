@@ -26,7 +26,7 @@ use crate::virtual_tree::TreeError;
 pub use export::export_tar;
 pub use extract::{ExtractOptions, ExtractProfile, ExtractReport, Extractor};
 pub use import::{ImportOptions, ImportReport, SkippedMember, import_tar};
-pub use limits::{ArchiveLimits, LimitKind};
+pub use limits::{ArchiveLimits, LimitKind, MemoryBudget};
 pub use list::{ListedFile, list_tar};
 
 /// Archives consist of blocks of this size.
@@ -84,6 +84,9 @@ pub enum ArchiveError {
         /// The limit.
         limit: u64,
     },
+    /// Archives that are imported at the same time need more than their [`MemoryBudget`].
+    #[error("the archives that are imported at the same time need too much memory together")]
+    OverBudget,
     /// A member could not be written to the file system.
     #[error("cannot write `{path}`: {source}")]
     Extract {

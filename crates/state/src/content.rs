@@ -39,6 +39,11 @@ impl<'b> ContentWriter<'b> {
         if self.chunker.pieces.len() >= TOGETHER { self.store() } else { Ok(()) }
     }
 
+    /// Number of extents that are in memory, those of the last few pieces not counted.
+    pub(crate) fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
     pub(crate) fn finish(mut self) -> Result<Vec<Extent>> {
         self.chunker.finish();
         self.store()?;

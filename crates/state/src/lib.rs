@@ -107,7 +107,7 @@ mod waiting;
 
 pub use archive::{
     ArchiveError, ArchiveLimits, ExtractOptions, ExtractProfile, ExtractReport, Extractor, ImportOptions,
-    ImportReport, LimitKind, ListedFile, SkippedMember, export_tar, import_tar, list_tar,
+    ImportReport, LimitKind, ListedFile, MemoryBudget, SkippedMember, export_tar, import_tar, list_tar,
 };
 pub use cancel::{Cancel, CancelOnDrop, CancelReader, Cancelled};
 pub use change::{Durability, Expect};

@@ -12,6 +12,7 @@ use flate2::read::MultiGzDecoder;
 use http_body::Body as _;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
+use workspace_sandbox::zstd_reader;
 use workspace_state::{
     ArchiveError, ArchiveLimits, ImportOptions, ImportReport, LimitKind, NewSnapshot, Quiet, Store,
     import_tar,
@@ -20,7 +21,7 @@ use workspace_state::{
 use crate::app::App;
 use crate::code;
 use crate::error::ApiError;
-use crate::settings::Settings;
+use crate::owner_memory::{self, HeldByImport};
 use crate::store::{blocking, cancelled, has_no_room};
 
 /// Who sends nothing for so long is gone.
@@ -168,10 +169,14 @@ async fn make(
     new: NewSnapshot,
     incoming: Incoming,
 ) -> Result<ImportReport, ApiError> {
-    let settings = app.settings.clone();
+    let bounds = Bounds {
+        archive: app.settings.max_upload.0,
+        expanded: app.settings.max_upload_expanded.0,
+        memory: app.upload_memory.begin(owner).into(),
+    };
     let stored = Arc::<AtomicU64>::default();
     let new = NewSnapshot { stored: Some(Arc::clone(&stored)), ..new };
-    let report = blocking(move || import(&store, new, incoming, &settings)).await?;
+    let report = blocking(move || import(&store, new, incoming, &bounds)).await?;
     let id = report.snapshot.id;
     if let Err(error) = app.snapshots().note(owner, &id, None, stored.load(Ordering::Relaxed)).await {
         let store = app.store.clone();
@@ -183,17 +188,26 @@ async fn make(
     Ok(report)
 }
 
+/// Bounds of one archive.
+struct Bounds {
+    /// Bytes of the archive without its compression.
+    archive: u64,
+    /// Bytes of its files.
+    expanded: u64,
+    /// Memory that it shares with other archives of its owner.
+    memory: HeldByImport,
+}
+
 fn import(
     store: &Store,
     new: NewSnapshot,
     incoming: Incoming,
-    settings: &Settings,
+    bounds: &Bounds,
 ) -> Result<ImportReport, ApiError> {
     let opened = opened(incoming).map_err(|source| refusal(ArchiveError::Read { source }))?;
-    let mut archive = Bounded::new(opened, settings.max_upload.0);
-    let bytes = settings.max_upload_expanded.0;
-    let limits = ArchiveLimits { bytes, entries: ENTRIES_MAX, metadata: METADATA_MAX };
-    let options = ImportOptions { limits, ..ImportOptions::default() };
+    let mut archive = Bounded::new(opened, bounds.archive);
+    let limits = ArchiveLimits { bytes: bounds.expanded, entries: ENTRIES_MAX, metadata: METADATA_MAX };
+    let options = ImportOptions { limits, memory: Some(&bounds.memory), ..ImportOptions::default() };
     import_tar(store, &mut archive, new, &options, &Quiet).map_err(refusal)
 }
 
@@ -209,6 +223,7 @@ fn refusal(error: ArchiveError) -> ApiError {
                 LimitKind::Entries | LimitKind::Metadata => refused,
             }
         }
+        ArchiveError::OverBudget => over_budget(),
         ArchiveError::Read { source }
             if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooMuch>) =>
         {
@@ -218,6 +233,15 @@ fn refusal(error: ArchiveError) -> ApiError {
         error if has_no_room(&error) => crate::fault::no_room().because(error),
         other => ApiError::new(code::ARCHIVE_INVALID, other.to_string()),
     }
+}
+
+fn over_budget() -> ApiError {
+    let limit = owner_memory::UPLOADS;
+    let message = format!(
+        "the names, the attributes and the pieces of files in archives of the same owner that are being taken need more \
+         than {limit} bytes of memory together; send one archive after another, or smaller ones"
+    );
+    ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", limit)
 }
 
 /// The body as the store reads it, in a thread that may wait.
@@ -256,7 +280,7 @@ fn opened(mut incoming: Incoming) -> io::Result<Box<dyn Read>> {
     let whole = BufReader::with_capacity(256 << 10, io::Cursor::new(start).chain(incoming));
     Ok(match kind {
         Some([0x1f, 0x8b, ..]) => Box::new(MultiGzDecoder::new(whole)),
-        Some([0x28, 0xb5, 0x2f, 0xfd]) => Box::new(zstd::Decoder::with_buffer(whole)?),
+        Some([0x28, 0xb5, 0x2f, 0xfd]) => Box::new(zstd_reader(whole)?),
         _ => Box::new(whole),
     })
 }
@@ -289,7 +313,11 @@ impl Read for Bounded {
 
 #[cfg(test)]
 mod tests {
+    use workspace_state::export_tar;
+
+    use super::super::tree::open;
     use super::*;
+    use crate::owner_memory::OwnerMemory;
 
     fn read(pieces: Vec<Piece>, max: u64) -> io::Result<Vec<u8>> {
         let (sender, receiver) = mpsc::channel(pieces.len().max(1));
@@ -332,6 +360,32 @@ mod tests {
             assert!(error.get_ref().unwrap().is::<TooMuch>(), "{error}");
             assert!(read(vec![data(&small)], 1 << 20).is_err(), "without an end");
         }
+    }
+
+    #[test]
+    fn archives_of_one_owner_share_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        let mut tree = store.empty_tree().unwrap();
+        (0..100).for_each(|number| tree.write(format!("{number}"), Vec::new()).unwrap());
+        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+        let mut tar = Vec::new();
+        export_tar(&open(&store, &snapshot).unwrap(), &mut tar, &Quiet).unwrap();
+        let memory = OwnerMemory::new(40 << 10);
+        let import = |owner: &str| {
+            let (sender, receiver) = mpsc::channel(2);
+            sender.try_send(data(&tar)).ok().unwrap();
+            sender.try_send(Piece::End).ok().unwrap();
+            let bounds = Bounds { archive: 1 << 20, expanded: 1 << 20, memory: memory.begin(owner).into() };
+            let done = import(&store, NewSnapshot::default(), Incoming::new(receiver), &bounds);
+            done.map(|_| bounds)
+        };
+        let running = import("alice").unwrap();
+        let error = import("alice").err().unwrap();
+        assert_eq!(error.code(), code::UPLOAD_LIMIT_EXCEEDED, "{error:?}");
+        import("bob").unwrap();
+        drop(running);
+        import("alice").unwrap();
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, names_inside};
+use super::limits::{ArchiveLimits, Memory, MemoryBudget, NAMED_MAX, Usage, check_relative, names_inside};
 use super::member::{Kind, Member};
 use super::reader::Reader;
 use super::sparse::Run;
 use super::{Result, refused};
+use crate::content::ContentWriter;
 use crate::node::{NodeKind, is_valid_target};
 use crate::progress::Progress;
 use crate::quote::shorten_path;
@@ -20,11 +21,13 @@ const SET_ID: u16 = 0o6000;
 
 /// How an archive is taken.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ImportOptions {
+pub struct ImportOptions<'a> {
     /// Keep set-uid and set-gid bits, which are dropped otherwise.
     pub keep_set_id: bool,
     /// What the archive may hold.
     pub limits: ArchiveLimits,
+    /// Memory for names, attributes and the places of content, if it is shared with other imports.
+    pub memory: Option<&'a dyn MemoryBudget>,
 }
 
 /// What was made of an archive.
@@ -65,10 +68,10 @@ pub fn import_tar(
     store: &Store,
     input: &mut dyn Read,
     new: NewSnapshot,
-    options: &ImportOptions,
+    options: &ImportOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<ImportReport> {
-    let mut importer = Importer::new(store, *options)?;
+    let mut importer = Importer::new(store, options)?;
     let mut reader = Reader::new(input, store.cancel().clone());
     progress.begin("importing entries", None);
     while let Some(member) = reader.next()? {
@@ -79,10 +82,11 @@ pub fn import_tar(
     importer.commit(new)
 }
 
-struct Importer {
+struct Importer<'a> {
     tree: VirtualTree,
-    options: ImportOptions,
+    keep_set_id: bool,
     usage: Usage,
+    memory: Memory<'a>,
     /// Put at the end: whatever is put into a directory changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
     /// The last link label that was given.
@@ -103,12 +107,13 @@ struct Counts {
     directories: u64,
 }
 
-impl Importer {
-    fn new(store: &Store, options: ImportOptions) -> Result<Self> {
+impl<'a> Importer<'a> {
+    fn new(store: &Store, options: &ImportOptions<'a>) -> Result<Self> {
         Ok(Self {
             tree: store.empty_tree()?,
-            options,
+            keep_set_id: options.keep_set_id,
             usage: Usage::new(options.limits),
+            memory: Memory(options.memory),
             directories: BTreeMap::new(),
             last_link: 0,
             counts: Counts::default(),
@@ -119,6 +124,8 @@ impl Importer {
 
     fn take(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_member(&member)?;
+        self.memory.add_member(&member)?;
+        self.memory.add_entries(1)?;
         let path = inside(&member.path)?;
         if let Kind::Other(reason) = member.kind {
             self.skip(path, reason);
@@ -157,12 +164,13 @@ impl Importer {
     fn count_directories(&mut self) -> Result<()> {
         let made = self.tree.made_directories();
         self.usage.add_entries(made - self.counts.directories)?;
+        self.memory.add_entries(made - self.counts.directories)?;
         self.counts.directories = made;
         Ok(())
     }
 
     fn attributes(&self, member: &mut Member) -> Attributes {
-        let mode = if self.options.keep_set_id { member.mode } else { member.mode & !SET_ID };
+        let mode = if self.keep_set_id { member.mode } else { member.mode & !SET_ID };
         let xattrs = std::mem::take(&mut member.xattrs);
         Attributes { mode, modified: member.modified, xattrs, link: None }
     }
@@ -202,14 +210,23 @@ impl Importer {
         self.usage.add_bytes(member.size)?;
         let attributes = self.attributes(&mut member);
         let map = reader.map(&mut member)?;
+        let (memory, mut counted) = (&self.memory, 0);
+        let mut count = |content: &ContentWriter<'_>| {
+            let before = std::mem::replace(&mut counted, content.extents());
+            memory.add_extents(content.extents() - before)
+        };
         self.tree.put_file_with(path, attributes, |content| -> Result<()> {
+            let mut push = |content: &mut ContentWriter<'_>, data: &[u8]| {
+                content.push(data)?;
+                count(content)
+            };
             let Some(map) = &map else {
-                return reader.content(member.stored, |data| Ok(content.push(data)?));
+                return reader.content(member.stored, |data| push(content, data));
             };
             for run in map.runs() {
                 match run {
                     Run::Hole(len) => content.push_zeros(len)?,
-                    Run::Data(len) => reader.content(len, |data| Ok(content.push(data)?))?,
+                    Run::Data(len) => reader.content(len, |data| push(content, data))?,
                 }
             }
             Ok(())

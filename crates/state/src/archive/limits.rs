@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::member::Member;
 use super::{ArchiveError, Result, refused};
-use crate::node::NAME_MAX;
+use crate::node::{Extent, NAME_MAX};
 use crate::tree::DEPTH_MAX;
 
 /// Longest value of an extended attribute, as the kernel has it (`XATTR_SIZE_MAX`).
@@ -53,6 +53,49 @@ impl Default for ArchiveLimits {
     }
 }
 
+/// Memory that archives which are imported at the same time share.
+pub trait MemoryBudget: fmt::Debug + Sync {
+    /// Takes bytes until the import is over. False if there are not as many left.
+    fn take(&self, bytes: u64) -> bool;
+}
+
+/// Memory of an entry besides its names and attributes, about.
+const ENTRY_MEMORY: u64 = 256;
+
+/// Memory that one archive takes from a budget.
+#[derive(Debug)]
+pub(super) struct Memory<'a>(pub(super) Option<&'a dyn MemoryBudget>);
+
+impl Memory<'_> {
+    /// Takes the memory of a member, its content aside.
+    pub(super) fn add_member(&self, member: &Member) -> Result<()> {
+        self.take(metadata_of(member))
+    }
+
+    /// Takes the memory of entries.
+    pub(super) fn add_entries(&self, count: u64) -> Result<()> {
+        self.take(count.saturating_mul(ENTRY_MEMORY))
+    }
+
+    /// Takes the memory of pieces of files.
+    pub(super) fn add_extents(&self, count: usize) -> Result<()> {
+        self.take((count * size_of::<Extent>()) as u64)
+    }
+
+    fn take(&self, bytes: u64) -> Result<()> {
+        match self.0 {
+            Some(budget) if bytes > 0 && !budget.take(bytes) => Err(ArchiveError::OverBudget),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Bytes of a member that are kept in memory, its content aside.
+fn metadata_of(member: &Member) -> u64 {
+    let xattrs: usize = member.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    (member.path.len() + member.target.len() + xattrs) as u64
+}
+
 /// What an archive has used of its limits.
 #[derive(Debug)]
 pub(super) struct Usage {
@@ -71,8 +114,7 @@ impl Usage {
     pub(super) fn add_member(&mut self, member: &Member) -> Result<()> {
         check_xattrs(member)?;
         self.add_entries(1)?;
-        let xattrs: usize = member.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let metadata = (member.path.len() + member.target.len() + xattrs) as u64;
+        let metadata = metadata_of(member);
         self.metadata = add(self.metadata, metadata, self.limits.metadata, LimitKind::Metadata)?;
         Ok(())
     }

@@ -1,4 +1,5 @@
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use tar::{EntryType, Header};
@@ -388,6 +389,35 @@ fn names_and_attributes_are_bounded() {
     assert!(limited(&bench, limits, &[note(60_000)]).is_ok());
     let refused = limited(&bench, limits, &[note(60_000), note(60_000)]).unwrap_err();
     assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Metadata, .. }), "{refused}");
+}
+
+/// A number of bytes that imports share.
+#[derive(Debug)]
+struct Budget(AtomicU64);
+
+impl MemoryBudget for Budget {
+    fn take(&self, bytes: u64) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+}
+
+#[test]
+fn imports_take_their_memory_from_a_budget_that_they_share() {
+    let bench = Bench::new();
+    let import = |budget: &Budget, members: &[Vec<u8>]| {
+        let options = ImportOptions { memory: Some(budget), ..ImportOptions::default() };
+        import_tar(&bench.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
+    };
+    let note = with_records(&[("SCHILY.xattr.user.note", &[b'x'; 60_000])], &file(b"x", b""));
+    let deep = with_records(&[("path", ("d/".repeat(400) + "x").as_bytes())], &file(b"x", b""));
+    // Every second block is a hole, so each has an extent.
+    let blocks = [[b'x'; 4096], [0; 4096]].concat().repeat(1_000);
+    for member in [note, deep, file(b"x", &blocks)] {
+        let shared = Budget(AtomicU64::new(110_000));
+        import(&shared, std::slice::from_ref(&member)).unwrap();
+        let refused = import(&shared, std::slice::from_ref(&member)).unwrap_err();
+        assert!(matches!(refused, ArchiveError::OverBudget), "{refused}");
+    }
 }
 
 #[test]

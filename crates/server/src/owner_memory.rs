@@ -1,34 +1,48 @@
-//! The memory of answers that are held as a whole: bounded for each owner, from the first byte until the last was sent.
+//! Memory that is bounded for each owner: of answers that are held as a whole, from the first byte until the last was sent, and of
+//! archives until they are snapshots.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use workspace_state::MemoryBudget;
 
 use crate::per_owner::PerOwner;
 
 /// Bytes that the answers of one owner may have together.
-const PER_OWNER: usize = 128 << 20;
+const ANSWERS: usize = 128 << 20;
+/// Bytes of names, attributes and the places of content that the archives of one owner may have together while they come.
+/// Enough for one with as many files as an archive may have.
+pub(crate) const UPLOADS: usize = 768 << 20;
 /// One permit stands for so many bytes.
 const UNIT: usize = 4 << 10;
 
-/// The memory of every owner's answers.
+/// As much memory for every owner.
 #[derive(Debug)]
-pub(crate) struct AnswerMemory(PerOwner);
+pub(crate) struct OwnerMemory(PerOwner);
 
-impl Default for AnswerMemory {
-    fn default() -> Self {
-        Self(PerOwner::new(PER_OWNER / UNIT))
+impl OwnerMemory {
+    /// Memory of answers.
+    pub(crate) fn of_answers() -> Self {
+        Self::new(ANSWERS)
     }
-}
 
-impl AnswerMemory {
-    /// An answer that has no bytes yet.
+    /// Memory of archives.
+    pub(crate) fn of_uploads() -> Self {
+        Self::new(UPLOADS)
+    }
+
+    /// So many bytes for each owner.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(PerOwner::new(bytes / UNIT))
+    }
+
+    /// An answer or archive that has no bytes yet.
     pub(crate) fn begin(&self, owner: &str) -> Held {
         Held { left: self.0.of(owner), permit: None, bytes: 0 }
     }
 }
 
-/// The memory that one answer holds.
+/// Memory that one answer or archive holds.
 #[derive(Debug)]
 pub(crate) struct Held {
     left: Arc<Semaphore>,
@@ -37,7 +51,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Takes the memory that these bytes need in JSON. `false` when the owner's answers have taken all there is.
+    /// Takes the memory that these bytes need in JSON. `false` when the owner has taken all there is.
     pub(crate) fn grow(&mut self, data: &[u8]) -> bool {
         self.grow_by(json_size(data))
     }
@@ -60,6 +74,23 @@ impl Held {
     }
 }
 
+/// The memory of an archive, as an import takes it.
+#[derive(Debug)]
+pub(crate) struct HeldByImport(Mutex<Held>);
+
+impl From<Held> for HeldByImport {
+    fn from(held: Held) -> Self {
+        Self(Mutex::new(held))
+    }
+}
+
+impl MemoryBudget for HeldByImport {
+    fn take(&self, bytes: u64) -> bool {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        usize::try_from(bytes).is_ok_and(|bytes| held.grow_by(bytes))
+    }
+}
+
 /// About how many bytes of JSON these bytes become. One that is not UTF-8 has three as the character that stands for it, and
 /// one and a third as base64.
 fn json_size(data: &[u8]) -> usize {
@@ -78,11 +109,11 @@ mod tests {
 
     #[test]
     fn what_the_answers_of_one_owner_hold_is_bounded_and_given_back() {
-        let memory = AnswerMemory::default();
+        let memory = OwnerMemory::of_answers();
         let (mut first, mut second) = (memory.begin("a"), memory.begin("a"));
         let piece = vec![0; 1 << 20];
         let taken = (0..1000).take_while(|_| first.grow(&piece)).count();
-        assert_eq!(taken, PER_OWNER / (6 << 20), "a NUL has six bytes in JSON");
+        assert_eq!(taken, ANSWERS / (6 << 20), "a NUL has six bytes in JSON");
         assert!(!second.grow(&[b'x'; 8 << 20]), "there is little left");
         assert!(memory.begin("b").grow(&piece), "another owner has its own");
         drop(first);
