@@ -2,7 +2,7 @@
 
 mod filter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 use sqlx::AnyConnection;
@@ -15,7 +15,7 @@ use crate::event::{self, NewEvent};
 use crate::idempotency::{self, Claim, NewClaim};
 use crate::row::Row;
 use crate::state::State;
-use crate::statement::Statement;
+use crate::statement::{Parameters, Statement, TOGETHER};
 
 pub use filter::{Filter, LIMIT_MAX};
 
@@ -184,6 +184,26 @@ impl Sandboxes<'_> {
         let select = Statement::new(select!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
         select.optional(&mut *self.catalog.connection().await?).await?.map(read).transpose()
+    }
+
+    /// Servers that look after some sandboxes, by the ids of those that there are and that are `owner`'s, if one is named.
+    pub async fn nodes(&self, owner: Option<&str>, ids: &[String]) -> Result<HashMap<String, String>> {
+        let mut nodes = HashMap::new();
+        for ids in ids.chunks(TOGETHER) {
+            let mut parameters = Parameters::default();
+            let of_owner = match owner {
+                Some(owner) => format!("owner = ${} AND", parameters.text("owner", owner)),
+                None => String::new(),
+            };
+            let ids = parameters.texts("id", ids);
+            let sql = format!("SELECT id, node FROM sandboxes WHERE {of_owner} id IN ({ids})");
+            let select = Statement::with(&sql, parameters);
+            for row in select.all(&mut *self.catalog.connection().await?).await? {
+                let row = Row(row);
+                nodes.insert(row.text("id")?, row.text("node")?);
+            }
+        }
+        Ok(nodes)
     }
 
     /// Id of a sandbox of that name that `owner` has, on any server; the newest of several.

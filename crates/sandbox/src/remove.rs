@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
@@ -34,8 +33,8 @@ pub enum Kept {
 /// Longest time until a delete is answered. It goes on after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Sandboxes of one request that are ended at the same time.
-const AT_ONCE: usize = 8;
+/// Sandboxes of requests that name several which are ended at the same time; half of them for one owner.
+pub(crate) const AT_ONCE: u32 = 16;
 
 /// The kind of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,44 +92,64 @@ impl Service {
     /// when nobody waits for it any more.
     pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
         let sandbox = self.find_here(scope, id).await?;
+        self.remove_found(scope, &sandbox.id, keep_workspace).await
+    }
+
+    /// Looks for several sandboxes, in their order: an error for those that are not there, and for those that another server looks
+    /// after. One that is named twice is not there the second time.
+    pub async fn find_many(&self, scope: &Scope, ids: Vec<String>) -> Result<Vec<(String, Result<()>)>> {
+        let mut seen = HashSet::new();
+        // An id that cannot be, is not.
+        let names = ids.iter().filter(|id| !id.contains('\0') && seen.insert(id.as_str()));
+        let names: Vec<String> = names.cloned().collect();
+        let mut nodes = self.0.catalog.sandboxes().nodes(scope.owner(), &names).await?;
+        let found = |id: String| {
+            let found = match nodes.remove(&id) {
+                None => Err(SandboxError::NotFound { id: id.clone() }),
+                Some(node) if node != self.0.settings.node => {
+                    Err(SandboxError::Elsewhere { id: id.clone(), node })
+                }
+                Some(_) => Ok(()),
+            };
+            (id, found)
+        };
+        Ok(ids.into_iter().map(found).collect())
+    }
+
+    /// Removes those of several sandboxes that were found, some of an owner's at a time; what became of each, in the same order.
+    pub async fn remove_many(
+        &self,
+        scope: &Scope,
+        found: Vec<(String, Result<()>)>,
+        keep_workspace: bool,
+    ) -> Vec<(String, Result<Kept>)> {
+        let remove = |id: String| {
+            let (service, scope) = (self.clone(), scope.clone());
+            tokio::spawn(async move {
+                let _turn = service.0.batch_removals.take(scope.owner().unwrap_or_default()).await;
+                service.remove_found(&scope, &id, keep_workspace).await
+            })
+        };
+        let removals = found.into_iter().map(|(id, found)| (id.clone(), found.map(|()| remove(id))));
+        let mut done = Vec::new();
+        for (id, removal) in removals.collect::<Vec<_>>() {
+            let removed = match removal {
+                Ok(removal) => removal.await.unwrap_or_else(|error| Err(lost(error))),
+                Err(error) => Err(error),
+            };
+            done.push((id, removed));
+        }
+        done
+    }
+
+    /// Removes a sandbox that the scope covers and that this server looks after.
+    async fn remove_found(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
         let removal = if keep_workspace { Removal::keeping(scope) } else { Removal::All };
         if removal == Removal::KeepSnapshot {
             // Before anything is ended for it.
             self.must_have_snapshot_room(scope, 1).await?;
         }
-        self.remove_in_time(&sandbox.id, removal).await
-    }
-
-    /// Removes several sandboxes, some at a time; what became of each, in the same order.
-    pub async fn remove_many(
-        &self,
-        scope: &Scope,
-        ids: Vec<String>,
-        keep_workspace: bool,
-    ) -> Vec<(String, Result<Kept>)> {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
-        let mut begun = HashSet::new();
-        let removals = ids.into_iter().map(|id| {
-            // One that is named twice is removed once.
-            let removal = begun.insert(id.clone()).then(|| {
-                let (service, scope) = (self.clone(), scope.clone());
-                let (turns, name) = (Arc::clone(&turns), id.clone());
-                tokio::spawn(async move {
-                    let _turn = turns.acquire().await;
-                    service.remove(&scope, &name, keep_workspace).await
-                })
-            });
-            (id, removal)
-        });
-        let mut done = Vec::new();
-        for (id, removal) in removals.collect::<Vec<_>>() {
-            let removed = match removal {
-                Some(removal) => removal.await.unwrap_or_else(|error| Err(lost(error))),
-                None => self.remove(scope, &id, keep_workspace).await,
-            };
-            done.push((id, removed));
-        }
-        done
+        self.remove_in_time(id, removal).await
     }
 
     pub(crate) async fn remove_in_time(&self, id: &str, removal: Removal) -> Result<Kept> {

@@ -23,6 +23,7 @@ use crate::owner_turns::OwnerTurns;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::port::{GuestPort, Reach};
+use crate::remove;
 use crate::reserved::Places;
 use crate::runtime::{Runtime, Template};
 use crate::settings::Settings;
@@ -70,6 +71,8 @@ pub(crate) struct Inner {
     /// Looks at workspaces that are under way: by the server itself, and for requests.
     pub(crate) looks: Looks,
     pub(crate) asked_looks: OwnerTurns,
+    /// Removals for requests that name several sandboxes.
+    pub(crate) batch_removals: OwnerTurns,
     /// How full the disk was when files without a name were looked for.
     pub(crate) fullness: Fullness,
     /// When garbage was collected because the disk was nearly full.
@@ -160,6 +163,7 @@ impl Service {
             counts: RwLock::default(),
             looks: Looks::new(disk::LOOKS_AT_ONCE),
             asked_looks: OwnerTurns::new(disk::ASKED_LOOKS_AT_ONCE),
+            batch_removals: OwnerTurns::new(remove::AT_ONCE),
             fullness: Fullness::default(),
             made_room: std::sync::Mutex::default(),
             retained: std::sync::Mutex::default(),

@@ -475,7 +475,7 @@ async fn path(
         }
         Ok(store.episode_path_end(&last, limit as usize, PAGE_BYTES)?)
     });
-    let found = found.await?;
+    let (found, _turn) = found.await?;
     let next = found.first().and_then(|first| first.parent);
     Ok(Json(EpisodePath { items: Episode::all(seen(&app, &scope, found).await?)?, next }))
 }
@@ -505,7 +505,7 @@ async fn children(
         let end = items.last().map(|last| last.id);
         Ok((ids.len(), end.filter(|end| rest.last() != Some(end)), items))
     });
-    let (total, next, items) = found.await?;
+    let ((total, next, items), _turn) = found.await?;
     let items = Episode::all(seen(&app, &scope, items).await?)?;
     Ok(Json(EpisodeList { items, total, page, limit, next }))
 }
@@ -523,7 +523,8 @@ async fn best(
     let scope = scope(&caller);
     // It reads all of a search, which may be long.
     let turn = app.turns.comparison(&caller.owner).await;
-    let found = related(&app, turn, &scope, &id, |store, id| Ok(store.episode_summaries(id)?)).await?;
+    let found = related(&app, turn, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
+    let (found, _turn) = found.await?;
     let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
     let seen = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
     let best = best_of(seen).ok_or_else(|| no_episode(&id))?;
@@ -549,20 +550,17 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
     seen.into_iter().next().ok_or_else(|| no_episode(text))
 }
 
-/// Looks for steps around one that may be seen, in a turn of the caller's. Stops when the client leaves.
+/// Looks for steps around one that may be seen, in a turn of the caller's, which is given back for what follows. Stops when the
+/// client leaves.
 async fn related<T: Send + 'static>(
     app: &App,
     turn: Turn,
     scope: &Scope,
     text: &str,
     look: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<(T, Turn), ApiError> {
     let id = find(app, scope, text).await?.id;
-    with_store(&app.store, move |store| {
-        let _turn = turn;
-        look(store, &id)
-    })
-    .await
+    with_store(&app.store, move |store| Ok((look(store, &id)?, turn))).await
 }
 
 /// Those of some steps whose snapshots may be seen.

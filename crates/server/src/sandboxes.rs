@@ -260,10 +260,14 @@ async fn remove_many(
 ) -> Result<Json<BatchDeleted>, ApiError> {
     if order.ids.is_empty() || order.ids.len() > BATCH_MAX {
         let message = format!("1 to {BATCH_MAX} ids are allowed");
+    let scope = scope(&caller);
+    let turn = app.turns.read(&caller.owner).await;
+    let found = app.sandboxes.find_many(&scope, order.ids).await?;
+    drop(turn);
         return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
-    for (id, removed) in app.sandboxes.remove_many(&scope(&caller), order.ids, order.keep_workspace).await {
+    for (id, removed) in app.sandboxes.remove_many(&scope, found, order.keep_workspace).await {
         match removed {
             Ok(_) => {
                 deleted(&app, &caller, &request, &id);

@@ -51,6 +51,7 @@ contract! {
         the_expired_are_found
         a_deleted_sandbox_is_gone_with_its_commands
         they_are_counted_by_state
+        several_are_found_at_once_each_for_its_owner
         every_server_has_its_own;
     changes:
         allowed_transitions_are_made_and_the_others_refused

@@ -1,4 +1,4 @@
-//! Shares of one owner in the creation of sandboxes.
+//! Shares of one owner in the creation and the removal of sandboxes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use workspace_catalog::{NewSandbox as Row, State};
 use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
-use workspace_sandbox::{NewSandbox, Place, Service, Settings, Wanted};
+use workspace_sandbox::{NewSandbox, Place, SandboxError, Scope, Service, Settings, Wanted};
 
 use crate::home::{Home, PATIENCE, base, run, soon, wanted};
 use crate::kind::Kind;
@@ -27,6 +28,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         starts_of_one_owner_leave_turns_for_others,
         a_workspace_that_is_being_filled_takes_no_turn_of_a_start,
         a_unique_name_needs_a_name,
+        batches_of_one_owner_leave_turns_for_others,
+        a_batch_finds_every_sandbox_once_and_for_its_owner,
     ]
 }
 
@@ -37,6 +40,9 @@ struct Never {
     fills_slowly: bool,
     fills: AtomicUsize,
     starts: AtomicUsize,
+    /// True if no sandbox ever ends.
+    ends_slowly: bool,
+    ends: AtomicUsize,
     never: Notify,
 }
 
@@ -74,6 +80,10 @@ impl Runtime for Never {
     }
 
     async fn end(&self, _: &str, _: &Place) -> Result<(), RuntimeError> {
+        self.ends.fetch_add(1, Ordering::SeqCst);
+        if self.ends_slowly {
+            self.never.notified().await;
+        }
         Ok(())
     }
 
@@ -137,4 +147,76 @@ async fn a_unique_name_needs_a_name(home: &Home) {
     let new = NewSandbox { unique_name: true, ..base() };
     let refused = service.create(wanted(), new).await.unwrap_err().to_string();
     assert!(refused.contains("uniqueName") && refused.contains("give the sandbox a name"), "{refused}");
+}
+
+/// Writes down sandboxes that run, as far as the catalog knows.
+async fn write_down(home: &Home, node: &str, owner: &str, count: usize) -> Vec<String> {
+    let catalog = home.catalog().await;
+    let mut ids = Vec::new();
+    for number in 0..count {
+        let row = Row {
+            id: format!("sbx-{owner}-{number}"),
+            node: node.to_owned(),
+            state: State::Running,
+            name: None,
+            unique_name: false,
+            owner: owner.to_owned(),
+            template: "base".to_owned(),
+            runtime: "never".to_owned(),
+            network: "none".to_owned(),
+            workspace_path: String::new(),
+            token_hash: String::new(),
+            labels: [].into(),
+            config: serde_json::json!({}),
+            created_at: 0,
+            expires_at: i64::MAX,
+        };
+        ids.push(catalog.sandboxes().insert(&row, &[]).await.unwrap().id);
+    }
+    ids
+}
+
+fn remove(service: &Service, owner: &str, ids: Vec<String>) -> tokio::task::JoinHandle<()> {
+    let (service, scope) = (service.clone(), Scope::Owner(owner.to_owned()));
+    tokio::spawn(async move {
+        let found = service.find_many(&scope, ids).await.unwrap();
+        for (id, removed) in service.remove_many(&scope, found, false).await {
+            assert!(removed.is_ok(), "{id}: {removed:?}");
+        }
+    })
+}
+
+async fn batches_of_one_owner_leave_turns_for_others(home: &Home) {
+    let runtime = Arc::new(Never { ends_slowly: true, ..Never::default() });
+    let service = start(home, home.path(), &runtime, 1).await;
+    let node = service.settings().node.clone();
+    let many = write_down(home, &node, "alice", 20).await;
+    let few = write_down(home, &node, "bob", 1).await;
+    let _batches: Vec<_> = many.chunks(10).map(|ids| remove(&service, "alice", ids.to_vec())).collect();
+    soon("eight end", async || runtime.ends.load(Ordering::SeqCst) == 8).await;
+    let _batch = remove(&service, "bob", few);
+    soon("one of another owner's ends", async || runtime.ends.load(Ordering::SeqCst) == 9).await;
+}
+
+async fn a_batch_finds_every_sandbox_once_and_for_its_owner(home: &Home) {
+    let runtime = Arc::new(Never::default());
+    let service = start(home, home.path(), &runtime, 1).await;
+    let here = write_down(home, &service.settings().node, "alice", 2).await;
+    let theirs = write_down(home, &service.settings().node, "bob", 1).await;
+    let away = write_down(home, "elsewhere", "carol", 1).await;
+    let ids = [&here[..], &here[..1], &theirs, &away, &["a\0b".to_owned()]].concat();
+    let found = async |scope: &Scope| {
+        let found = service.find_many(scope, ids.clone()).await.unwrap();
+        assert!(found.iter().map(|(id, _)| id).eq(&ids));
+        let short = |found: &Result<(), SandboxError>| match found {
+            Ok(()) => "here",
+            Err(SandboxError::NotFound { .. }) => "none",
+            Err(SandboxError::Elsewhere { .. }) => "elsewhere",
+            Err(_) => "error",
+        };
+        found.iter().map(|(_, found)| short(found)).collect::<Vec<_>>()
+    };
+    let alice = Scope::Owner("alice".to_owned());
+    assert_eq!(found(&alice).await, ["here", "here", "none", "none", "none", "none"]);
+    assert_eq!(found(&Scope::All).await, ["here", "here", "none", "here", "elsewhere", "none"]);
 }

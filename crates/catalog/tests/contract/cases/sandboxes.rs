@@ -290,3 +290,21 @@ pub(crate) async fn every_server_has_its_own(place: Place) {
     assert_eq!(sandboxes.adopt("here").await.unwrap(), 0);
     assert_eq!(ids(&sandboxes.all("there").await.unwrap()), ["sbx-2", "sbx-3"]);
 }
+
+pub(crate) async fn several_are_found_at_once_each_for_its_owner(place: Place) {
+    let catalog = place.open().await;
+    insert(&catalog, NewSandbox { owner: "alice".to_owned(), ..plain("sbx-1") }).await;
+    insert(&catalog, NewSandbox { owner: "bob".to_owned(), node: "there".to_owned(), ..plain("sbx-2") })
+        .await;
+    let ids: Vec<String> = (0..1_200).rev().map(|number| format!("sbx-{number}")).collect();
+    let nodes = async |owner: Option<&'static str>| {
+        let mut found: Vec<_> = catalog.sandboxes().nodes(owner, &ids).await.unwrap().into_iter().collect();
+        found.sort();
+        found
+    };
+    let node = |id: &str, node: &str| (id.to_owned(), node.to_owned());
+    let own = node("sbx-1", &plain("sbx-1").node);
+    assert_eq!(nodes(None).await, [own.clone(), node("sbx-2", "there")]);
+    assert_eq!(nodes(Some("alice")).await, [own]);
+    assert_eq!(nodes(Some("carol")).await, []);
+}
