@@ -19,8 +19,8 @@ use workspace_catalog::{Filter, State as SandboxState};
 use workspace_sandbox::{FORKS_MAX, Kept, NewSandbox, Scope, Service, Wanted};
 
 pub(crate) use shape::{
-    BatchDelete, BatchDeleted, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery, Logs,
-    LogsQuery, Patch, Sandbox, SandboxList, SandboxStats,
+    BatchDelete, BatchDeleted, Choices, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery,
+    Logs, LogsQuery, Patch, Sandbox, SandboxList, SandboxStats,
 };
 
 use crate::app::{App, Part};
@@ -34,8 +34,6 @@ use crate::request::RequestId;
 
 const BATCH_MAX: usize = FORKS_MAX as usize;
 const KEY_MAX: usize = 255;
-/// The template that every runtime has without anybody bringing one.
-const OWN_TEMPLATE: &str = "base";
 
 #[derive(OpenApi)]
 #[openapi(paths(
@@ -103,14 +101,14 @@ async fn create(
         most: caller.limits.max_sandboxes,
         key,
     };
-    let template = order.template.clone();
+    let (template, choices) = (order.template.clone(), order.choices());
     if let Some(snapshot) = &order.snapshot {
         // One that is somebody else's is not there.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
     let new: NewSandbox = order.try_into()?;
     let created = app.sandboxes.create(wanted, new).await.map_err(ApiError::from);
-    app.creations.observe(&template, began.elapsed(), created.as_ref().err());
+    app.creations.observe(choices, began.elapsed(), created.as_ref().err());
     let view = created?;
     app.audit.record(Entry {
         sandbox_id: Some(view.sandbox.id.clone()),
@@ -260,12 +258,12 @@ async fn remove_many(
 ) -> Result<Json<BatchDeleted>, ApiError> {
     if order.ids.is_empty() || order.ids.len() > BATCH_MAX {
         let message = format!("1 to {BATCH_MAX} ids are allowed");
+        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "ids"));
+    }
     let scope = scope(&caller);
     let turn = app.turns.read(&caller.owner).await;
     let found = app.sandboxes.find_many(&scope, order.ids).await?;
     drop(turn);
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "ids"));
-    }
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
     for (id, removed) in app.sandboxes.remove_many(&scope, found, order.keep_workspace).await {
         match removed {
@@ -343,13 +341,13 @@ struct Failures {
 }
 
 impl Creations {
-    fn observe(&self, template: &str, took: Duration, error: Option<&ApiError>) {
+    fn observe(&self, choices: Choices, took: Duration, error: Option<&ApiError>) {
         let Some(error) = error else {
             self.took.lock().unwrap_or_else(PoisonError::into_inner).observe(took.as_secs_f64());
             *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = Failures::default();
             return;
         };
-        if is_of_server(error, template) {
+        if is_of_server(error, choices) {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.count = failures.count.saturating_add(1);
             failures.last = Some((Instant::now(), error.message().to_owned()));
@@ -365,15 +363,14 @@ impl Creations {
     }
 }
 
-/// Reports whether a creation failed for a reason that lies with the server. Of other templates than its own, a start
-/// may fail because of what is in them.
-fn is_of_server(error: &ApiError, template: &str) -> bool {
+/// Reports whether a creation failed for a reason that lies with the server. What is in a template or a snapshot may not fit on
+/// any disk, and under limits of the caller's own nothing may fit.
+fn is_of_server(error: &ApiError, choices: Choices) -> bool {
     match error.code() {
-        code::RUNTIME_UNAVAILABLE
-        | code::ISOLATION_UNAVAILABLE
-        | code::STORAGE_FULL
-        | code::INTERNAL_ERROR => true,
-        code::SANDBOX_CREATION_FAILED => template == OWN_TEMPLATE,
+        code::RUNTIME_UNAVAILABLE | code::ISOLATION_UNAVAILABLE => true,
+        code::STORAGE_FULL | code::INTERNAL_ERROR | code::SANDBOX_CREATION_FAILED => {
+            choices == Choices::OfServer
+        }
         _ => false,
     }
 }
@@ -390,4 +387,35 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
     let name = "sandbox_create_duration_seconds";
     head(text, name, "histogram", "How long it took to make sandboxes.");
     creations.took.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_what_a_caller_chose_do_not_count() {
+        let observed = |order: serde_json::Value, code| {
+            let creations = Creations::default();
+            let order: CreateSandbox = serde_json::from_value(order).unwrap();
+            let error = ApiError::new(code, "a test");
+            for _ in 0..2 {
+                creations.observe(order.choices(), Duration::ZERO, Some(&error));
+            }
+            creations.failing(2, Duration::from_secs(60)).is_some()
+        };
+        let usual = json!({"template": "base", "name": "a", "timeout_seconds": 60});
+        for code in [code::STORAGE_FULL, code::INTERNAL_ERROR, code::SANDBOX_CREATION_FAILED] {
+            assert!(observed(usual.clone(), code), "{code:?}");
+            for chosen in [
+                json!({"template": "python"}),
+                json!({"template": "base", "snapshot": "01"}),
+                json!({"template": "base", "resources": {"disk": "1m"}}),
+            ] {
+                assert!(!observed(chosen.clone(), code), "{chosen} {code:?}");
+                assert!(observed(chosen, code::RUNTIME_UNAVAILABLE));
+            }
+        }
+        assert!(!observed(usual, code::INVALID_REQUEST));
+    }
 }

@@ -14,6 +14,9 @@ use crate::error::ApiError;
 use crate::settings::{Cpus, Size};
 use crate::time;
 
+/// The template that every runtime has without anybody bringing one.
+const OWN_TEMPLATE: &str = "base";
+
 /// A sandbox to be made.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,6 +64,25 @@ pub(crate) struct CreateSandbox {
     materialize: Option<String>,
 }
 
+impl CreateSandbox {
+    /// Returns whose choices decide if the sandbox can be made.
+    pub(crate) fn choices(&self) -> Choices {
+        let usual = self.template == OWN_TEMPLATE
+            && self.snapshot.is_none()
+            && self.resources == Resources::default();
+        if usual { Choices::OfServer } else { Choices::OfCaller }
+    }
+}
+
+/// Choices that decide if a sandbox can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choices {
+    /// The server's alone: the template that every runtime has, an empty workspace and the usual limits.
+    OfServer,
+    /// Also the caller's: a template, a snapshot or limits that may be in the way.
+    OfCaller,
+}
+
 /// What a sandbox may reach.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -91,7 +113,7 @@ impl NetworkChoice {
 }
 
 /// What a sandbox may use; the server's default for what is not said.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Resources {
     /// Processors.
