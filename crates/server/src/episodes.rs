@@ -162,9 +162,13 @@ impl PathQuery {
     fn check(&self) -> Result<(Option<EpisodeId>, u32), ApiError> {
         let limit = Some(self.limit.unwrap_or(PATH_MAX));
         let (_, limit) = PageQuery { page: None, limit }.check()?;
-        let last = self.cursor.as_deref().map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()?;
-        Ok((last, limit))
+        Ok((parse_cursor(self.cursor.as_deref())?, limit))
     }
+}
+
+/// The step that `next` of a page names.
+fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
+    cursor.map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()
 }
 
 /// A page of steps.
@@ -204,7 +208,7 @@ impl ChildrenQuery {
     /// The step that the page begins behind, the page and how long it is.
     fn check(&self) -> Result<(Option<EpisodeId>, u32, u32), ApiError> {
         let (page, limit) = PageQuery { page: self.page, limit: self.limit }.check()?;
-        let last = self.cursor.as_deref().map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()?;
+        let last = parse_cursor(self.cursor.as_deref())?;
         if last.is_some() && self.page.is_some() {
             return Err(wrong_cursor());
         }
