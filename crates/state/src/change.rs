@@ -1,7 +1,7 @@
 //! What a commit does to records, and how that is written into the log.
 //!
 //! A commit record holds its number, the id of the commit before it, the bulk packs it brought, whether
-//! it was synced, and its changes. A checkpoint record repeats the whole state as changes, so that older
+//! it was synced, and its changes. Checkpoint records repeat the whole state as changes, so that older
 //! logs can go.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
@@ -134,6 +134,9 @@ pub(crate) struct CheckpointRecord {
     pub(crate) last: bool,
     /// Written by a rebuild: commits in older logs that it does not cover were given up for good.
     pub(crate) cut: bool,
+    /// Number of the part, from 0; that of the last part tells how many there are. None in a checkpoint of one part,
+    /// and in parts that earlier versions wrote.
+    pub(crate) number: Option<u64>,
     pub(crate) changes: Vec<Change>,
 }
 
@@ -142,7 +145,11 @@ impl CheckpointRecord {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.previous);
-        out.push(u8::from(self.first) | u8::from(self.last) << 1 | u8::from(self.cut) << 2);
+        let numbered = u8::from(self.number.is_some()) << 3;
+        out.push(u8::from(self.first) | u8::from(self.last) << 1 | u8::from(self.cut) << 2 | numbered);
+        if let Some(number) = self.number {
+            out.varint(number);
+        }
         encode_changes(&mut out, &self.changes);
         out
     }
@@ -152,13 +159,17 @@ impl CheckpointRecord {
         let sequence = reader.u64()?;
         let previous = reader.array()?;
         let flags = reader.u8()?;
-        if flags > 7 {
+        if flags > 15 {
             return Err(DecodeError("unknown flags of a checkpoint"));
+        }
+        let (first, last, cut) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        let number = if flags & 8 != 0 { Some(reader.varint()?) } else { None };
+        if number.is_some_and(|number| (number == 0) != first) {
+            return Err(DecodeError("the number of a part of a checkpoint contradicts its flags"));
         }
         let changes = decode_changes(&mut reader)?;
         reader.end()?;
-        let (first, last, cut) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        Ok(Self { sequence, previous, first, last, cut, changes })
+        Ok(Self { sequence, previous, first, last, cut, number, changes })
     }
 }
 

@@ -85,7 +85,7 @@ fn write_parts(
 ) -> Result<(LogState, Vec<u32>)> {
     create_log(packs, &mut state)?;
     let logs = vec![state.pack];
-    let mut parts = Parts { limits, packs, state, logs, cut, first: true, changes: Vec::new(), bytes: 0 };
+    let mut parts = Parts { limits, packs, state, logs, cut, number: 0, changes: Vec::new(), bytes: 0 };
     add_state(index, txn, &mut parts)?;
     parts.write(true)?;
     parts.sync()?;
@@ -99,7 +99,8 @@ struct Parts<'a> {
     state: LogState,
     logs: Vec<u32>,
     cut: bool,
-    first: bool,
+    /// Number of the next part.
+    number: u64,
     /// The part that is not written yet, and about how many bytes it has.
     changes: Vec<Change>,
     bytes: usize,
@@ -123,14 +124,18 @@ impl Parts<'_> {
             create_log(self.packs, &mut self.state)?;
             self.logs.push(self.state.pack);
         }
+        let first = self.number == 0;
         let record = CheckpointRecord {
             sequence: self.state.sequence,
             previous: self.state.previous,
-            first: std::mem::take(&mut self.first),
+            first,
             last,
             cut: self.cut,
+            // Earlier versions read a checkpoint of one part.
+            number: (!first || !last).then_some(self.number),
             changes: std::mem::take(&mut self.changes),
         };
+        self.number += 1;
         self.bytes = 0;
         let mut writing = Writing { start: self.state.end, bytes: Vec::new() };
         writing.append_record(Kind::Checkpoint, &record.encode())?;
@@ -237,7 +242,7 @@ mod tests {
     /// The changes of each part of the last checkpoint.
     fn parts_of(packs: &Packs, state: &LogState) -> Vec<Vec<Change>> {
         let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
-        log.tail().checkpoint.into_iter().map(|part| part.changes.clone()).collect()
+        log.tail().checkpoint.into_iter().map(|part| part.changes(packs).unwrap()).collect()
     }
 
     #[test]
@@ -272,6 +277,121 @@ mod tests {
         let state = fixture.write(Limits { log: 1 << 20, ..limits }, 7);
         assert!(before > 1);
         assert_eq!(fixture.packs.list().unwrap(), [state.pack]);
+    }
+
+    /// All records, each with its pack.
+    fn records(packs: &Packs) -> Vec<(u32, CheckpointRecord)> {
+        let mut records = Vec::new();
+        for pack in packs.list().unwrap() {
+            packs
+                .scan(pack, |_, header, stored| {
+                    let payload = header.open(stored).unwrap();
+                    records.push((pack, CheckpointRecord::decode(&payload).unwrap()));
+                    Ok(())
+                })
+                .unwrap();
+        }
+        records
+    }
+
+    /// Replaces the records of a pack.
+    fn rewrite(packs: &Packs, pack: u32, records: &[CheckpointRecord]) {
+        let file = packs.create(pack, crate::pack::Role::Log).unwrap();
+        let mut writing = Writing { start: crate::pack::PACK_HEADER, bytes: Vec::new() };
+        for record in records {
+            writing.append_record(Kind::Checkpoint, &record.encode()).unwrap();
+        }
+        file.write_all_at(&writing.bytes, writing.start).unwrap();
+    }
+
+    /// Changes the record of the log that has this number.
+    fn flip(packs: &Packs, number: usize) {
+        let mut at = Vec::new();
+        for pack in packs.list().unwrap() {
+            packs
+                .scan(pack, |location, _, _| {
+                    at.push(location);
+                    Ok(())
+                })
+                .unwrap();
+        }
+        let file = packs.open_for_writing(at[number].pack).unwrap();
+        file.write_all_at(&[0xff; 8], at[number].end() - 8).unwrap();
+    }
+
+    /// Parts as earlier versions wrote them, in one log and in one log each.
+    #[test]
+    fn parts_without_numbers_are_read_and_a_damaged_one_is_missed() {
+        for (limits, in_one_log) in
+            [(Limits { record: 16 << 10, log: 1 << 20 }, true), (Limits { record: 16 << 10, log: 17 }, false)]
+        {
+            let fixture = Fixture::new();
+            let changes = fixture.put_episodes(10, 10_000);
+            let state = fixture.write(limits, 7);
+            let all = records(&fixture.packs);
+            assert!(all.len() > 3 && all.iter().all(|(_, record)| record.number.is_some()));
+            for pack in fixture.packs.list().unwrap() {
+                let unnumbered =
+                    |record: &CheckpointRecord| CheckpointRecord { number: None, ..record.clone() };
+                let of_pack = all.iter().filter(|(of, _)| *of == pack);
+                let records: Vec<_> = of_pack.map(|(_, record)| unnumbered(record)).collect();
+                rewrite(&fixture.packs, pack, &records);
+            }
+            assert_eq!(parts_of(&fixture.packs, &state).concat(), changes);
+            if in_one_log {
+                flip(&fixture.packs, 1);
+                assert!(is_incomplete(&fixture.packs, &state));
+            } else {
+                fixture.packs.remove(2).unwrap();
+                assert!(is_incomplete(&fixture.packs, &state));
+            }
+        }
+    }
+
+    fn is_incomplete(packs: &Packs, state: &LogState) -> bool {
+        let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
+        let tail = log.tail();
+        tail.incomplete == Some(state.sequence) && tail.lossy
+    }
+
+    #[test]
+    fn a_checkpoint_that_lacks_any_part_is_not_complete() {
+        let fixture = Fixture::new();
+        fixture.put_episodes(10, 10_000);
+        let limits = Limits { record: 16 << 10, log: 1 << 20 };
+        let parts = parts_of(&fixture.packs, &fixture.write(limits, 7)).len();
+        assert!(parts > 3);
+        for damaged in 0..parts {
+            let state = fixture.write(limits, 7);
+            assert!(!is_incomplete(&fixture.packs, &state));
+            flip(&fixture.packs, damaged);
+            assert!(is_incomplete(&fixture.packs, &state), "part {damaged} of {parts}");
+        }
+    }
+
+    #[test]
+    fn the_last_part_of_a_log_is_missed() {
+        let fixture = Fixture::new();
+        fixture.put_episodes(20, 10_000);
+        // Two parts in each log: behind a damaged one the next log begins.
+        let state = fixture.write(Limits { record: 16 << 10, log: 15 << 10 }, 7);
+        assert!(!is_incomplete(&fixture.packs, &state));
+        flip(&fixture.packs, 1);
+        assert!(is_incomplete(&fixture.packs, &state));
+    }
+
+    #[test]
+    fn parts_left_of_another_checkpoint_complete_none() {
+        let fixture = Fixture::new();
+        fixture.put_episodes(10, 10_000);
+        // A log for each part, so that the first part of one checkpoint can take the place of another's.
+        let limits = Limits { record: 16 << 10, log: 17 };
+        fixture.write(limits, 7);
+        let first = std::fs::read(fixture.packs.path(1)).unwrap();
+        let state = fixture.write(limits, 8);
+        assert!(!is_incomplete(&fixture.packs, &state));
+        std::fs::write(fixture.packs.path(1), first).unwrap();
+        assert!(is_incomplete(&fixture.packs, &state));
     }
 
     #[test]

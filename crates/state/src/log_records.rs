@@ -1,7 +1,11 @@
 //! The commit records and checkpoints of the log, read back from the packs.
+//!
+//! Only their heads are kept in memory: changes may be as large as all records of a store ever were, and are read
+//! again, one record at a time, by whoever replays them.
 
-use crate::change::{CheckpointRecord, CommitRecord, LogEnd};
-use crate::error::Result;
+use crate::change::{Change, CheckpointRecord, CommitRecord, LogEnd};
+use crate::codec::Decoded;
+use crate::error::{IoContext, Result, StoreError};
 use crate::pack::{Location, PACK_HEADER, Packs, Role};
 use crate::record::{Header, Kind};
 
@@ -11,22 +15,103 @@ pub(crate) struct LogRecords(Vec<LogRecord>);
 
 enum LogRecord {
     Commit(LoggedCommit),
-    Checkpoint(CheckpointRecord),
+    Checkpoint(CheckpointPart),
 }
 
-/// A commit record and its place in the log.
+/// The head of a commit record and its place in the log.
 pub(crate) struct LoggedCommit {
     pub(crate) id: [u8; 32],
-    pub(crate) record: CommitRecord,
-    /// End of the record in the log.
-    pub(crate) end: LogEnd,
+    pub(crate) sequence: u64,
+    pub(crate) previous: [u8; 32],
+    pub(crate) synced: bool,
+    durable: LogEnd,
+    location: Location,
 }
 
-/// The last complete checkpoint and the commits after it.
+/// The head of one part of a checkpoint and its place in the log.
+pub(crate) struct CheckpointPart {
+    id: [u8; 32],
+    pub(crate) sequence: u64,
+    pub(crate) previous: [u8; 32],
+    first: bool,
+    last: bool,
+    cut: bool,
+    number: Option<u64>,
+    location: Location,
+}
+
+/// The last checkpoint and the commits after it.
+#[derive(Default)]
 pub(crate) struct Tail<'a> {
-    /// Parts of the checkpoint; empty in a log that never had one.
-    pub(crate) checkpoint: Vec<&'a CheckpointRecord>,
+    /// Parts of the checkpoint; empty in a log that never had one. Some are missing if `lossy` says so.
+    pub(crate) checkpoint: Vec<&'a CheckpointPart>,
     pub(crate) commits: Vec<&'a LoggedCommit>,
+    /// Number of the commit of a later checkpoint that lacks parts.
+    pub(crate) incomplete: Option<u64>,
+    /// The older log does not tell what the incomplete checkpoint lacks, so `checkpoint` is what is left of it.
+    pub(crate) lossy: bool,
+}
+
+impl LoggedCommit {
+    fn new(id: [u8; 32], location: Location, record: &CommitRecord) -> Self {
+        let CommitRecord { sequence, previous, synced, durable, .. } = *record;
+        Self { id, sequence, previous, synced, durable, location }
+    }
+
+    /// End of the record in the log.
+    pub(crate) fn end(&self) -> LogEnd {
+        LogEnd { pack: self.location.pack, end: self.location.end() }
+    }
+
+    /// Reads the changes from the log.
+    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+        let payload = read(packs, self.location, Kind::Commit, &self.id)?;
+        decoded(CommitRecord::decode(&payload)).map(|record| record.changes)
+    }
+}
+
+impl CheckpointPart {
+    fn new(id: [u8; 32], location: Location, record: &CheckpointRecord) -> Self {
+        let CheckpointRecord { sequence, previous, first, last, cut, number, .. } = *record;
+        Self { id, sequence, previous, first, last, cut, number, location }
+    }
+
+    /// Reads the changes from the log.
+    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+        let payload = read(packs, self.location, Kind::Checkpoint, &self.id)?;
+        decoded(CheckpointRecord::decode(&payload)).map(|record| record.changes)
+    }
+
+    /// Whether both are parts of one checkpoint, `earlier` before this one.
+    fn continues(&self, earlier: &Self) -> bool {
+        let of = |part: &Self| (part.sequence, part.previous, part.cut);
+        !self.first && of(self) == of(earlier) && self.number >= earlier.number
+    }
+
+    /// Whether no part is missing between `last` and this one.
+    fn follows(&self, last: &Self) -> bool {
+        let (from, to) = (last.location, self.location);
+        // Parts are written one behind the other, with nothing between them.
+        let behind = (to.pack == from.pack && u64::from(to.offset) == from.end())
+            || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER);
+        let next = match (last.number, self.number) {
+            (Some(last), Some(number)) => last + 1 == number,
+            // Earlier versions did not number them.
+            (None, None) => true,
+            _ => false,
+        };
+        // A part that was left of another checkpoint ends none.
+        self.continues(last) && behind && next
+    }
+}
+
+fn read(packs: &Packs, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Vec<u8>> {
+    let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
+    packs.read(location, kind, id)?.ok_or_else(gone).at("open", &packs.path(location.pack))
+}
+
+fn decoded<T>(record: Decoded<T>) -> Result<T> {
+    record.map_err(|source| StoreError::Undecodable { what: "a record of the log".to_owned(), source })
 }
 
 impl LogRecords {
@@ -35,14 +120,14 @@ impl LogRecords {
     pub(crate) fn add(&mut self, location: Location, header: &Header, stored: &[u8]) {
         let payload = || header.open(stored);
         let record = match header.kind {
-            Kind::Commit => payload().and_then(|payload| CommitRecord::decode(&payload)).map(|record| {
-                let end = u64::from(location.offset) + u64::from(location.len);
-                let end = LogEnd { pack: location.pack, end };
-                LogRecord::Commit(LoggedCommit { id: header.id, record, end })
+            Kind::Commit => payload().and_then(|payload| {
+                let record = CommitRecord::decode(&payload)?;
+                Ok(LogRecord::Commit(LoggedCommit::new(header.id, location, &record)))
             }),
-            Kind::Checkpoint => {
-                payload().and_then(|payload| CheckpointRecord::decode(&payload)).map(LogRecord::Checkpoint)
-            }
+            Kind::Checkpoint => payload().and_then(|payload| {
+                let record = CheckpointRecord::decode(&payload)?;
+                Ok(LogRecord::Checkpoint(CheckpointPart::new(header.id, location, &record)))
+            }),
             Kind::Chunk | Kind::Node => return,
         };
         self.0.extend(record);
@@ -52,7 +137,7 @@ impl LogRecords {
         self.0.append(&mut later.0);
     }
 
-    /// Reads the log back from `end` to the last checkpoint before it.
+    /// Reads the log back from `end` to the last complete checkpoint before it.
     pub(crate) fn read_back(packs: &Packs, end: LogEnd) -> Result<Self> {
         let mut read = Self::default();
         for pack in packs.list()?.into_iter().rev().filter(|pack| *pack <= end.pack) {
@@ -71,7 +156,7 @@ impl LogRecords {
             let begins = records.begin_checkpoint();
             records.append(read);
             read = records;
-            if begins && !read.tail().checkpoint.is_empty() {
+            if begins && read.tail().is_complete() {
                 break;
             }
         }
@@ -83,48 +168,105 @@ impl LogRecords {
     }
 
     pub(crate) fn tail(&self) -> Tail<'_> {
-        let mut checkpoint: Vec<&CheckpointRecord> = Vec::new();
-        let mut open: Vec<&CheckpointRecord> = Vec::new();
-        let mut commits: Vec<&LoggedCommit> = Vec::new();
+        let mut tail = Tail::default();
+        // The intact parts of a checkpoint that is not complete so far, and whether one is missing already.
+        let (mut open, mut broken): (Vec<&CheckpointPart>, bool) = (Vec::new(), false);
         for record in &self.0 {
             match record {
                 LogRecord::Checkpoint(part) => {
-                    // A part that was left of another checkpoint ends none.
-                    let follows = open
-                        .last()
-                        .is_some_and(|last| (last.sequence, last.previous) == (part.sequence, part.previous));
-                    if part.first || !follows {
+                    let last = open.last().filter(|last| part.continues(last)).copied();
+                    broken = match last {
+                        Some(last) => broken || !part.follows(last),
+                        None => !part.first,
+                    };
+                    if last.is_none() {
                         open.clear();
                     }
                     open.push(part);
-                    if part.last && open.first().is_some_and(|part| part.first) {
-                        checkpoint = std::mem::take(&mut open);
-                        // One that was written but never taken into use is behind its predecessor's log,
-                        // unless a rebuild wrote it: then what it does not cover was given up.
-                        let (covered, cut) = (checkpoint[0].sequence, checkpoint[0].cut);
-                        commits.retain(|commit| !cut && commit.record.sequence > covered);
+                    if part.last && !broken {
+                        tail.begin_at(std::mem::take(&mut open));
                     }
                 }
-                LogRecord::Commit(commit) => {
-                    let last = commits.last().map(|last| last.record.sequence);
-                    let last = last.or_else(|| checkpoint.first().map(|part| part.sequence));
-                    if last.is_none_or(|last| commit.record.sequence > last) {
-                        commits.push(commit);
-                    }
-                }
+                LogRecord::Commit(commit) => tail.add(commit, open.first().copied()),
             }
         }
-        Tail { checkpoint, commits }
+        if !open.is_empty() {
+            tail.add_incomplete(open);
+        }
+        tail
     }
 
     /// How far the log is known to have been on disk. A log is synced before the next one begins.
     pub(crate) fn durable(&self) -> LogEnd {
         let of_commit = |record: &LogRecord| match record {
             LogRecord::Commit(commit) => {
-                Some(commit.record.durable.max(LogEnd { pack: commit.end.pack, end: PACK_HEADER }))
+                Some(commit.durable.max(LogEnd { pack: commit.location.pack, end: PACK_HEADER }))
             }
             LogRecord::Checkpoint(_) => None,
         };
         self.0.iter().filter_map(of_commit).max().unwrap_or_default()
+    }
+}
+
+impl<'a> Tail<'a> {
+    /// Whether it begins with a complete checkpoint.
+    fn is_complete(&self) -> bool {
+        !self.checkpoint.is_empty() && !self.lossy
+    }
+
+    fn begin_at(&mut self, checkpoint: Vec<&'a CheckpointPart>) {
+        // One that was written but never taken into use is behind its predecessor's log,
+        // unless a rebuild wrote it: then what it does not cover was given up.
+        let (covered, cut) = (checkpoint[0].sequence, checkpoint[0].cut);
+        self.commits.retain(|commit| !cut && commit.sequence > covered);
+        self.checkpoint = checkpoint;
+    }
+
+    /// Takes a commit that is behind the parts of `open`, a checkpoint that is not complete.
+    fn add(&mut self, commit: &'a LoggedCommit, open: Option<&CheckpointPart>) {
+        if let Some(part) = open.filter(|part| part.cut)
+            && (part.sequence + 1, part.previous) == (commit.sequence, commit.previous)
+        {
+            // The rebuild that wrote it was taken into use: what it gave up stays given up.
+            self.commits.retain(|commit| commit.sequence <= part.sequence);
+        }
+        let last = self.commits.last().map(|last| last.sequence);
+        let last = last.or_else(|| self.checkpoint.first().map(|part| part.sequence));
+        if last.is_none_or(|last| commit.sequence > last) {
+            self.commits.push(commit);
+        }
+    }
+
+    /// Takes what is left of a checkpoint, the last one in the log. Where the log before it tells everything up to
+    /// there, it is not needed.
+    fn add_incomplete(&mut self, parts: Vec<&'a CheckpointPart>) {
+        let part = parts[0];
+        self.incomplete = Some(part.sequence);
+        let behind = |commit: &&LoggedCommit| commit.location.pack >= part.location.pack;
+        // Whoever was killed while writing it left the log before it in use.
+        let in_use = parts.iter().any(|part| part.last) || self.commits.iter().any(behind);
+        if self.reaches(part) || (!in_use && self.has_begin()) {
+            return;
+        }
+        self.commits.retain(|commit| commit.sequence > part.sequence);
+        self.checkpoint = parts;
+        self.lossy = true;
+    }
+
+    /// Whether it begins with a whole state: a checkpoint, or the first commit of the store.
+    fn has_begin(&self) -> bool {
+        !self.checkpoint.is_empty() || self.commits.first().is_some_and(|first| first.previous == [0; 32])
+    }
+
+    /// Whether the checkpoint and the commits give, without a gap, the state that `part` is a part of.
+    fn reaches(&self, part: &CheckpointPart) -> bool {
+        let mut at = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.previous));
+        for commit in &self.commits {
+            if at.0 >= part.sequence || commit.previous != at.1 {
+                break;
+            }
+            at = (commit.sequence, commit.id);
+        }
+        at == (part.sequence, part.previous)
     }
 }

@@ -43,6 +43,11 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    /// The place in the pack behind the record.
+    pub(crate) fn end(self) -> u64 {
+        u64::from(self.offset) + u64::from(self.len)
+    }
+
     pub(crate) fn encode(self) -> [u8; 12] {
         let mut out = [0; 12];
         out[..4].copy_from_slice(&self.pack.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Rebuilding the index from the packs, after a crash of the machine or on request.
 //!
-//! The log is replayed from its last complete checkpoint. Up to the last synced commit that some record
+//! The log is replayed from its last complete checkpoint. Where parts of a later one are missing and the log before it
+//! does not tell what they held any more, what is left of it is kept and the rest reported as lost. Up to the last synced commit that some record
 //! knows to have reached the disk, everything is kept, damaged or not, for `verify` to judge. Behind that,
 //! what the disk holds may have gaps, and leftovers of killed writers: a commit counts only if it follows
 //! the one before it and all its content is there; the first that does not, and all after it, are as if
@@ -19,7 +20,7 @@ use crate::checkpoint;
 use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result};
 use crate::index::{Index, LogState};
-use crate::log_records::{LogRecords, LoggedCommit, Tail};
+use crate::log_records::{LogRecords, Tail};
 use crate::loss::{self, RebuildReport};
 use crate::mark;
 use crate::pack::{Location, Packs, Role, sync_directory};
@@ -139,7 +140,7 @@ impl Found {
 struct Replayed {
     /// Commits at the end of the log that were left out.
     commits_given_up: u64,
-    /// A commit that was kept does not follow the one before it.
+    /// A commit that was kept does not follow the one before it, or parts of the last checkpoint are missing.
     log_damaged: bool,
 }
 
@@ -151,36 +152,39 @@ fn replay(
     txn: &mut RwTxn<'_>,
     crashed: bool,
 ) -> Result<Replayed> {
-    let Tail { checkpoint, commits } = found.log.tail();
+    let Tail { checkpoint, commits, incomplete, lossy } = found.log.tail();
     let mut state = LogState { next_pack: found.last_pack + 1, epoch: 1, ..LogState::default() };
     for part in &checkpoint {
         state.sequence = part.sequence;
         state.previous = part.previous;
-        for change in &part.changes {
-            index.apply(txn, change)?;
+        for change in part.changes(packs)? {
+            index.apply(txn, &change)?;
         }
     }
     let durable = found.log.durable();
-    let promised = commits.iter().rposition(|commit| commit.record.synced && commit.end <= durable);
+    let promised = commits.iter().rposition(|commit| commit.synced && commit.end() <= durable);
     let promised = promised.map_or(0, |last| last + 1);
     let mut whole = Reach::new(packs, found);
-    let mut replayed = Replayed { commits_given_up: commits.len() as u64, log_damaged: false };
-    for (position, LoggedCommit { id, record, .. }) in commits.into_iter().enumerate() {
-        let follows = record.previous == state.previous;
+    let mut replayed = Replayed { commits_given_up: commits.len() as u64, log_damaged: lossy };
+    for (position, commit) in commits.into_iter().enumerate() {
+        let changes = commit.changes(packs)?;
+        let follows = commit.previous == state.previous;
         if position >= promised && (crashed || !follows) {
-            let whole = whole.has_all(&roots(&record.changes))?;
+            let whole = whole.has_all(&roots(&changes))?;
             if !whole || (crashed && !follows) {
                 break;
             }
         }
         replayed.commits_given_up -= 1;
         replayed.log_damaged |= !follows;
-        state.sequence = record.sequence;
-        state.previous = *id;
-        for change in &record.changes {
+        state.sequence = commit.sequence;
+        state.previous = commit.id;
+        for change in &changes {
             index.apply(txn, change)?;
         }
     }
+    // Everything up to a checkpoint is on disk before it is written.
+    replayed.log_damaged |= incomplete.is_some_and(|sequence| sequence > state.sequence);
     index_reachable(packs, found, index, txn)?;
     for pack in &found.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;

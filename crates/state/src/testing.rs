@@ -385,12 +385,13 @@ fn checkpoints() -> Vec<CheckpointRecord> {
         first: true,
         last: true,
         cut: true,
+        number: None,
         changes: changes(),
     };
-    vec![
-        CheckpointRecord { first: false, last: false, cut: false, changes: Vec::new(), ..whole.clone() },
-        whole,
-    ]
+    let part =
+        CheckpointRecord { first: false, last: false, cut: false, changes: Vec::new(), ..whole.clone() };
+    let numbered = CheckpointRecord { last: true, number: Some(300), ..part.clone() };
+    vec![part, whole, numbered]
 }
 
 fn log_state() -> LogState {

@@ -9,7 +9,7 @@ use crate::change::LogEnd;
 use crate::error::{Result, StoreError};
 use crate::index::LogState;
 use crate::log_records::LogRecords;
-use crate::pack::Location;
+use crate::pack::{Location, Packs};
 use crate::progress::Progress;
 use crate::record::Kind;
 use crate::records::Records;
@@ -62,7 +62,7 @@ impl Inner {
         let rows = Records::of_index(&self.index, &txn);
         drop(txn);
         let log = LogRecords::read_back(&self.packs, LogEnd { pack: state.pack, end: state.end })?;
-        let (logged, gaps) = replay(&log, &state);
+        let (logged, gaps) = replay(&self.packs, &log, &state)?;
         found.extend(gaps.into_iter().map(damage));
         match rows {
             Ok(rows) => found.extend(rows.differences_from(&logged)),
@@ -105,25 +105,28 @@ impl Inner {
 }
 
 /// The records that the log gives, and where commits are missing from it.
-fn replay(log: &LogRecords, state: &LogState) -> (Records, Vec<String>) {
+fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records, Vec<String>)> {
     let (mut records, mut gaps) = (Records::default(), Vec::new());
     let (mut sequence, mut previous) = (0, [0; 32]);
     let tail = log.tail();
+    if let Some(commit) = tail.incomplete {
+        gaps.push(format!("the log is damaged: parts of the checkpoint at commit {commit} are missing"));
+    }
     for part in &tail.checkpoint {
         (sequence, previous) = (part.sequence, part.previous);
-        part.changes.iter().for_each(|change| records.apply(change));
+        part.changes(packs)?.iter().for_each(|change| records.apply(change));
     }
     for commit in tail.commits {
-        if commit.record.previous != previous {
-            gaps.push(missing(sequence, commit.record.sequence - 1));
+        if commit.previous != previous {
+            gaps.push(missing(sequence, commit.sequence - 1));
         }
-        (sequence, previous) = (commit.record.sequence, commit.id);
-        commit.record.changes.iter().for_each(|change| records.apply(change));
+        (sequence, previous) = (commit.sequence, commit.id);
+        commit.changes(packs)?.iter().for_each(|change| records.apply(change));
     }
     if (sequence, previous) != (state.sequence, state.previous) {
         gaps.push(missing(sequence, state.sequence));
     }
-    (records, gaps)
+    Ok((records, gaps))
 }
 
 fn missing(known: u64, last: u64) -> String {

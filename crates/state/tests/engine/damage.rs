@@ -6,12 +6,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use workspace_state::{Damage, FORMAT, GcOptions, Quiet, Snapshot, SnapshotId, Store, StoreError, TreeError};
+use workspace_state::{
+    Damage, Durability, Episode, EpisodeId, FORMAT, GcOptions, Quiet, Snapshot, SnapshotId, Store,
+    StoreError, TreeError,
+};
 
 use crate::child::{Player, text};
 use crate::support::{
-    CHUNK, COMMIT, NODE, PackRecord, Random, all_files, assert_sound, assert_usable, buffered, collect,
-    is_full_run, message, new_store, noise, pack_records, packs,
+    CHECKPOINT, CHUNK, COMMIT, NODE, PackRecord, Random, all_files, assert_sound, assert_usable, buffered,
+    collect, commit_file, is_full_run, message, new_store, noise, pack_records, packs,
 };
 
 /// Paths and what is there.
@@ -407,4 +410,121 @@ fn an_index_cut_short_is_rebuilt() {
         let store = Store::open(&path).unwrap();
         assert_eq!(sample.read_all(&store), []);
     }
+}
+
+/// A closed store with so many records that a checkpoint of them has three parts.
+struct LargeCheckpoint {
+    _home: TempDir,
+    path: PathBuf,
+    snapshot: SnapshotId,
+    episodes: Vec<EpisodeId>,
+}
+
+/// Episodes in each of the first two parts; the third has the rest.
+const IN_A_PART: usize = 4;
+
+impl LargeCheckpoint {
+    /// Its last log begins with a checkpoint, and the log before that is still there.
+    fn new() -> Self {
+        let (home, store) = new_store();
+        let (path, snapshot) = (store.path().to_owned(), commit_file(&store, "file", "content").id);
+        let mut this = Self { _home: home, path, snapshot, episodes: Vec::new() };
+        for _ in 0..=2 * IN_A_PART {
+            this.put_episode(&store);
+        }
+        drop(store);
+        let store = Store::rebuild_index(&this.path).unwrap();
+        this.put_episode(&store);
+        this
+    }
+
+    fn put_episode(&mut self, store: &Store) {
+        let episode = Episode::new(self.snapshot, None, "x".repeat((4 << 20) - 1000), 1.0);
+        store.put_episode(&episode, Durability::Buffered).unwrap();
+        self.episodes.push(episode.id);
+    }
+
+    /// The logs, each with the parts of its checkpoint.
+    fn logs(&self) -> Vec<(PathBuf, Vec<PackRecord>)> {
+        let mut logs = Vec::new();
+        for pack in packs(&self.path) {
+            let mut records = pack_records(&fs::read(&pack).unwrap());
+            if records.iter().any(|record| record.kind >= COMMIT) {
+                records.retain(|record| record.kind == CHECKPOINT);
+                logs.push((pack, records));
+            }
+        }
+        logs
+    }
+
+    /// Damages the second part of the checkpoint that the last log begins with.
+    fn damage_checkpoint(&self) {
+        let (log, parts) = self.logs().pop().unwrap();
+        assert_eq!(parts.len(), 3);
+        flip(&log, parts[1].end - 1, 0);
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let damage = Store::open(&self.path).unwrap().verify(&Quiet).unwrap().damage;
+        damage.into_iter().map(|damage| damage.problem).collect()
+    }
+}
+
+#[test]
+fn a_checkpoint_without_one_of_its_parts_gives_way_to_the_log_before_it() {
+    let store = LargeCheckpoint::new();
+    assert_eq!(store.problems(), Vec::<String>::new());
+    store.damage_checkpoint();
+    let problems = store.problems();
+    assert!(problems.len() == 1 && problems[0].contains("parts of the checkpoint"), "{problems:?}");
+    let rebuilt = Store::rebuild_index(&store.path).unwrap();
+    let report = rebuilt.rebuild_report().unwrap();
+    assert!(report.problems().is_empty(), "{report:?}");
+    assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), []);
+    assert_sound(&rebuilt);
+    assert_usable(&rebuilt);
+}
+
+/// A store with a damaged checkpoint and nothing of the log before it; the episode behind the checkpoint is the last.
+fn without_the_log_before() -> LargeCheckpoint {
+    let mut large = LargeCheckpoint::new();
+    {
+        let store = Store::open(&large.path).unwrap();
+        collect(&store);
+        large.put_episode(&store);
+    }
+    let mut logs = large.logs();
+    logs.pop();
+    logs.iter().for_each(|(log, _)| fs::remove_file(log).unwrap());
+    large.damage_checkpoint();
+    large
+}
+
+#[test]
+fn parts_of_a_checkpoint_that_nothing_else_holds_are_reported_as_lost_and_the_others_kept() {
+    let store = without_the_log_before();
+    let problems = store.problems();
+    assert!(problems.iter().any(|problem| problem.contains("parts of the checkpoint")), "{problems:?}");
+    let refused = Store::open(&store.path).unwrap().collect_garbage(&GcOptions::default(), &Quiet);
+    assert!(refused.unwrap_err().is_corruption());
+    let rebuilt = Store::rebuild_index(&store.path).unwrap();
+    let report = rebuilt.rebuild_report().unwrap();
+    let gone = &store.episodes[IN_A_PART..2 * IN_A_PART];
+    assert_eq!(report.lost.episodes, gone);
+    assert!(report.log_damaged && report.mended.is_empty() && report.old_index.is_some(), "{report:?}");
+    assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), gone);
+    assert_eq!(rebuilt.restore(&store.snapshot).unwrap().read("file").unwrap(), b"content");
+    assert_sound(&rebuilt);
+    assert_usable(&rebuilt);
+}
+
+#[test]
+fn parts_lost_in_a_crash_of_the_machine_are_told() {
+    let store = without_the_log_before();
+    fs::write(store.path.join("boot"), "another boot").unwrap();
+    let rebuilt = Store::open(&store.path).unwrap();
+    let report = rebuilt.rebuild_report().expect("the index was rebuilt");
+    assert!(report.log_damaged && report.commits_given_up == 0, "{report:?}");
+    let gone = &store.episodes[IN_A_PART..2 * IN_A_PART];
+    assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), gone);
 }

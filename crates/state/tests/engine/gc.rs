@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, setrlimit};
 use workspace_state::{
-    CheckoutOptions, Expect, GcOptions, GcReport, NewSnapshot, Quiet, Retention, Snapshot, SnapshotId,
-    SnapshotOptions, Store, StoreError, Timestamp, Tree, VirtualTree, checkout, diff_beside,
-    snapshot_directory,
+    CheckoutOptions, Durability, Episode, Expect, GcOptions, GcReport, NewSnapshot, Quiet, Retention,
+    Snapshot, SnapshotId, SnapshotOptions, Store, StoreError, Timestamp, Tree, VirtualTree, checkout,
+    diff_beside, snapshot_directory,
 };
 
 use crate::child::{Player, say, text, wait_for_parent};
 use crate::directory::{describe, snapshot};
 use crate::support::{
-    Random, assert_sound, buffered, collect, commit_file, commit_files, is_full_run, message, new_store,
-    noise, pack_bytes,
+    Random, assert_sound, buffered, collect, commit_file, commit_files, copy_directory, is_full_run, message,
+    new_store, noise, pack_bytes,
 };
 
 const MIB: usize = 1 << 20;
@@ -363,9 +364,7 @@ fn retention_keeps_what_any_rule_reference_pin_or_episode_wants() {
     }
     store.set_reference("main", Expect::Absent, all[0].id, Default::default()).unwrap();
     store.pin(&all[2], "a test").unwrap();
-    store
-        .put_episode(&workspace_state::Episode::new(all[3].id, None, "go", 1.0), Default::default())
-        .unwrap();
+    store.put_episode(&Episode::new(all[3].id, None, "go", 1.0), Default::default()).unwrap();
     let removed = |rules: Retention| -> Vec<usize> {
         let plan = store.retention_plan(&rules).unwrap();
         assert_eq!(plan.keep.len() + plan.remove.len(), all.len());
@@ -654,4 +653,56 @@ fn directories_put_into_a_tree_outlive_the_snapshot_they_come_from() {
         (b"theirs".to_vec(), b"ours".to_vec())
     );
     assert_sound(&store);
+}
+
+/// Role: works on a store with little memory.
+pub(crate) fn work_with_little_memory(arguments: &[&str]) {
+    let [path, work] = arguments else { panic!("store, work") };
+    // Threads and their stacks are there before memory is limited.
+    let (_home, small) = new_store();
+    assert_sound(&small);
+    collect(&small);
+    let store = Store::open(path).unwrap();
+    limit_memory(32 << 20);
+    match *work {
+        "verify" => assert_sound(&store),
+        "collect" => drop(collect(&store)),
+        "rebuild" => {
+            drop(store);
+            drop(Store::rebuild_index(path).unwrap());
+        }
+        other => panic!("there is no work `{other}`"),
+    }
+    say("done");
+}
+
+/// Lets this process take no more than so many bytes in addition to what it has.
+fn limit_memory(more: u64) {
+    // Other systems do not tell, nor limit it.
+    let Ok(status) = fs::read_to_string("/proc/self/status") else { return };
+    let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
+    let taken: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    let limit = Some(taken * 1024 + more);
+    setrlimit(Resource::Data, Rlimit { current: limit, maximum: limit }).unwrap();
+}
+
+#[test]
+fn a_log_larger_than_memory_is_verified_collected_and_rebuilt() {
+    let (home, store) = new_store();
+    let snapshot = commit_file(&store, "file", "content");
+    let mut episode = Episode::new(snapshot.id, None, "x".repeat(MIB), 1.0);
+    for visits in 100..196 {
+        episode.visits = visits;
+        store.put_episode(&episode, Durability::Buffered).unwrap();
+    }
+    let path = store.path().to_owned();
+    drop(store);
+    assert!(pack_bytes(&path) > 90 * MIB as u64);
+    let copy = home.path().join("copy");
+    copy_directory(&path, &copy);
+    for (path, work) in [(&path, "verify"), (&path, "collect"), (&copy, "rebuild")] {
+        let ended = Player::start("work-with-little-memory", &[text(path), work]).finish();
+        assert_eq!(ended.lines, ["done"], "{work}: {}", ended.complaint);
+        assert_eq!(Store::open(path).unwrap().episode(&episode.id).unwrap().unwrap().visits, 195);
+    }
 }

@@ -165,6 +165,7 @@ pub(crate) struct PackRecord {
 pub(crate) const CHUNK: u8 = 1;
 pub(crate) const NODE: u8 = 2;
 pub(crate) const COMMIT: u8 = 3;
+pub(crate) const CHECKPOINT: u8 = 4;
 
 /// The records of an undamaged pack.
 pub(crate) fn pack_records(pack: &[u8]) -> Vec<PackRecord> {
