@@ -1,15 +1,20 @@
 //! Garbage collection: what nothing reaches any more goes, while everyone works on.
 //!
 //! 1. **Mark** what snapshots and pins reach, as of one moment.
-//! 2. **Condemn** the rest, in one transaction that also marks what was committed meanwhile. To whoever
+//! 2. **Condemn** the rest, a batch in each transaction, which also marks what was committed meanwhile. Nodes go before
+//!    what they refer to, so that after each batch what is live refers only to what is live. To whoever
 //!    wants to reuse it, a condemned object is not there; who already relies on it can still read it, and a
 //!    commit that refers to it takes it back (`commit.rs`, `keep_alive`).
 //! 3. **Delete** condemned objects once every batch and virtual tree that was there before has ended. A
 //!    collection does not wait for that: what is left is deleted by the next one.
 //! 4. **Rewrite** packs that are mostly dead, and remove them once the new ones are on disk and in use.
 //!
-//! Interrupted anywhere, nothing live is lost: each step is one transaction, and files go last. The store's [`Cancel`] stops
-//! it in the same way.
+//! A transaction keeps all who commit waiting, and its changes in memory: none has more than a batch of objects.
+//!
+//! Interrupted anywhere, nothing live is lost: the index is right after each transaction, and files go last. The store's
+//! [`Cancel`] stops it in the same way.
+
+mod condemn;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -17,7 +22,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-use heed::RoTxn;
+use heed::{RoTxn, RwTxn};
 use rayon::prelude::*;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
@@ -36,13 +41,14 @@ use crate::pin;
 use crate::progress::Progress;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
-use crate::session::Sessions;
 use crate::store::{Inner, Store};
 
 /// A pack is rewritten when this part of it is dead (of 100).
 const REWRITE_PERCENT: u64 = 50;
 /// A log smaller than this is left alone.
 const LOG_WORTH_CLOSING: u64 = 4 << 20;
+/// Objects that one transaction moves or deletes.
+const BATCH: usize = 4096;
 /// Files without a use are left alone for so long: their maker may be about to lock them.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -98,7 +104,7 @@ impl Store {
             // What a wrong row does not name would be deleted, and the checkpoint would make the row the truth.
             inner.check_against_log()?;
             self.drop_dead_pins()?;
-            inner.delete_condemned()?;
+            inner.delete_condemned(cancel)?;
             // What settles now need not be looked for in memory by a marking that takes long.
             inner.settle_recent()?;
         }
@@ -111,10 +117,10 @@ impl Store {
             return Ok(report);
         }
         failpoint::hit("gc-marked").at("collect", &inner.path)?;
-        inner.condemn(&dead, live, &seen, cancel)?;
+        inner.condemn(dead, live, seen, cancel)?;
         failpoint::hit("gc-condemned").at("collect", &inner.path)?;
         cancel.check()?;
-        report.condemned_bytes = inner.delete_condemned()?;
+        report.condemned_bytes = inner.delete_condemned(cancel)?;
         failpoint::hit("gc-deleted").at("collect", &inner.path)?;
         cancel.check()?;
         inner.rewrite_packs(&mut report, cancel, progress)?;
@@ -313,68 +319,6 @@ impl Inner {
         Ok(found)
     }
 
-    /// Moves what is dead out of sight, unless it came to life since it was looked at.
-    fn condemn(
-        &self,
-        dead: &[(ObjectId, Location)],
-        mut live: Live,
-        seen: &Seen,
-        cancel: &Cancel,
-    ) -> Result<()> {
-        if dead.is_empty() {
-            return Ok(());
-        }
-        self.mark_written()?;
-        let mut txn = self.index.write()?;
-        self.index.settle(&mut txn)?;
-        let mut seen = seen.clone();
-        let roots = self.roots(&txn, &mut seen, &mut Vec::new())?;
-        self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone, cancel)?;
-        let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
-        state.epoch += 1;
-        for (object, location) in dead {
-            let (kind, id) = object;
-            if live.contains_key(&short(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
-                continue;
-            }
-            let mut row = location.encode().to_vec();
-            row.extend_from_slice(&state.epoch.to_le_bytes());
-            self.index.condemned.put(&mut txn, &condemned_key(*kind, id), &row)?;
-        }
-        self.index.put_log_state(&mut txn, &state)?;
-        self.index.commit(txn)
-    }
-
-    /// Deletes condemned objects nobody can rely on any more; says how many bytes must wait.
-    fn delete_condemned(&self) -> Result<u64> {
-        let oldest = Sessions::oldest(&self.path.join("lock"))?.unwrap_or(u64::MAX);
-        let mut gone = Vec::new();
-        let mut waiting = 0;
-        {
-            let txn = self.index.read()?;
-            for row in self.index.condemned.iter(&txn)? {
-                let (key, value) = row?;
-                let epoch =
-                    value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
-                if epoch <= oldest {
-                    gone.push(key.to_vec());
-                } else {
-                    waiting += Location::decode(value).map_or(0, |location| u64::from(location.len));
-                }
-            }
-        }
-        if gone.is_empty() {
-            return Ok(waiting);
-        }
-        self.mark_written()?;
-        let mut txn = self.index.write()?;
-        for key in gone {
-            self.index.condemned.delete(&mut txn, &key)?;
-        }
-        self.index.commit(txn)?;
-        Ok(waiting)
-    }
-
     fn rewrite_packs(&self, report: &mut GcReport, cancel: &Cancel, progress: &dyn Progress) -> Result<()> {
         self.close_wasteful_log()?;
         let plan = self.plan_rewrite()?;
@@ -413,13 +357,15 @@ impl Inner {
         }
         progress.begin("rewriting packs", Some(plan.moves.len() as u64));
         let mut new = Vec::new();
+        let mut in_use = false;
         let moved = self.copy_objects(plan, &mut new, cancel, progress).and_then(|moved| {
             failpoint::hit("gc-rewritten").at("collect", &self.path)?;
-            self.take_into_use(plan, &new, &moved)?;
+            self.take_into_use(&new, &moved, &mut in_use)?;
+            self.give_up_packs(plan)?;
             Ok(moved)
         });
         progress.end();
-        if moved.is_err() {
+        if moved.is_err() && !in_use {
             // On a full disk they are in the way. One that stays goes with a later collection.
             new.iter().for_each(|pack| drop(self.packs.remove(pack.number)));
         }
@@ -564,33 +510,53 @@ impl Inner {
         Ok(moved)
     }
 
-    /// Makes the index point at the new packs and forget the old ones. The log starts anew with a
-    /// checkpoint: commit records in the old packs are needed no longer.
+    /// Makes the index point at the new packs. From the first batch on they are in use, which is noted in `in_use`:
+    /// whoever is interrupted then leaves the old packs for the next collection, which finds them to be more dead.
     fn take_into_use(
         &self,
-        plan: &Plan,
         new: &[BulkPack],
         moved: &[(ObjectId, Location, Location)],
+        in_use: &mut bool,
     ) -> Result<()> {
+        for batch in moved.chunks(BATCH) {
+            self.mark_written()?;
+            let mut txn = self.index.write()?;
+            self.index.settle(&mut txn)?;
+            for pack in new.iter().filter(|_| !*in_use) {
+                self.index.packs.put(&mut txn, &pack.number.to_be_bytes(), &[])?;
+            }
+            for (object, from, to) in batch {
+                self.relocate(&mut txn, object, *from, *to)?;
+            }
+            self.index.commit(txn)?;
+            *in_use = true;
+            failpoint::hit("gc-moved-batch").at("collect", &self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the index find an object, live or condemned, at another place.
+    fn relocate(&self, txn: &mut RwTxn<'_>, object: &ObjectId, from: Location, to: Location) -> Result<()> {
+        let (kind, id) = object;
+        if self.index.live(txn, *kind, id)? == Some(from) {
+            return Ok(self.index.objects(*kind).put(txn, id, &to.encode())?);
+        }
+        let key = condemned_key(*kind, id);
+        let row = self.index.condemned.get(txn, &key)?.map(<[u8]>::to_vec);
+        if let Some(mut row) = row.filter(|row| Location::decode(row) == Some(from)) {
+            row[..12].copy_from_slice(&to.encode());
+            self.index.condemned.put(txn, &key, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the index forget packs from which everything has moved. The log starts anew with a checkpoint: commit
+    /// records in those packs are needed no longer.
+    fn give_up_packs(&self, plan: &Plan) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
         self.settle_unsynced(&mut txn, &[])?;
         self.index.settle(&mut txn)?;
-        for ((kind, id), from, to) in moved {
-            if self.index.live(&txn, *kind, id)? == Some(*from) {
-                self.index.objects(*kind).put(&mut txn, id, &to.encode())?;
-                continue;
-            }
-            let key = condemned_key(*kind, id);
-            let row = self.index.condemned.get(&txn, &key)?.map(<[u8]>::to_vec);
-            if let Some(mut row) = row.filter(|row| Location::decode(row) == Some(*from)) {
-                row[..12].copy_from_slice(&to.encode());
-                self.index.condemned.put(&mut txn, &key, &row)?;
-            }
-        }
-        for pack in new {
-            self.index.packs.put(&mut txn, &pack.number.to_be_bytes(), &[])?;
-        }
         for pack in plan.packs.keys() {
             self.index.packs.delete(&mut txn, &pack.to_be_bytes())?;
         }

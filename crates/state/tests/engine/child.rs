@@ -29,6 +29,7 @@ fn plays_its_role() {
         "open" => crate::crash_machine::open_and_list(&arguments),
         "hold-tree" => crate::gc::hold_tree(&arguments),
         "hold-pin" => crate::gc::hold_pin(&arguments),
+        "collect-once" => crate::gc::collect_once(&arguments),
         "work-with-little-memory" => crate::gc::work_with_little_memory(&arguments),
         "snapshot-directory" => crate::gc::take_snapshot(&arguments),
         "move-reference" => crate::race::move_reference(&arguments),

@@ -37,9 +37,12 @@ const FAILPOINTS: &[&str] = &[
     "checkout-named",
     "checkout-applied",
     "gc-marked",
+    "gc-condemned-batch",
     "gc-condemned",
+    "gc-deleted-batch",
     "gc-deleted",
     "gc-rewritten",
+    "gc-moved-batch",
     "gc-before-remove",
 ];
 
@@ -384,7 +387,17 @@ pub(crate) fn exercise(arguments: &[&str]) {
             tree.commit(buffered("garbage")).unwrap().id
         })
         .collect();
+    // What is left of the last one has to move.
+    let mut rest = store.restore(&garbage[2]).unwrap();
+    rest.write("rest", noise(9, 200_000)).unwrap();
+    rest.write("more garbage", noise(10, 5_000_000)).unwrap();
+    let both = rest.commit(buffered("garbage and the rest")).unwrap().id;
+    rest.remove("garbage").unwrap();
+    rest.remove("more garbage").unwrap();
+    rest.commit(buffered("the rest")).unwrap();
+    drop(rest);
     store.remove_snapshots(&garbage).unwrap();
+    store.remove_snapshots(&[both]).unwrap();
     collect(&store);
     small(Durability::Buffered, true);
     small(Durability::Synced, false);

@@ -193,6 +193,14 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
         let snapshot = retry(failed, || tree.commit(new()))?;
         expected.push((snapshot.id, step, len));
     }
+    // In a pack that is mostly dead, from which it has to move.
+    let mut tree = store.empty_tree()?;
+    retry(failed, || tree.write("file", noise(50, 200_000)))?;
+    retry(failed, || tree.write("waste", noise(51, 6_000_000)))?;
+    let waste = retry(failed, || tree.commit(message("with waste")))?.id;
+    tree.remove("waste")?;
+    expected.push((retry(failed, || tree.commit(message("without waste")))?.id, 50, 200_000));
+    drop(tree);
     let (work, out) = (home.join("work"), home.join("out"));
     fs::create_dir_all(work.join("sub"))?;
     for number in 0..5 {
@@ -208,7 +216,7 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
     }
     assert_eq!(fs::read(out.join("sub/1"))?, b"changed");
     assert_eq!(fs::read_dir(out.join("sub"))?.count(), 5, "something was left behind");
-    let gone: Vec<SnapshotId> = expected.drain(..6).map(|(id, _, _)| id).collect();
+    let gone: Vec<SnapshotId> = expected.drain(..6).map(|(id, _, _)| id).chain([waste]).collect();
     retry(failed, || match store.remove_snapshots(&gone) {
         // The first try may have been told of a failure after it had been made.
         Err(StoreError::UnknownSnapshot(_)) => Ok(()),

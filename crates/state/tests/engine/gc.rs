@@ -468,7 +468,15 @@ fn an_interrupted_collection_is_finished_by_the_next() {
     for failpoint in crate::crash::failpoints().iter().filter(|name| name.starts_with("gc-")) {
         let (home, store) = new_store();
         let path = store.path().to_owned();
-        let kept = commit_file(&store, "kept", noise(1, 5 * MIB));
+        // In a pack that is mostly dead, from which it has to move.
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("kept", noise(1, 5 * MIB)).unwrap();
+        tree.write("gone", noise(2, 12 * MIB)).unwrap();
+        let both = tree.commit(message("both")).unwrap();
+        tree.remove("gone").unwrap();
+        let kept = tree.commit(message("kept")).unwrap();
+        store.remove_snapshots(&[both.id]).unwrap();
+        drop(tree);
         drop(store);
         let plan = format!("{failpoint}=kill");
         Player::start_failing("collect-loop", &[text(&path)], &plan).finish().assert_killed();
@@ -705,4 +713,95 @@ fn a_log_larger_than_memory_is_verified_collected_and_rebuilt() {
         assert_eq!(ended.lines, ["done"], "{work}: {}", ended.complaint);
         assert_eq!(Store::open(path).unwrap().episode(&episode.id).unwrap().unwrap().visits, 195);
     }
+}
+
+/// Objects in a transaction of a collection.
+const BATCH: u64 = 4096;
+
+/// Role: one collection.
+pub(crate) fn collect_once(arguments: &[&str]) {
+    let [path] = arguments else { panic!("store") };
+    collect(&Store::open(path).unwrap());
+}
+
+/// Directories with a file each, and files that stay when the directories are removed.
+fn large_tree(store: &Store) -> VirtualTree {
+    let mut tree = store.empty_tree().unwrap();
+    for number in 0..7000 {
+        tree.write(format!("gone/{}/{number}/file", number % 7), noise(number, 700)).unwrap();
+    }
+    for number in 0..5000 {
+        tree.write(format!("kept/{number}"), noise(number + 10_000, 300)).unwrap();
+    }
+    tree
+}
+
+/// A closed store in which most of what one commit brought is dead: more nodes, chunks, and living objects beside them
+/// than fit into a transaction.
+fn mostly_dead() -> (tempfile::TempDir, std::path::PathBuf, SnapshotId) {
+    let (home, store) = new_store();
+    let mut tree = large_tree(&store);
+    let all = tree.commit(buffered("all")).unwrap();
+    tree.remove("gone").unwrap();
+    let kept = tree.commit(buffered("kept")).unwrap().id;
+    drop(tree);
+    store.remove_snapshots(&[all.id]).unwrap();
+    let path = store.path().to_owned();
+    (home, path, kept)
+}
+
+/// After each transaction of a collection the store is whole, and others can build on what is left of what is dead.
+#[test]
+fn a_collection_killed_between_its_transactions_leaves_a_sound_store() {
+    let (home, original, kept) = mostly_dead();
+    let dead = {
+        let store = Store::open(&original).unwrap();
+        store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap().dead_objects
+    };
+    assert!(dead > 3 * BATCH, "{dead}");
+    let copy = home.path().join("copy");
+    for (plan, condemned) in [
+        ("gc-condemned-batch=kill@1", BATCH),
+        ("gc-condemned-batch=kill@2", 2 * BATCH),
+        ("gc-condemned-batch=kill@3", 3 * BATCH),
+        ("gc-deleted-batch=kill@1", dead),
+        ("gc-deleted-batch=kill@2", dead),
+        ("gc-moved-batch=kill@1", dead),
+    ] {
+        drop(fs::remove_dir_all(&copy));
+        copy_directory(&original, &copy);
+        Player::start_failing("collect-once", &[text(&copy)], plan).finish().assert_killed();
+        let store = Store::open(&copy).unwrap();
+        assert_sound(&store);
+        let left = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap().dead_objects;
+        assert_eq!(left, dead - condemned, "{plan}");
+        let again = large_tree(&store).commit(buffered("again")).unwrap();
+        for _ in 0..2 {
+            collect(&store);
+            assert_sound(&store);
+        }
+        let (again, kept) = (store.restore(&again.id).unwrap(), store.restore(&kept).unwrap());
+        for number in [0, 1234, 4999] {
+            assert_eq!(again.read(format!("gone/{}/{number}/file", number % 7)).unwrap(), noise(number, 700));
+            assert_eq!(kept.read(format!("kept/{number}")).unwrap(), noise(number + 10_000, 300));
+        }
+    }
+}
+
+#[test]
+fn objects_that_move_do_so_in_several_transactions() {
+    let (_home, path, kept) = mostly_dead();
+    let before = pack_bytes(&path);
+    Player::start_failing("collect-once", &[text(&path)], "gc-moved-batch=kill").finish().assert_killed();
+    // The old pack and the new one are there, and in use.
+    assert!(pack_bytes(&path) > before);
+    let store = Store::open(&path).unwrap();
+    assert_sound(&store);
+    collect(&store);
+    assert!(pack_bytes(&path) < before - 3 * MIB as u64, "{before} bytes became {}", pack_bytes(&path));
+    let tree = store.restore(&kept).unwrap();
+    for number in 0..5000 {
+        assert_eq!(tree.read(format!("kept/{number}")).unwrap(), noise(number + 10_000, 300));
+    }
+    assert_sound(&store);
 }

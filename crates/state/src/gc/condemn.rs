@@ -1,0 +1,154 @@
+//! The second and the third step of a collection, in transactions of bounded size.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+
+use rayon::prelude::*;
+
+use crate::cancel::Cancel;
+use crate::error::{IoContext, Result};
+use crate::failpoint;
+use crate::id::ById;
+use crate::index::condemned_key;
+use crate::pack::Location;
+use crate::pool;
+use crate::record::Kind;
+use crate::references_of::ObjectId;
+use crate::session::Sessions;
+use crate::store::Inner;
+
+use super::{BATCH, Dead, Live, Marking, Recent, Seen, short};
+
+impl Inner {
+    /// Moves what is dead out of sight, unless it came to life since it was looked at.
+    pub(super) fn condemn(&self, dead: Dead, mut live: Live, mut seen: Seen, cancel: &Cancel) -> Result<()> {
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let mut marked = None;
+        for batch in self.parents_first(dead, cancel)?.chunks_mut(BATCH) {
+            cancel.check()?;
+            self.mark_written()?;
+            let mut txn = self.index.write()?;
+            self.index.settle(&mut txn)?;
+            let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
+            // Snapshots and pins come with commits.
+            if marked != Some(state.sequence) {
+                let roots = self.roots(&txn, &mut seen, &mut Vec::new())?;
+                self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone, cancel)?;
+                marked = Some(state.sequence);
+            }
+            // Whoever began since the last batch may rely on what this one condemns.
+            state.epoch += 1;
+            batch.sort_unstable_by_key(|(object, _)| *object);
+            for (object, location) in &*batch {
+                let (kind, id) = object;
+                if live.contains_key(&short(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
+                    continue;
+                }
+                let mut row = location.encode().to_vec();
+                row.extend_from_slice(&state.epoch.to_le_bytes());
+                self.index.condemned.put(&mut txn, &condemned_key(*kind, id), &row)?;
+            }
+            self.index.put_log_state(&mut txn, &state)?;
+            self.index.commit(txn)?;
+            failpoint::hit("gc-condemned-batch").at("collect", &self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Puts dead objects into an order in which batches of them can be condemned: each behind everything dead that
+    /// refers to it.
+    fn parents_first(&self, dead: Dead, cancel: &Cancel) -> Result<Dead> {
+        let (nodes, chunks): (Dead, Dead) = dead.into_iter().partition(|((kind, _), _)| *kind == Kind::Node);
+        // One batch is condemned at once, whatever its order.
+        let mut ordered = if nodes.len() > BATCH { self.sort_nodes(nodes, cancel)? } else { nodes };
+        ordered.extend(chunks);
+        Ok(ordered)
+    }
+
+    fn sort_nodes(&self, nodes: Dead, cancel: &Cancel) -> Result<Dead> {
+        let numbers: HashMap<ObjectId, u32, ById> =
+            nodes.iter().zip(0..).map(|((object, _), number)| (*object, number)).collect();
+        let children = |((_, id), location): &(ObjectId, Location)| -> Result<Vec<u32>> {
+            cancel.check()?;
+            let references = match self.references_at(id, *location) {
+                // Nobody can rely on what is below a dead node that is damaged.
+                Err(error) if error.is_corruption() => Vec::new(),
+                references => references?,
+            };
+            let mut children: Vec<u32> =
+                references.iter().filter_map(|object| numbers.get(object).copied()).collect();
+            children.sort_unstable();
+            children.dedup();
+            Ok(children)
+        };
+        let children: Vec<Vec<u32>> = pool::run(|| nodes.par_iter().map(children).collect::<Result<_>>())?;
+        Ok(topological_order(&children).into_iter().map(|number| nodes[number as usize]).collect())
+    }
+
+    /// Deletes condemned objects nobody can rely on any more; says how many bytes must wait.
+    pub(super) fn delete_condemned(&self, cancel: &Cancel) -> Result<u64> {
+        let oldest = Sessions::oldest(&self.path.join("lock"))?.unwrap_or(u64::MAX);
+        let mut waiting = 0;
+        // Before every key: they begin with a kind.
+        let mut last = vec![0];
+        loop {
+            cancel.check()?;
+            let gone = self.deletable(oldest, &last, &mut waiting)?;
+            let Some(end) = gone.last() else { return Ok(waiting) };
+            last.clone_from(end);
+            self.mark_written()?;
+            let mut txn = self.index.write()?;
+            for key in gone {
+                self.index.condemned.delete(&mut txn, &key)?;
+            }
+            self.index.commit(txn)?;
+            failpoint::hit("gc-deleted-batch").at("collect", &self.path)?;
+        }
+    }
+
+    /// A batch of condemned objects, behind the one with the key `last`, that nobody can rely on. Adds to `waiting` the
+    /// bytes of those passed over.
+    fn deletable(&self, oldest: u64, last: &[u8], waiting: &mut u64) -> Result<Vec<Vec<u8>>> {
+        let txn = self.index.read()?;
+        let mut gone = Vec::new();
+        let behind = (Bound::Excluded(last), Bound::<&[u8]>::Unbounded);
+        for row in self.index.condemned.range(&txn, &behind)? {
+            let (key, value) = row?;
+            let epoch =
+                value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+            if epoch > oldest {
+                *waiting += Location::decode(value).map_or(0, |location| u64::from(location.len));
+                continue;
+            }
+            gone.push(key.to_vec());
+            if gone.len() == BATCH {
+                break;
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// An order of nodes, given as the children of each, in which each is behind all its parents.
+fn topological_order(children: &[Vec<u32>]) -> Vec<u32> {
+    let mut parents = vec![0u32; children.len()];
+    for child in children.iter().flatten() {
+        parents[*child as usize] += 1;
+    }
+    let mut order: Vec<u32> =
+        (0..children.len() as u32).filter(|node| parents[*node as usize] == 0).collect();
+    let mut at = 0;
+    while let Some(node) = order.get(at).copied() {
+        at += 1;
+        for child in &children[node as usize] {
+            let left = &mut parents[*child as usize];
+            *left -= 1;
+            if *left == 0 {
+                order.push(*child);
+            }
+        }
+    }
+    order
+}
