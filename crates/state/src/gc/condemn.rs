@@ -62,12 +62,12 @@ impl Inner {
     fn parents_first(&self, dead: Dead, cancel: &Cancel) -> Result<Dead> {
         let (nodes, chunks): (Dead, Dead) = dead.into_iter().partition(|((kind, _), _)| *kind == Kind::Node);
         // One batch is condemned at once, whatever its order.
-        let mut ordered = if nodes.len() > BATCH { self.sort_nodes(nodes, cancel)? } else { nodes };
+        let mut ordered = if nodes.len() > BATCH { self.sort_nodes(&nodes, cancel)? } else { nodes };
         ordered.extend(chunks);
         Ok(ordered)
     }
 
-    fn sort_nodes(&self, nodes: Dead, cancel: &Cancel) -> Result<Dead> {
+    fn sort_nodes(&self, nodes: &[(ObjectId, Location)], cancel: &Cancel) -> Result<Dead> {
         let numbers: HashMap<ObjectId, u32, ById> =
             nodes.iter().zip(0..).map(|((object, _), number)| (*object, number)).collect();
         let children = |((_, id), location): &(ObjectId, Location)| -> Result<Vec<u32>> {
