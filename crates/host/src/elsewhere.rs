@@ -36,6 +36,11 @@ pub fn swap_given(_holder: &Holder, process: &Process, _workspace: &Path) -> Res
     match *process {}
 }
 
+/// Returns whether a directory is the workspace of a running sandbox.
+pub fn settle_swap_given(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
+    match *process {}
+}
+
 /// What comes of stopping a sandbox; containers are stopped by their daemon.
 pub mod freeze {
     pub use crate::frozen::{Frozen, Way};

@@ -97,7 +97,9 @@ pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
 pub use swap::{SwapStep, swap_killed, swap_stalled};
-pub use swap::{swap, swap_given};
+pub use swap::{settle_swap, settle_swap_given, swap, swap_given};
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Process, entry, freeze, holder, launch, overlay, quota, swap_given, usage, users};
+pub use elsewhere::{
+    Process, entry, freeze, holder, launch, overlay, quota, settle_swap_given, swap_given, usage, users,
+};

@@ -76,6 +76,18 @@ pub fn swap_given(holder: &Holder, process: &Process, workspace: &Path) -> Resul
     replace(holder, process, workspace, None)
 }
 
+/// Returns whether `workspace` is the workspace of the sandbox whose first process this is, after a [`swap`] whose outcome
+/// is not known. Finishes or takes back what a helper left that was killed.
+pub fn settle_swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+    let user = own_users::of(process)?;
+    entry::ask("settle", &Order::new(holder, process, workspace, user), &[])
+}
+
+/// The same after a [`swap_given`].
+pub fn settle_swap_given(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+    entry::ask("settle", &Order::new(holder, process, workspace, None), &[])
+}
+
 fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
     let order = Order::new(holder, process, workspace, user);
     let Err(error) = entry::ask::<()>("swap", &order, &[]) else { return Ok(()) };

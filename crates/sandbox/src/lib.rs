@@ -51,6 +51,7 @@ mod settings;
 mod snapshots;
 mod stats;
 mod stored;
+mod swap;
 pub mod template;
 mod terminal;
 mod watch;

@@ -121,7 +121,10 @@ impl Service {
         let id = sandbox.id.as_str();
         let _operation = self.0.operations.lock(id).await;
         let sandbox = self.current(id).await?;
-        if self.live(id).is_some() || matches!(sandbox.state, State::Stopping | State::Stopped) {
+        if let Some(live) = self.live(id) {
+            return self.decide(&live, &sandbox).await;
+        }
+        if matches!(sandbox.state, State::Stopping | State::Stopped) {
             return Ok(());
         }
         let place = self.place(id);
@@ -187,7 +190,7 @@ impl Service {
         self.set_running(&live.id, &Config { missing, ..config }).await.map(|_| ())
     }
 
-    async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {
+    pub(crate) async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {
         let change = |sandbox: &Sandbox| {
             let new = sandbox.state.may_become(state).then_some(state);
             (new.is_some() || sandbox.state == state).then(|| Change {
@@ -296,7 +299,7 @@ impl Service {
 }
 
 /// Tries to recover a sandbox until it is, or is gone.
-async fn recover_again(service: &Weak<Inner>, id: &str) {
+pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     let mut pause = RETRY_BACKOFF.0;
     loop {
         sleep(pause).await;

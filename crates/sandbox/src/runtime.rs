@@ -297,6 +297,14 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
     }
 
+    /// Returns whether `workspace` is the workspace of a running sandbox, after a swap whose outcome is not known: whoever did
+    /// it may have died, or not have answered.
+    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
+        let _ = (id, place, workspace);
+        let reason = outside::CANNOT.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
+    }
+
     /// What its guest agent said last, to be put behind an error.
     async fn agent_log(&self, id: &str, place: &Place) -> String {
         let _ = id;

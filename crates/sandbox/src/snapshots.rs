@@ -8,7 +8,6 @@
 //! replaced, is finished.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,6 +28,7 @@ use crate::operation_lock::OPERATION_WAIT;
 use crate::place::Place;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
 use crate::service::{Scope, Service, View, config_of, not_running};
+use crate::swap::Swap;
 
 /// How many sandboxes one fork may make.
 pub const FORKS_MAX: u32 = 1_000;
@@ -342,28 +342,20 @@ impl Service {
             self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
             return Err(SandboxError::Cancelled);
         }
-        let swapped = self.swap(id, place, &switched.made.path).await;
-        let (name, is_swapped) = (id.to_owned(), swapped.is_ok());
-        self.on_workspaces(move |workspaces| {
-            if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
-        })
-        .await?;
-        match swapped {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.unmoved(id, place, error).await),
-        }
-    }
-
-    /// Moves a sandbox to the new directory of its workspace, unless that is none any more: whoever held its mount may have
-    /// died, and an empty directory was left.
-    async fn swap(&self, id: &str, place: &Place, path: &Path) -> std::result::Result<(), RuntimeError> {
-        let name = id.to_owned();
-        let reason = match self.on_workspaces(move |workspaces| workspaces.is_there(&name)).await {
-            Ok(true) => return limited(self.0.runtime.swap(id, place, path)).await,
-            Ok(false) => "its new workspace is not mounted any more".to_owned(),
-            Err(error) => error.to_string(),
+        let swapped = match self.unmounted(id).await {
+            // Nothing was begun.
+            Some(error) => Swap::NotDone(error),
+            None => self.swap(id, place, &switched.made.path).await,
         };
-        Err(RuntimeError::Failed { runtime: self.0.runtime.name(), action: "replace the workspace", reason })
+        let name = id.to_owned();
+        match swapped {
+            Swap::Done => self.on_workspaces(move |workspaces| workspaces.switched(&name)).await,
+            Swap::NotDone(error) => {
+                self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+                Err(self.unmoved(id, place, error).await)
+            }
+            Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
+        }
     }
 
     /// The processes that use the workspace of a sandbox, ended if they are to.
@@ -393,7 +385,7 @@ impl Service {
     }
 
     /// Removes what was in a workspace before it was restored. Nobody waits for it.
-    fn forget_former(&self, id: &str) {
+    pub(crate) fn forget_former(&self, id: &str) {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
@@ -492,6 +484,8 @@ impl Service {
             State::Running => true,
             // What runs in one that is not made yet, or goes, is about to change anyway.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
+            // Nobody knows which directory is its workspace.
+            State::Error if self.is_undecided(id).await? => return Err(not_running(sandbox)),
             // One whose guest is lost has processes all the same.
             State::Error => limited(self.0.runtime.is_running(id, &place)).await?,
             State::Stopped => false,
@@ -503,46 +497,6 @@ impl Service {
         let thawed = if runs { self.thaw(id, &place).await } else { Ok(()) };
         drop(silence);
         Ok((done?, thawed.map(|()| Pause { frozen, lasted: began.elapsed() })))
-    }
-
-    /// Lets a sandbox go on that a server which is gone has stopped, and finishes what it was doing.
-    pub(crate) async fn finish_interrupted(&self, id: &str, place: &Place) -> Result<()> {
-        let name = id.to_owned();
-        let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
-        if let Some(path) = path {
-            let swapped = self.swap(id, place, &path).await;
-            let (name, is_swapped) = (id.to_owned(), swapped.is_ok());
-            match swapped {
-                Ok(()) => tracing::info!(sandbox = id, "finished an interrupted restore"),
-                // It must not stand still for ever because of that.
-                Err(error) => tracing::warn!(sandbox = id, %error, "took back an interrupted restore"),
-            }
-            self.on_workspaces(move |workspaces| {
-                if is_swapped { workspaces.switched(&name) } else { workspaces.switch_back(&name) }
-            })
-            .await?;
-            if is_swapped {
-                self.forget_former(id);
-            }
-        }
-        self.thaw(id, place).await?;
-        self.note_restored(id).await
-    }
-
-    /// Writes down what a workspace was restored to last. A server that was killed may have restored it and not noted that.
-    async fn note_restored(&self, id: &str) -> Result<()> {
-        let name = id.to_owned();
-        let base = match self.on_workspaces(move |workspaces| workspaces.record(&name)).await {
-            Ok(record) => record.current.base,
-            Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let change = |sandbox: &Sandbox| {
-            let config = config_of(sandbox).ok().filter(|config| config.snapshot != base)?;
-            let config = serde_json::to_value(Config { snapshot: base, ..config }).ok()?;
-            Some(Change { config: Some(config), ..Change::default() })
-        };
-        self.change(id, change, &[]).await.map(|_| ())
     }
 }
 

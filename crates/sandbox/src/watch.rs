@@ -117,6 +117,10 @@ impl Service {
         let found = self.0.catalog.sandboxes().get(&live.id).await?;
         match found.map(|sandbox| sandbox.state) {
             None => {}
+            // It comes back when it is known which directory is its workspace.
+            Some(State::Error) if self.is_undecided(&live.id).await? => {
+                self.tell(live, EventKind::AgentConnected).await;
+            }
             Some(State::Error) => {
                 let back = |sandbox: &Sandbox| {
                     (sandbox.state == State::Error)

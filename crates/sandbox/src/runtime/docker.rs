@@ -375,6 +375,11 @@ impl Runtime for Docker {
         blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
     }
 
+    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
+        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+        blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+    }
+
     async fn end(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         if found.is_none() {

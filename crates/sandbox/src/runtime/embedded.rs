@@ -326,6 +326,12 @@ impl Runtime for Embedded {
         swapped.map_err(|error| failed(SWAP, &error))
     }
 
+    async fn settle_swap(&self, _id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
+        let (holder, process, workspace) = (self.holder(), running(place, SWAP)?, workspace.to_owned());
+        let settled = blocking(move || workspace_host::settle_swap(&holder, &process, &workspace)).await?;
+        settled.map_err(|error| failed(SWAP, &error))
+    }
+
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
         let process = noted(place)?;
         let ending = async {

@@ -339,6 +339,11 @@ impl Runtime for Oci {
         self.blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
     }
 
+    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
+        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+        self.blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+    }
+
     async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
         if self.state(id).await?.is_none() {
             return Ok(());

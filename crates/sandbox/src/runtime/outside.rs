@@ -9,7 +9,7 @@ use rustix::process::{Pid, geteuid};
 use workspace_host::holder::Holder;
 use workspace_host::launch::SOCKETS;
 use workspace_host::users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
-use workspace_host::{HostError, Process, swap_given};
+use workspace_host::{HostError, Process, settle_swap_given, swap_given};
 
 use super::guest::User;
 use crate::place::Place;
@@ -69,4 +69,9 @@ pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), 
         |error: io::Error| HostError::Helper(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
     swap_given(&Holder::Machine, process, workspace)
+}
+
+/// Returns whether a directory is the workspace of a container.
+pub(super) fn settle_swap_container(process: &Process, workspace: &Path) -> Result<bool, HostError> {
+    settle_swap_given(&Holder::Machine, process, workspace)
 }

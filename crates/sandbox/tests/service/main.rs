@@ -29,6 +29,7 @@ mod shares;
 mod snapshots;
 mod swapped;
 mod terminals;
+mod undecided;
 #[path = "../../../host/tests/sandboxes/world.rs"]
 mod world;
 
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     trials.extend(own_users::trials());
     trials.extend(ordinary::trials());
     trials.extend(shares::trials());
+    trials.extend(undecided::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()

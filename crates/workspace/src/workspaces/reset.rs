@@ -142,6 +142,19 @@ impl Workspaces {
         })
     }
 
+    /// The new and the former directory of a workspace that is switching, each only if it is mounted where it should be.
+    pub fn switching_between(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
+        self.with(id, |known| {
+            let there = |generation: &Generation| -> Result<Option<PathBuf>> {
+                let place = self.place(id, &known.record.uid, generation);
+                let provider = self.provider(generation.provider);
+                Ok(provider.is_there(&place)?.then(|| provider.path(&place)))
+            };
+            let former = known.record.former.as_ref().map(&there).transpose()?;
+            Ok((there(&known.record.current)?, former.flatten()))
+        })
+    }
+
     /// Writes what a reset to this snapshot needs, and keeps it until what is returned is dropped: the reset is short then.
     pub(super) fn prepare_with(&self, store: &Store, id: &str, snapshot: SnapshotId) -> Result<Prepared> {
         let (kind, place) = self.with_cancel(store.cancel(), id, |known| {
