@@ -47,6 +47,10 @@ const TELL: Duration = Duration::from_secs(10);
 pub(crate) trait Listener: Send + Sync + 'static {
     /// The sandbox of that id.
     fn sandbox(&self, id: &str) -> Option<Arc<Live>>;
+    /// Takes out of a registration the commands that the server did not start: a guest may say anything.
+    async fn retain_started(&self, live: &Arc<Live>, request: &mut RegisterRequest) {
+        let _ = (live, request);
+    }
     /// How much is stored of the output that a guest sends, for each command that it tells of.
     async fn stored(&self, live: &Arc<Live>, request: &RegisterRequest) -> Vec<OutputStored> {
         let _ = (live, request);
@@ -149,7 +153,7 @@ impl AgentService for Door {
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let known = request.extensions().get::<Known>().cloned();
         let mut said = request.into_inner();
-        let registration = registration(&mut said).await?;
+        let mut registration = registration(&mut said).await?;
         let live = self.admit(&registration, known.as_ref())?;
         check_generation(registration.generation)?;
         if let Some(known) = known {
@@ -160,6 +164,7 @@ impl AgentService for Door {
         }
         let (orders, mut ordered) = mpsc::channel::<ServerMessage>(QUEUE);
         let (sender, receiver) = mpsc::channel(QUEUE);
+        self.listener.retain_started(&live, &mut registration).await;
         // The welcome is the first message of the line, whatever is ordered meanwhile.
         let outputs = self.listener.stored(&live, &registration).await;
         let welcome = Ok(ServerMessage { payload: Some(Asked::RegisterResponse(welcome(outputs))) });

@@ -3,6 +3,7 @@
 //! It is written to the same files that other guests write themselves, so readers need not know where it came from.
 //! What is written is confirmed; what was not confirmed comes again on the guest's next connection, and is written once.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -99,6 +100,32 @@ impl Service {
         let order = OutputStored { command_id: id, stored };
         // A guest that is away asks how much is stored when it is back.
         drop(live.ask(Asked::OutputStored(order)).await);
+    }
+
+    /// Takes the commands out of a registration that this server or one before it did not start in the sandbox.
+    pub(crate) async fn retain_started(&self, live: &Arc<Live>, request: &mut RegisterRequest) {
+        if request.commands.iter().all(|told| live.command(&told.command_id).is_some()) {
+            return;
+        }
+        let started: HashSet<String> = match self.0.catalog.commands().newest(&live.id, u32::MAX).await {
+            Ok(started) => started.into_iter().collect(),
+            Err(error) => {
+                // Better one command too many than a running one that nobody hears of any more.
+                return tracing::error!(sandbox = live.id, %error, "failed to look for the commands of a sandbox");
+            }
+        };
+        let before = request.commands.len();
+        request
+            .commands
+            .retain(|told| live.command(&told.command_id).is_some() || started.contains(&told.command_id));
+        let made_up = before - request.commands.len();
+        if made_up > 0 {
+            tracing::warn!(
+                sandbox = live.id,
+                made_up,
+                "the guest agent told of commands that nobody started"
+            );
+        }
     }
 
     /// How much is stored of the commands that a guest told of, if it sends their output.

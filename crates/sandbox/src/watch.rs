@@ -60,6 +60,10 @@ impl Listener for Service {
         self.live(id)
     }
 
+    async fn retain_started(&self, live: &Arc<Live>, request: &mut RegisterRequest) {
+        self.retain_started(live, request).await;
+    }
+
     async fn stored(&self, live: &Arc<Live>, request: &RegisterRequest) -> Vec<OutputStored> {
         self.stored_outputs(live, request).await
     }
@@ -88,7 +92,7 @@ impl Listener for Service {
         match said {
             Said::CommandProgress(progress) => self.progressed(live, progress).await,
             // Orders to a command that runs or has ended may fail too; they change nothing.
-            Said::RequestFailed(failed) if failed.never_began => {
+            Said::RequestFailed(failed) if failed.never_began && live.command(&failed.id).is_some() => {
                 let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
                 self.never_began(&live.id, &failed.id, &end).await;
                 self.advanced(live, &failed.id, 0, Some(end)).await;
@@ -134,7 +138,11 @@ impl Service {
         Ok(())
     }
 
+    /// Takes note of what a guest tells of a command. One that the server did not start is none.
     async fn progressed(&self, live: &Arc<Live>, progress: CommandProgress) {
+        if live.command(&progress.command_id).is_none() {
+            return;
+        }
         let written = progress.written;
         let (running, end) = live.progressed(progress);
         self.advanced(live, &running.id, written, end).await;

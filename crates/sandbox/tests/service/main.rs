@@ -15,6 +15,7 @@ mod hung;
 mod kind;
 mod life;
 mod limits;
+mod made_up;
 mod oci_only;
 mod ordinary;
 mod own_users;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     trials.extend(quota::trials());
     trials.extend(own_users::trials());
     trials.extend(ordinary::trials());
+    trials.extend(made_up::trials());
     trials.extend(shares::trials());
     trials.extend(undecided::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
