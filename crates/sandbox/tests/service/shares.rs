@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use workspace_catalog::{NewSandbox as Row, State};
 use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
 use workspace_sandbox::{NewSandbox, Place, SandboxError, Scope, Service, Settings, Wanted};
+use workspace_state::NewSnapshot;
 
 use crate::home::{Home, PATIENCE, base, run, soon, wanted};
 use crate::kind::Kind;
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     shares![
         starts_of_one_owner_leave_turns_for_others,
         a_workspace_that_is_being_filled_takes_no_turn_of_a_start,
+        snapshots_are_filled_in_turns_of_their_owners,
         a_unique_name_needs_a_name,
         batches_of_one_owner_leave_turns_for_others,
         a_batch_finds_every_sandbox_once_and_for_its_owner,
@@ -110,7 +112,10 @@ fn of(owner: &str) -> Wanted {
 }
 
 fn make(service: &Service, owner: &str, template: &str) -> tokio::task::JoinHandle<String> {
-    let new = NewSandbox { template: template.to_owned(), ..base() };
+    make_new(service, owner, NewSandbox { template: template.to_owned(), ..base() })
+}
+
+fn make_new(service: &Service, owner: &str, new: NewSandbox) -> tokio::task::JoinHandle<String> {
     let (service, wanted) = (service.clone(), of(owner));
     tokio::spawn(async move { service.create(wanted, new).await.unwrap_err().to_string() })
 }
@@ -139,6 +144,29 @@ async fn a_workspace_that_is_being_filled_takes_no_turn_of_a_start(home: &Home) 
     runtime.never.notify_waiters();
     let told = timeout(PATIENCE, filled).await.unwrap().unwrap();
     assert!(told.contains("it had its turn"), "{told}");
+}
+
+async fn snapshots_are_filled_in_turns_of_their_owners(home: &Home) {
+    let runtime = Arc::new(Never { fills_slowly: true, ..Never::default() });
+    // One turn for each owner.
+    let service = start(home, home.path(), &runtime, 2).await;
+    let snapshot = service.workspaces().store().empty_tree().unwrap().commit(NewSnapshot::default()).unwrap();
+    let from = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
+    let fills = || runtime.fills.load(Ordering::SeqCst);
+    let first = make_new(&service, "alice", from());
+    soon("it is being filled", async || fills() == 1).await;
+    let second = make_new(&service, "alice", from());
+    for (owner, new) in [("bob", from()), ("alice", base())] {
+        let told = timeout(PATIENCE, make_new(&service, owner, new)).await.unwrap().unwrap();
+        assert!(told.contains("it had its turn"), "{told}");
+    }
+    assert_eq!(fills(), 3, "alice has one turn");
+    assert!(!first.is_finished() && !second.is_finished());
+    runtime.never.notify_waiters();
+    for one in [first, second] {
+        let told = timeout(PATIENCE, one).await.unwrap().unwrap();
+        assert!(told.contains("it had its turn"), "{told}");
+    }
 }
 
 async fn a_unique_name_needs_a_name(home: &Home) {
