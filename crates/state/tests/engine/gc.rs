@@ -736,18 +736,48 @@ fn large_tree(store: &Store) -> VirtualTree {
     tree
 }
 
-/// A closed store in which most of what one commit brought is dead: more nodes, chunks, and living objects beside them
-/// than fit into a transaction.
-fn mostly_dead() -> (tempfile::TempDir, std::path::PathBuf, SnapshotId) {
+/// A closed store with a snapshot of a large tree, and another of what stays of it.
+fn with_large_tree() -> (tempfile::TempDir, std::path::PathBuf, [SnapshotId; 2]) {
     let (home, store) = new_store();
     let mut tree = large_tree(&store);
-    let all = tree.commit(buffered("all")).unwrap();
+    let all = tree.commit(buffered("all")).unwrap().id;
     tree.remove("gone").unwrap();
     let kept = tree.commit(buffered("kept")).unwrap().id;
-    drop(tree);
-    store.remove_snapshots(&[all.id]).unwrap();
     let path = store.path().to_owned();
+    (home, path, [all, kept])
+}
+
+/// The same after the first one was removed: there are more dead nodes, dead chunks, and living objects beside them
+/// than fit into a transaction.
+fn mostly_dead() -> (tempfile::TempDir, std::path::PathBuf, SnapshotId) {
+    let (home, path, [all, kept]) = with_large_tree();
+    Store::open(&path).unwrap().remove_snapshots(&[all]).unwrap();
     (home, path, kept)
+}
+
+/// What refers to a node that is not condemned yet relies on everything below it.
+#[test]
+fn a_tree_committed_between_the_transactions_of_a_collection_keeps_its_content() {
+    let (home, original, [all, _]) = with_large_tree();
+    let copy = home.path().join("copy");
+    for visit in 1..=3 {
+        drop(fs::remove_dir_all(&copy));
+        copy_directory(&original, &copy);
+        let store = Store::open(&copy).unwrap();
+        let mut held = store.restore(&all).unwrap();
+        store.remove_snapshots(&[all]).unwrap();
+        let plan = format!("gc-condemned-batch=kill@{visit}");
+        Player::start_failing("collect-once", &[text(&copy)], &plan).finish().assert_killed();
+        held.write("more", "x").unwrap();
+        let again = held.commit(buffered("again")).unwrap();
+        drop(held);
+        for _ in 0..2 {
+            collect(&store);
+            assert_sound(&store);
+        }
+        let again = store.restore(&again.id).unwrap();
+        assert_eq!(again.read("gone/0/0/file").unwrap(), noise(0, 700), "{plan}");
+    }
 }
 
 /// After each transaction of a collection the store is whole, and others can build on what is left of what is dead.
