@@ -324,12 +324,20 @@ async fn keep(
 }
 
 /// Forgets whose steps were that are not in the store any more, so that they do not count: the command line removed them, or
-/// the server ended between two writes. Only at the start: a step is noted before it is in the store.
+/// the server ended between two writes. Only at the start: a step is noted before it is in the store. An empty store forgets
+/// nothing: its volume may not be mounted.
 pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) -> Result<(), StartError> {
     let mut behind = String::new();
     loop {
         let names = catalog.episodes().ids_of_node(node, &behind, STEPS_AT_START).await?;
         let Some(last) = names.last() else { return Ok(()) };
+        if behind.is_empty() && is_empty(store).await? {
+            let path = store.path().display();
+            tracing::error!(
+                "the store {path} is empty, but the catalog knows episodes in it: is its volume mounted? They are kept"
+            );
+            return Ok(());
+        }
         behind.clone_from(last);
         let ids: Vec<EpisodeId> = names.iter().filter_map(|name| name.parse().ok()).collect();
         let store = store.clone();
@@ -338,6 +346,12 @@ pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) ->
         let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
         catalog.episodes().remove(Some(node), &lost).await?;
     }
+}
+
+async fn is_empty(store: &Store) -> Result<bool, StartError> {
+    let store = store.clone();
+    let counts = spawn_blocking(move || store.index_counts()).await.map_err(std::io::Error::other)??;
+    Ok(counts.snapshots == 0 && counts.episodes == 0)
 }
 
 /// The insight diff from the parent's snapshot to another.
@@ -617,5 +631,22 @@ mod tests {
         let short = shortened(diff, 4096);
         assert!((4000..=4096).contains(&json_len(&short)), "{}", json_len(&short));
         assert_eq!((&short["entries"][0]["path"], &short["truncated"]), (&"file 0000".into(), &true.into()));
+    }
+
+    #[tokio::test]
+    async fn steps_are_not_forgotten_for_a_store_that_is_empty() {
+        let home = tempfile::tempdir().unwrap();
+        let catalog =
+            Catalog::open(&workspace_catalog::sqlite_url(&home.path().join("catalog"))).await.unwrap();
+        let id = EpisodeId::generate().to_string();
+        let new = NewEpisode { id: &id, owner: "alice", node: "here", bytes: 1 };
+        catalog.episodes().add(&new, None).await.unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let left = async || catalog.episodes().ids_of_node("here", "", 10).await.unwrap();
+        forget_lost(&catalog, "here", &store).await.unwrap();
+        assert_eq!(left().await, [id]);
+        store.empty_tree().unwrap().commit(workspace_state::NewSnapshot::default()).unwrap();
+        forget_lost(&catalog, "here", &store).await.unwrap();
+        assert_eq!(left().await, [] as [String; 0]);
     }
 }
