@@ -89,18 +89,33 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
         Ok(root) => root,
         Err(error) => return (usage, error != Errno::ACCESS),
     };
-    let mut open = vec![b".".to_vec()];
-    while let Some(path) = open.pop() {
+    let mut path = Vec::new();
+    let mut open = vec![Waiting { around: 0, name: b".".to_vec() }];
+    while let Some(Waiting { around, name }) = open.pop() {
+        // All that was read since the directory around this one was read is below that one too.
+        path.truncate(around);
+        path.extend_from_slice(&name);
         if is_over(&usage) {
             usage.at_least = true;
             break;
         }
         match open_beneath(&root, &path) {
-            Ok(directory) => is_whole &= add(&directory, &path, &mut usage, &mut open, &is_over),
+            Ok(directory) => {
+                path.push(b'/');
+                is_whole &= add(&directory, path.len(), &mut usage, &mut open, &is_over);
+            }
             Err(error) => is_whole &= error != Errno::ACCESS,
         }
     }
     (usage, is_whole)
+}
+
+/// A directory that is still to be read. It does not have its path: there may be a million of them, and a path is as long
+/// as somebody likes.
+struct Waiting {
+    /// Length of the path around it, with the slash.
+    around: usize,
+    name: Vec<u8>,
 }
 
 /// Opens a directory beneath another, piece by piece where the kernel does not take the path as a whole.
@@ -116,12 +131,12 @@ fn open_beneath(root: &OwnedFd, path: &[u8]) -> std::result::Result<OwnedFd, Err
     open(at.as_ref().unwrap_or(root), rest)
 }
 
-/// Whether all of a directory could be looked at.
+/// Counts what is in a directory, whose path with the slash is `around` bytes long. Returns true if all of it could be looked at.
 fn add(
     directory: &OwnedFd,
-    path: &[u8],
+    around: usize,
     usage: &mut Usage,
-    open: &mut Vec<Vec<u8>>,
+    open: &mut Vec<Waiting>,
     is_over: &dyn Fn(&Usage) -> bool,
 ) -> bool {
     let mut buffer = Vec::with_capacity(32 << 10);
@@ -146,7 +161,7 @@ fn add(
             return is_whole;
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            open.push([path, b"/", name].concat());
+            open.push(Waiting { around, name: name.to_vec() });
         }
     }
     is_whole
@@ -171,6 +186,18 @@ mod tests {
         // The file, and an entry's least for the link and the two directories.
         assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.at_least, "{usage:?}");
         assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, Usage::default());
+    }
+
+    #[test]
+    fn directories_beside_each_other_are_all_found() {
+        let home = tempfile::tempdir().unwrap();
+        for path in ["a/b/c", "a/b/d/e", "a/f", "g/h"] {
+            std::fs::create_dir_all(home.path().join(path)).unwrap();
+            std::fs::write(home.path().join(path).join("file"), vec![1; 10_000]).unwrap();
+        }
+        let usage = walk(home.path(), Bounds::NONE).0;
+        assert_eq!(usage.files, 12);
+        assert!(usage.bytes >= 4 * 10_000 + 8 * ENTRY_MIN, "{usage:?}");
     }
 
     #[test]

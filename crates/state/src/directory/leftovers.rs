@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FileType, fstat, futimens, statat, unlinkat};
 use rustix::io::Errno;
 use uuid::Uuid;
 
+use crate::error::StoreError;
 use crate::platform::RawDir;
 use crate::snapshot::Timestamp;
 use crate::tree::join;
@@ -46,14 +47,26 @@ pub(super) fn remove_leftovers(known: &Known<'_>, root: &OwnedFd, marks: Vec<Str
         return Ok(marks);
     }
     let mut all_seen = true;
-    let mut open = vec![Vec::new()];
-    while let Some(path) = open.pop() {
+    let mut path = Vec::new();
+    let mut open = vec![Below { around: 0, name: Vec::new() }];
+    while let Some(Below { around, name }) = open.pop() {
+        known.store.cancel().check().map_err(StoreError::from)?;
+        // All that was read since the directory around this one was read is below that one too.
+        path.truncate(around);
+        path = join(&path, &name);
         let lent = Lent::new(root, &known.path);
         let cleaned = clean(known, &lent, &path, &marks, &mut open);
         lent.give_back()?;
         all_seen &= cleaned?;
     }
     Ok(if all_seen { Vec::new() } else { marks })
+}
+
+/// A directory that is still to be looked into, without its path: that may be long, and there may be many.
+struct Below {
+    /// Length of the path around it.
+    around: usize,
+    name: Vec<u8>,
 }
 
 /// Removes leftovers from one directory, whose time stays what it is, and notes those below it. Whether it could
@@ -63,7 +76,7 @@ fn clean(
     lent: &Lent<'_>,
     path: &[u8],
     marks: &[String],
-    below: &mut Vec<Vec<u8>>,
+    below: &mut Vec<Below>,
 ) -> Result<bool> {
     let here = || shown(&known.path, path);
     let fd = match lent.open(path, READ) {
@@ -73,7 +86,7 @@ fn clean(
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
         Err(error) => return Err(error).on("open", &here()),
     };
-    let left = list(&fd, path, marks, below).on("list", &here())?;
+    let left = list(&fd, path.len(), marks, below).on("list", &here())?;
     if left.is_empty() {
         return Ok(true);
     }
@@ -89,12 +102,12 @@ fn clean(
     Ok(true)
 }
 
-/// The leftovers in a directory; notes the directories in it.
+/// The leftovers in a directory, whose path is `around` bytes long; notes the directories in it.
 fn list(
     fd: &OwnedFd,
-    path: &[u8],
+    around: usize,
     marks: &[String],
-    below: &mut Vec<Vec<u8>>,
+    below: &mut Vec<Below>,
 ) -> Result<Vec<Vec<u8>>, Errno> {
     let mut left = Vec::new();
     let mut buffer = Vec::with_capacity(32 << 10);
@@ -106,7 +119,7 @@ fn list(
             continue;
         }
         if kind(fd, name, entry.file_type()) == FileType::Directory {
-            below.push(join(path, name));
+            below.push(Below { around, name: name.to_vec() });
         } else if is_leftover(name, marks) {
             left.push(name.to_vec());
         }
