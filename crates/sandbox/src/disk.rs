@@ -36,6 +36,7 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
     let opened = blocking(move || -> Result<Workspaces> {
         let store =
             Store::open_or_create(&settings.store).map_err(workspace_workspace::WorkspaceError::from)?;
+        let store = store.with_walk_limits(settings.walk_limits);
         Ok(Workspaces::open(Options {
             directory: settings.workspaces,
             layers: settings.layers,

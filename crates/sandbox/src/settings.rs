@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use workspace_state::Cancel;
+use workspace_state::{Cancel, WalkLimits};
 use workspace_workspace::{Choice, LazyCommand};
 
 use crate::runtime::Cidr;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub layers: PathBuf,
     /// Where snapshots are kept.
     pub store: PathBuf,
+    /// The most that one walk through a workspace, or a comparison of it, holds in memory.
+    pub walk_limits: WalkLimits,
     /// How workspaces are made.
     pub provider: Choice,
     /// What serves the files of snapshots before they are written; without it they are written first.
@@ -121,6 +123,7 @@ impl Settings {
             workspaces: directory.join("workspaces"),
             layers: directory.join("layers"),
             store: directory.join("store"),
+            walk_limits: WalkLimits::default(),
             provider: Choice::Auto,
             lazy: None,
             timeout: Duration::from_secs(3_600),

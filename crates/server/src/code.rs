@@ -71,6 +71,7 @@ codes! {
     SNAPSHOT_DAMAGED = 3008, INTERNAL_SERVER_ERROR, "What is stored of the snapshot is damaged; `workspace verify` says more.";
     UPLOADS_BUSY = 3009, SERVICE_UNAVAILABLE, "The server takes as many archives as it can, of several owners; try again.";
     SNAPSHOT_LIMIT_EXCEEDED = 3010, TOO_MANY_REQUESTS, "The owner has as many snapshots as allowed; delete some.";
+    TREE_TOO_LARGE = 3011, UNPROCESSABLE_ENTITY, "What is to be compared or read has more entries, or longer paths, than the server goes through at once.";
 
     EPISODE_NOT_FOUND = 3101, NOT_FOUND, "There is no such episode, or its snapshot is another owner's.";
     EPISODE_LIMIT_EXCEEDED = 3102, TOO_MANY_REQUESTS, "The owner has as many episodes as allowed; delete some.";
@@ -81,6 +82,7 @@ codes! {
     WORKSPACE_UNUSABLE = 3203, CONFLICT, "The sandbox's workspace is not there, or cannot be used.";
     WORKSPACE_TOO_DEEP = 3204, UNPROCESSABLE_ENTITY, "The sandbox's workspace is nested more deeply than a snapshot may be.";
     WORKSPACE_UNREADABLE = 3205, UNPROCESSABLE_ENTITY, "Files of the sandbox's workspace cannot be read, so a snapshot would lack them.";
+    WORKSPACE_TOO_LARGE = 3206, UNPROCESSABLE_ENTITY, "The sandbox's workspace has more entries, or longer paths, than a snapshot may have.";
 
     PROCESS_TIMEOUT = 4001, UNPROCESSABLE_ENTITY, "The command ran longer than allowed and was ended.";
     COMMAND_FAILED = 4002, UNPROCESSABLE_ENTITY, "The command could not be started.";

@@ -173,7 +173,7 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
         WorkspaceError::Lazy(_) => ApiError::new(code::PROVIDER_UNAVAILABLE, message)
             .detail("provider", Kind::Overlay.to_string())
             .detail("materialize", "lazy"),
-        WorkspaceError::Directory(DirectoryError::Incomplete { skipped }) => {
+        WorkspaceError::Directory(DirectoryError::Incomplete { skipped, .. }) => {
             let paths: Vec<_> =
                 skipped.iter().take(PATHS_MAX).map(|one| one.path.to_string_lossy()).collect();
             ApiError::new(code::WORKSPACE_UNREADABLE, message).detail("paths", paths)
@@ -181,7 +181,12 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
         error if error.is_too_deep() => {
             ApiError::new(code::WORKSPACE_TOO_DEEP, message).detail("limit", workspace_state::DEPTH_MAX)
         }
-        other => ApiError::internal(other),
+        other => match other.exceeded() {
+            Some(exceeded) => {
+                ApiError::new(code::WORKSPACE_TOO_LARGE, message).detail("limit", exceeded.limit)
+            }
+            None => ApiError::internal(other),
+        },
     }
 }
 

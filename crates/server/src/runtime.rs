@@ -8,6 +8,7 @@ use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailabl
 use workspace_sandbox::{Choice, GuestPort, Kind, LazyCommand, Resources, Runtime, SandboxError, Service};
 
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
+use crate::store::WALK_LIMITS;
 
 /// The first word of this program when it serves a lazy view.
 pub const VIEW: &str = "internal-view";
@@ -69,6 +70,7 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         workspaces: settings.workspace_root.clone(),
         layers: beside(&settings.workspace_root),
         store: settings.store_dir.clone(),
+        walk_limits: WALK_LIMITS,
         provider: match settings.workspace_provider {
             ProviderChoice::Auto => Choice::Auto,
             ProviderChoice::Overlay => Choice::Prefer(Kind::Overlay),

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 
 use tokio::task::spawn_blocking;
-use workspace_state::{Cancel, Store, StoreError, set_notice_handler};
+use workspace_state::{Cancel, Store, StoreError, WalkLimits, set_notice_handler};
 
 use crate::code;
 use crate::error::ApiError;
@@ -12,13 +12,17 @@ use crate::fault::{is_full, no_room};
 use crate::private;
 use crate::start::StartError;
 
+/// The most that one walk through a workspace or a comparison holds, as much as an archive may have. A sandbox can make
+/// files whose paths have a quarter of a megabyte each, at the price of an inode.
+pub(crate) const WALK_LIMITS: WalkLimits = WalkLimits { entries: 2_000_000, metadata: 512 << 20 };
+
 /// Opens the store, made for its owner alone when there is none. Whoever else has it open is a peer.
 pub(crate) async fn open(path: &Path) -> Result<Store, StartError> {
     set_notice_handler(|notice| tracing::warn!("{notice}"));
     private::directory(path)?;
     let path = path.to_owned();
     let opened = spawn_blocking(move || Store::open_or_create(path)).await;
-    Ok(opened.map_err(std::io::Error::other)??)
+    Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))
 }
 
 /// Does work on the store that takes long for a large tree. It is cancelled when the future is dropped, which happens
@@ -56,6 +60,9 @@ impl From<StoreError> for ApiError {
             StoreError::UnknownSnapshot(id) => no_snapshot(&id.to_string()),
             StoreError::Cancelled(_) => cancelled(),
             StoreError::Refused(message) => Self::new(code::INVALID_REQUEST, message),
+            StoreError::WalkTooLarge(exceeded) => {
+                Self::new(code::TREE_TOO_LARGE, error.to_string()).detail("limit", exceeded.limit)
+            }
             error if error.is_corruption() => {
                 let message = "what is stored of the snapshot is damaged; `workspace verify` says more";
                 Self::new(code::SNAPSHOT_DAMAGED, message).because(error)
@@ -80,4 +87,28 @@ pub(crate) fn no_snapshot(id: &str) -> ApiError {
 pub(crate) fn has_no_room(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(is_full))
+}
+
+#[cfg(test)]
+mod tests {
+    use workspace_state::{LimitExceeded, LimitKind};
+
+    use super::*;
+
+    #[test]
+    fn a_comparison_of_too_much_names_the_limit_and_the_way_out() {
+        let exceeded = LimitExceeded { kind: LimitKind::Entries, limit: 7 };
+        let told = ApiError::from(StoreError::WalkTooLarge(exceeded));
+        assert_eq!(told.code(), code::TREE_TOO_LARGE);
+        let message = told.message();
+        assert!(message.contains("more than 7 entries") && message.contains("remove files"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn walks_of_the_servers_store_are_limited() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(&directory.path().join("store")).await.unwrap();
+        assert_eq!(store.walk_limits(), WALK_LIMITS);
+        assert_eq!(store.with_cancel(store.cancel().child()).walk_limits(), WALK_LIMITS);
+    }
 }

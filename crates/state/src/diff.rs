@@ -15,6 +15,7 @@ use crate::id::NodeId;
 use crate::node::NodeRef;
 use crate::store::Store;
 use crate::tree::{Entry, Node, Tree, join};
+use crate::walk_limits::{WalkUsage, entry_size};
 use cursor::{Cursor, Leaf, Next};
 
 pub use beside::{Beside, Subtree, diff_beside};
@@ -58,9 +59,11 @@ pub enum DifferenceKind {
 /// An added or removed directory is listed with everything below it. Renames are found among what was
 /// removed and added, one to one: directories that are equal and not empty, and files with equal content
 /// that is not empty. Among equals the same base name wins, then the order of paths.
+///
+/// The limits on what is held are those of the store's handle that `to` was opened through.
 pub fn diff(from: &Tree, to: &Tree) -> Result<Vec<Difference>> {
     let mut comparison = Comparison::new(from.store(), to.store());
-    comparison.push(Vec::new(), root(from), root(to));
+    comparison.push(Vec::new(), root(from), root(to))?;
     comparison.run()?;
     comparison.finish()
 }
@@ -85,6 +88,14 @@ struct Found {
     entry: Entry,
 }
 
+impl Found {
+    fn new(parent: &[u8], entry: Entry, usage: &WalkUsage) -> Result<Self> {
+        let path = join(parent, &entry.name);
+        usage.add(path.len() + entry_size(&entry))?;
+        Ok(Self { path, entry })
+    }
+}
+
 /// Goes through two trees side by side. Directories wait in a list: trees may be deeper than a stack.
 struct Comparison<'s> {
     old: &'s Store,
@@ -93,6 +104,7 @@ struct Comparison<'s> {
     differences: Vec<Difference>,
     removed: Vec<Found>,
     added: Vec<Found>,
+    usage: WalkUsage,
 }
 
 impl<'s> Comparison<'s> {
@@ -104,13 +116,16 @@ impl<'s> Comparison<'s> {
             differences: Vec::new(),
             removed: Vec::new(),
             added: Vec::new(),
+            usage: WalkUsage::new(new.walk_limits()),
         }
     }
 
-    fn push(&mut self, path: Vec<u8>, old: Directory, new: Directory) {
+    fn push(&mut self, path: Vec<u8>, old: Directory, new: Directory) -> Result<()> {
         if old.id != new.id {
+            self.usage.add(path.len())?;
             self.waiting.push((path, old, new));
         }
+        Ok(())
     }
 
     fn run(&mut self) -> Result<()> {
@@ -122,7 +137,8 @@ impl<'s> Comparison<'s> {
 
     fn finish(self) -> Result<Vec<Difference>> {
         let mut differences = self.differences;
-        renames::settle((self.old, self.removed), (self.new, self.added), &mut differences)?;
+        let (removed, added) = ((self.old, self.removed), (self.new, self.added));
+        renames::settle(removed, added, &mut differences, &self.usage)?;
         differences.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(differences)
     }
@@ -152,12 +168,12 @@ impl<'s> Comparison<'s> {
                 (Next::Entries(a), Next::Entries(b)) => self.compare_entries(path, a, b)?,
                 (Next::Entries(a), Next::End) => {
                     while a.has_more() {
-                        take(self.old, path, a, &mut self.removed)?;
+                        take(self.old, path, a, &mut self.removed, &self.usage)?;
                     }
                 }
                 (Next::End, Next::Entries(b)) => {
                     while b.has_more() {
-                        take(self.new, path, b, &mut self.added)?;
+                        take(self.new, path, b, &mut self.added, &self.usage)?;
                     }
                 }
                 (Next::End, Next::End) => return Ok(()),
@@ -173,8 +189,8 @@ impl<'s> Comparison<'s> {
                 return Ok(());
             }
             match a.name().cmp(b.name()) {
-                std::cmp::Ordering::Less => take(self.old, path, a, &mut self.removed)?,
-                std::cmp::Ordering::Greater => take(self.new, path, b, &mut self.added)?,
+                std::cmp::Ordering::Less => take(self.old, path, a, &mut self.removed, &self.usage)?,
+                std::cmp::Ordering::Greater => take(self.new, path, b, &mut self.added, &self.usage)?,
                 std::cmp::Ordering::Equal => {
                     if a.reference() != b.reference() {
                         self.entry_changed(path, a, b)?;
@@ -191,8 +207,7 @@ impl<'s> Comparison<'s> {
         if let (NodeRef::Directory(old), NodeRef::Directory(new)) = (a.node_ref()?, b.node_ref()?) {
             let old = Directory { id: old, times: a.directory_times(self.old)? };
             let new = Directory { id: new, times: b.directory_times(self.new)? };
-            self.push(path, old, new);
-            return Ok(());
+            return self.push(path, old, new);
         }
         let (old, new) = (a.entry(self.old)?, b.entry(self.new)?);
         let kind = match (&old.node, &new.node) {
@@ -201,21 +216,24 @@ impl<'s> Comparison<'s> {
             _ => DifferenceKind::TypeChanged,
         };
         if let Node::Directory(_) = &old.node {
-            list_below(self.old, &path, &old, &mut self.removed)?;
+            list_below(self.old, &path, &old, &mut self.removed, &self.usage)?;
         }
         if let Node::Directory(_) = &new.node {
-            list_below(self.new, &path, &new, &mut self.added)?;
+            list_below(self.new, &path, &new, &mut self.added, &self.usage)?;
         }
-        self.differences.push(Difference { path, kind, old: Some(old), new: Some(new) });
-        Ok(())
+        self.changed(path, kind, old, new)
     }
 
     fn directory_changed(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let old = directory_entry(self.old, name, old)?;
         let new = directory_entry(self.new, name, new)?;
-        let kind = DifferenceKind::ModeChanged;
-        self.differences.push(Difference { path: path.to_vec(), kind, old: Some(old), new: Some(new) });
+        self.changed(path.to_vec(), DifferenceKind::ModeChanged, old, new)
+    }
+
+    fn changed(&mut self, path: Vec<u8>, kind: DifferenceKind, old: Entry, new: Entry) -> Result<()> {
+        self.usage.add(path.len() + entry_size(&old) + entry_size(&new))?;
+        self.differences.push(Difference { path, kind, old: Some(old), new: Some(new) });
         Ok(())
     }
 }
@@ -225,20 +243,31 @@ fn directory_entry(store: &Store, name: &[u8], directory: Directory) -> Result<E
     Ok(Entry { name: name.to_vec(), node: Node::Directory(node), modified, link: None })
 }
 
-fn take(store: &Store, parent: &[u8], leaf: &mut Leaf, into: &mut Vec<Found>) -> Result<()> {
-    let entry = leaf.entry(store)?;
-    into.push(Found { path: join(parent, &entry.name), entry });
+fn take(
+    store: &Store,
+    parent: &[u8],
+    leaf: &mut Leaf,
+    into: &mut Vec<Found>,
+    usage: &WalkUsage,
+) -> Result<()> {
+    into.push(Found::new(parent, leaf.entry(store)?, usage)?);
     leaf.skip();
     Ok(())
 }
 
 /// The entries of a directory; nothing for anything else.
-fn list_below(store: &Store, path: &[u8], entry: &Entry, into: &mut Vec<Found>) -> Result<()> {
-    if let Node::Directory(directory) = &entry.node {
-        let entries = store.directory_entries(directory)?;
-        into.extend(entries.into_iter().map(|entry| Found { path: join(path, &entry.name), entry }));
-    }
-    Ok(())
+fn list_below(
+    store: &Store,
+    path: &[u8],
+    entry: &Entry,
+    into: &mut Vec<Found>,
+    usage: &WalkUsage,
+) -> Result<()> {
+    let Node::Directory(directory) = &entry.node else { return Ok(()) };
+    store.for_each_entry(directory, &mut |entry| {
+        into.push(Found::new(path, entry, usage)?);
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cancel::Cancelled;
 use crate::codec::DecodeError;
 use crate::id::{ChunkId, NodeId, SnapshotId};
+use crate::walk_limits::LimitExceeded;
 
 /// An error of the store underneath every operation.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +113,10 @@ pub enum StoreError {
     /// A record is larger than the format can hold.
     #[error("an object of {0} bytes is larger than the store can hold")]
     TooLarge(usize),
+    /// A walk through a tree, or a comparison of two, holds more than the [`WalkLimits`](crate::WalkLimits) of the store's
+    /// handle allow.
+    #[error("too much to go through at once: {0}; remove files, or compare trees that differ less")]
+    WalkTooLarge(#[from] LimitExceeded),
     /// The work was asked to stop.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),

@@ -14,6 +14,7 @@ use crate::diff::{Difference, DifferenceKind, diff};
 use crate::error::Result;
 use crate::node::NodeKind;
 use crate::tree::{Entry, Node, Tree, join};
+use crate::walk_limits::{WalkUsage, waiting_size};
 pub use lines::LINE_DIFF_MAX;
 pub(crate) use lines::{Content, LineDiff};
 pub use report::{
@@ -33,9 +34,10 @@ const NOTES_MAX: usize = 100;
 /// [`LINE_DIFF_MAX`] each.
 pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     let differences = diff(from, to)?;
+    let usage = &WalkUsage::new(to.store().walk_limits());
     let entries: Vec<_> = differences
         .par_iter()
-        .map(|difference| Inspection { from, to, difference }.entry())
+        .map(|difference| Inspection { from, to, difference, usage }.entry())
         .collect::<Result<_>>()?;
     let mut totals = Totals::default();
     entries.iter().for_each(|entry| totals.count(entry));
@@ -53,6 +55,8 @@ struct Inspection<'a> {
     from: &'a Tree,
     to: &'a Tree,
     difference: &'a Difference,
+    /// Shared by all that are judged at the same time.
+    usage: &'a WalkUsage,
 }
 
 impl Inspection<'_> {
@@ -107,26 +111,33 @@ impl Inspection<'_> {
         Ok(notes)
     }
 
-    /// What a renamed directory brings to its new place: the same files, but a name counts by where it
+    /// Notes what a renamed directory brings to its new place: the same files, but a name counts by where it
     /// is, and a link by how deep.
     fn notes_below(&self, from: &[u8], directory: &Entry, notes: &mut Vec<RiskNote>) -> Result<()> {
+        let Node::Directory(directory) = &directory.node else { return Ok(()) };
+        self.usage.add(waiting_size(b"", directory))?;
         let mut open = vec![(Vec::new(), directory.clone())];
-        while let Some((below, entry)) = open.pop() {
-            let Node::Directory(directory) = &entry.node else { continue };
-            for entry in self.to.list(directory)? {
+        while let Some((below, directory)) = open.pop() {
+            self.usage.remove(waiting_size(&below, &directory));
+            if notes.len() >= NOTES_MAX {
+                continue;
+            }
+            self.to.store().for_each_entry(&directory, &mut |entry| {
                 if notes.len() >= NOTES_MAX {
                     return Ok(());
                 }
                 let below = join(&below, &entry.name);
                 let path = join(&self.difference.path, &below);
-                let codes = risk::moved_risks(&join(from, &below), &path, &entry);
-                notes.extend(
-                    codes
-                        .into_iter()
-                        .map(|code| RiskNote { path: Some(TreePath(path.clone())), ..RiskNote::from(code) }),
-                );
-                open.push((below, entry));
-            }
+                for code in risk::moved_risks(&join(from, &below), &path, &entry) {
+                    self.usage.add_metadata(path.len())?;
+                    notes.push(RiskNote { path: Some(TreePath(path.clone())), ..RiskNote::from(code) });
+                }
+                if let Node::Directory(directory) = entry.node {
+                    self.usage.add(waiting_size(&below, &directory))?;
+                    open.push((below, directory));
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }

@@ -104,6 +104,7 @@ mod tree;
 mod verify;
 mod virtual_tree;
 mod waiting;
+mod walk_limits;
 
 pub use archive::{
     ArchiveError, ArchiveLimits, ExtractOptions, ExtractProfile, ExtractReport, Extractor, ImportOptions,
@@ -116,7 +117,8 @@ pub use counts::IndexCounts;
 pub use diff::{Beside, Difference, DifferenceKind, Subtree, diff, diff_beside};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
-    SnapshotOptions, SnapshotReport, WriteLimit, apply_changes, checkout, ensure_complete, escape_attributes,
+    SkippedEntries, SnapshotOptions, SnapshotReport, WriteLimit, apply_changes, checkout, ensure_complete,
+    escape_attributes,
     ignored_paths, materialize, note_snapshot, open_plain, preview_directory, preview_directory_with,
     snapshot_directory, snapshot_directory_with, unescape_attributes, user_attributes,
 };
@@ -144,3 +146,4 @@ pub use store::Store;
 pub use tree::{BadPath, DEPTH_MAX, DirectoryNode, Entry, Node, Tree};
 pub use verify::{Damage, VerifyReport};
 pub use virtual_tree::{Attributes, FileAt, SameFile, Stat, Taken, TreeError, VirtualEntry, VirtualTree};
+pub use walk_limits::{LimitExceeded, WalkLimits, WalkUsage, xattrs_size};

@@ -47,6 +47,7 @@ use crate::recovery;
 use crate::reserve::Reserve;
 use crate::session::{Guard, Sessions};
 use crate::waiting::PolledWait;
+use crate::walk_limits::WalkLimits;
 
 /// Decoded directory pages kept in memory, in bytes (up to twice this).
 const PAGE_CACHE: usize = 32 << 20;
@@ -64,6 +65,8 @@ pub struct Store {
     pending: Option<Arc<Pending>>,
     /// Stops reads and new objects of this handle.
     cancel: Cancel,
+    /// Bounds the walks of this handle.
+    walk_limits: WalkLimits,
 }
 
 pub(crate) struct Inner {
@@ -115,7 +118,7 @@ impl Store {
             match open.get(&path) {
                 Some(weak) => {
                     if let Some(inner) = weak.upgrade() {
-                        return Ok(Self { inner, pending: None, cancel: Cancel::new() });
+                        return Ok(Self::of(inner));
                     }
                     // The last owner is closing it right now in another thread.
                     drop(open);
@@ -124,10 +127,14 @@ impl Store {
                 None => {
                     let inner = Arc::new(Inner::open(path.clone(), rebuild)?);
                     open.insert(path, Arc::downgrade(&inner));
-                    return Ok(Self { inner, pending: None, cancel: Cancel::new() });
+                    return Ok(Self::of(inner));
                 }
             }
         }
+    }
+
+    fn of(inner: Arc<Inner>) -> Self {
+        Self { inner, pending: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
     }
 
     /// The directory of the store.
@@ -164,6 +171,17 @@ impl Store {
     /// The flag that stops the work of this handle.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
+    }
+
+    /// Returns a handle whose walks through directories and trees hold no more than `limits` allow. Trees that are opened
+    /// through the handle are compared within them.
+    pub fn with_walk_limits(&self, limits: WalkLimits) -> Self {
+        Self { walk_limits: limits, ..self.clone() }
+    }
+
+    /// The limits of this handle's walks.
+    pub fn walk_limits(&self) -> WalkLimits {
+        self.walk_limits
     }
 
     /// Starts a batch: objects that become part of the store together.

@@ -12,6 +12,7 @@ use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
+use crate::walk_limits::{WalkUsage, waiting_size};
 
 /// Why a path is not one.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -207,16 +208,21 @@ impl Tree {
 
     /// Calls `visit` with path and entry for everything below the root, parents before children.
     pub fn walk(&self, visit: &mut impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
+        let usage = WalkUsage::new(self.store.walk_limits());
+        usage.add(waiting_size(b"", &self.root))?;
         let mut open = vec![(Vec::new(), self.root.clone())];
         while let Some((path, directory)) = open.pop() {
+            usage.remove(waiting_size(&path, &directory));
             let mut below = Vec::new();
-            for entry in self.list(&directory)? {
+            self.store.for_each_entry(&directory, &mut |entry| {
                 let path = join(&path, &entry.name);
                 visit(&path, &entry)?;
                 if let Node::Directory(directory) = entry.node {
+                    usage.add(waiting_size(&path, &directory))?;
                     below.push((path, directory));
                 }
-            }
+                Ok(())
+            })?;
             below.reverse();
             open.append(&mut below);
         }
@@ -302,13 +308,23 @@ impl Store {
     /// All entries of a directory, sorted by name.
     pub(crate) fn directory_entries(&self, directory: &DirectoryNode) -> Result<Vec<Entry>> {
         let mut entries = Vec::with_capacity(usize::try_from(directory.entries).unwrap_or(0).min(1 << 20));
-        self.for_each_leaf(directory.id, directory.times, &mut |page, times| {
-            for at in 0..page.len() {
-                entries.push(self.decode_entry(page, times.map(|times| &**times), at)?);
-            }
+        self.for_each_entry(directory, &mut |entry| {
+            entries.push(entry);
             Ok(())
         })?;
         Ok(entries)
+    }
+
+    /// Goes through the entries of a directory, sorted by name, one after another.
+    pub(crate) fn for_each_entry(
+        &self,
+        directory: &DirectoryNode,
+        visit: &mut dyn FnMut(Entry) -> Result<()>,
+    ) -> Result<()> {
+        self.for_each_leaf(directory.id, directory.times, &mut |page, times| {
+            (0..page.len())
+                .try_for_each(|at| visit(self.decode_entry(page, times.map(|times| &**times), at)?))
+        })
     }
 
     /// Adds the entries at these positions of a list, counted over all its pages.

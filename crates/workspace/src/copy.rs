@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use workspace_host::overlay;
 use workspace_state::{
-    CheckoutOptions, NewSnapshot, Quiet, Skipped, Snapshot, SnapshotOptions, SnapshotReport, Store,
-    StoreError, checkout, preview_directory_with, snapshot_directory_with,
+    CheckoutOptions, NewSnapshot, Quiet, SnapshotOptions, SnapshotReport, Store, StoreError, checkout,
+    preview_directory_with, snapshot_directory_with,
 };
 
 use crate::access::{self, Reader};
@@ -22,7 +22,7 @@ use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::here::Here;
 use crate::layers::Layers;
-use crate::provider::{Kind, Place, Present, Provider, Under};
+use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
 
 /// Makes workspaces of whole files.
 #[derive(Debug)]
@@ -57,12 +57,11 @@ impl Copy {
 
     fn snapshot_options(new: NewSnapshot, still: bool) -> SnapshotOptions {
         // The user's ignore files are for his directories; here everything is the agent's work.
-        SnapshotOptions { new, ignore: false, note: true, still, complete: true }
+        SnapshotOptions { new, ignore: false, still, complete: true, ..SnapshotOptions::default() }
     }
 
-    fn snapshot(&self, store: &Store, tree: &Path, new: NewSnapshot, still: bool) -> Result<SnapshotReport> {
-        let reader = Reader::new(&self.here.get(), still);
-        let options = Self::snapshot_options(new, still);
+    fn snapshot(&self, store: &Store, tree: &Path, options: SnapshotOptions) -> Result<SnapshotReport> {
+        let reader = Reader::new(&self.here.get(), options.still);
         let report = snapshot_directory_with(store, tree, options, &reader, &Quiet);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
@@ -105,18 +104,14 @@ impl Provider for Copy {
         let tree = Self::tree(place);
         let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
-        Ok(Present { tree: preview.tree, skipped: preview.skipped })
+        Ok(Present { tree: preview.tree, skipped: preview.skipped, skipped_count: preview.skipped_count })
     }
 
-    fn commit(
-        &self,
-        place: &Place,
-        base: &Base,
-        new: NewSnapshot,
-        still: bool,
-    ) -> Result<(Snapshot, Vec<Skipped>)> {
-        let report = self.snapshot(&base.store, &Self::tree(place), new, still)?;
-        Ok((report.snapshot, report.skipped))
+    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed> {
+        let options = Self::snapshot_options(new, still);
+        let SnapshotReport { snapshot, skipped, skipped_count, .. } =
+            self.snapshot(&base.store, &Self::tree(place), options)?;
+        Ok(Committed { snapshot, skipped, skipped_count })
     }
 
     /// Whatever is there is noted as what the directory holds, and then only what differs is written. One that is
@@ -124,8 +119,10 @@ impl Provider for Copy {
     fn switch(&self, place: &Place, base: &Base) -> Result<bool> {
         let tree = Self::tree(place);
         let options = self.options(base)?;
+        let everything =
+            SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), true) };
         let SnapshotReport { snapshot: present, skipped, .. } =
-            self.snapshot(&base.store, &tree, NewSnapshot::default(), true)?;
+            self.snapshot(&base.store, &tree, everything)?;
         base.store.cancel().check().map_err(StoreError::from)?;
         let special: Vec<_> = skipped.into_iter().map(|skipped| skipped.path).collect();
         access::remove_special(&self.here.get(), &tree, &special)?;

@@ -76,14 +76,14 @@ pub(crate) mod overlay {
 
     use workspace_host::holder::Holder;
     use workspace_host::overlay;
-    use workspace_state::{NewSnapshot, Skipped, Snapshot, Store};
+    use workspace_state::{NewSnapshot, Store};
 
     use crate::base::Base;
     use crate::error::{Result, WorkspaceError};
     use crate::here::Here;
     use crate::layers::Layers;
     use crate::lazy_command::LazyCommand;
-    use crate::provider::{Kind, Place, Present, Provider, Under};
+    use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
 
     /// Makes no workspaces.
     #[derive(Debug)]
@@ -146,7 +146,7 @@ pub(crate) mod overlay {
             _base: &Base,
             _new: NewSnapshot,
             _still: bool,
-        ) -> Result<(Snapshot, Vec<Skipped>)> {
+        ) -> Result<Committed> {
             Err(needs_linux())
         }
 

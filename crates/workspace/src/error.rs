@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use workspace_host::HostError;
-use workspace_state::{DEPTH_MAX, DirectoryError, SnapshotId, StoreError, TreeError, shorten_path};
+use workspace_state::{
+    DEPTH_MAX, DirectoryError, LimitExceeded, SnapshotId, StoreError, TreeError, shorten_path,
+};
 
 use crate::provider::Kind;
 
@@ -56,6 +58,9 @@ pub enum WorkspaceError {
         /// What is too deep, in the workspace.
         path: Vec<u8>,
     },
+    /// It has more than the [`WalkLimits`](workspace_state::WalkLimits) of the store's handle allow.
+    #[error("the workspace has {0}, too much for a snapshot; remove some of its files")]
+    TooLarge(#[from] LimitExceeded),
     /// Another process has them.
     #[error("{} is used by another process", .path.display())]
     Busy {
@@ -104,13 +109,14 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
 }
 
 impl WorkspaceError {
-    /// Names what is too deep by its path in the workspace, whose directory on the host is `tree`.
+    /// Names what is too deep or too large as it is in the workspace, whose directory on the host is `tree`.
     pub(crate) fn of_directory(error: DirectoryError, tree: &Path) -> Self {
         match error {
             DirectoryError::TooDeep { path } => {
                 let inside = path.strip_prefix(tree).unwrap_or(&path);
                 Self::TooDeep { path: inside.as_os_str().as_bytes().to_vec() }
             }
+            DirectoryError::TooLarge { exceeded, .. } => Self::TooLarge(exceeded),
             other => Self::Directory(other),
         }
     }
@@ -123,6 +129,18 @@ impl WorkspaceError {
                 | Self::Directory(DirectoryError::TooDeep { .. })
                 | Self::Tree(TreeError::TooDeep { .. })
         )
+    }
+
+    /// Returns the limit that a walk through the workspace or a snapshot has reached, if that is why.
+    pub fn exceeded(&self) -> Option<LimitExceeded> {
+        match self {
+            Self::TooLarge(exceeded)
+            | Self::Directory(DirectoryError::TooLarge { exceeded, .. })
+            | Self::Store(StoreError::WalkTooLarge(exceeded))
+            | Self::Directory(DirectoryError::Store(StoreError::WalkTooLarge(exceeded)))
+            | Self::Tree(TreeError::Store(StoreError::WalkTooLarge(exceeded))) => Some(*exceeded),
+            _ => None,
+        }
     }
 
     /// Returns whether it was not done because the work was cancelled.

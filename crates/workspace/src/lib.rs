@@ -47,8 +47,8 @@ pub use choice::{Choice, Chosen};
 pub use error::{Result, WorkspaceError, says_full};
 pub use layers::Collected;
 pub use lazy_command::LazyCommand;
-pub use provider::{Kind, Place, Present, Provider, Under};
+pub use provider::{Committed, Kind, Place, Present, Provider, Under};
 pub use record::{Generation, Phase, Record};
 pub use workspaces::{
-    Bounds, Cancellable, Changes, Committed, Made, New, Options, Prepared, State, Switched, Usage, Workspaces,
+    Bounds, Cancellable, Changes, Made, New, Options, Prepared, State, Switched, Usage, Workspaces,
 };

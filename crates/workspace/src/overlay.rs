@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{NewSnapshot, Node, Skipped, Snapshot, Store, Tree, escape_attributes};
+use workspace_state::{NewSnapshot, Node, Store, Tree, escape_attributes};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
@@ -24,7 +24,7 @@ use crate::index::Index;
 use crate::layers::{Held, Layers};
 use crate::lazy::Lazy;
 use crate::lazy_command::LazyCommand;
-use crate::provider::{Kind, Place, Present, Provider, Under};
+use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
 use crate::upper::{Scan, Upper};
 
 /// Trees with fewer entries than this are written at once.
@@ -209,22 +209,16 @@ impl Provider for Overlay {
     }
 
     fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present> {
-        let upper = self.scan(place, base, still)?;
-        Ok(Present { tree: upper.tree.preview()?, skipped: upper.skipped })
+        let Upper { tree, skipped, skipped_count, .. } = self.scan(place, base, still)?;
+        Ok(Present { tree: tree.preview()?, skipped, skipped_count })
     }
 
-    fn commit(
-        &self,
-        place: &Place,
-        base: &Base,
-        new: NewSnapshot,
-        still: bool,
-    ) -> Result<(Snapshot, Vec<Skipped>)> {
-        let Upper { mut tree, skipped, files } = self.scan(place, base, still)?;
+    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed> {
+        let Upper { mut tree, skipped, skipped_count, files } = self.scan(place, base, still)?;
         let snapshot = tree.commit(new)?;
         let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
         index.write(&place.join("index"));
-        Ok((snapshot, skipped))
+        Ok(Committed { snapshot, skipped, skipped_count })
     }
 
     fn own(&self, place: &Place) -> PathBuf {

@@ -91,8 +91,21 @@ impl Under {
 pub struct Present {
     /// As a tree that is not part of the store.
     pub tree: Tree,
-    /// What no snapshot can hold.
+    /// What no snapshot can hold: the first thousand entries.
     pub skipped: Vec<Skipped>,
+    /// Number of all entries that no snapshot can hold.
+    pub skipped_count: u64,
+}
+
+/// A snapshot that was made of a workspace.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// What is not in it: the first thousand entries.
+    pub skipped: Vec<Skipped>,
+    /// Number of all entries that are not in it.
+    pub skipped_count: u64,
 }
 
 /// A way of making workspaces. All are held to one suite of tests.
@@ -116,13 +129,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present>;
 
     /// Makes that a snapshot.
-    fn commit(
-        &self,
-        place: &Place,
-        base: &Base,
-        new: NewSnapshot,
-        still: bool,
-    ) -> Result<(Snapshot, Vec<Skipped>)>;
+    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed>;
 
     /// Makes the agent's directory hold another base in place, if this provider can: then nobody needs another
     /// directory. False if it cannot.

@@ -18,8 +18,9 @@ use rustix::io::Errno;
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
 use workspace_state::{
-    Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped, Store,
-    StoreError, Taken, Timestamp, Tree, TreeError, VirtualTree, ensure_complete, unescape_attributes,
+    Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped,
+    SkippedEntries, Store, StoreError, Taken, Timestamp, Tree, TreeError, VirtualTree, WalkUsage,
+    unescape_attributes, xattrs_size,
 };
 
 use crate::access::Access;
@@ -29,10 +30,14 @@ use crate::index::Index;
 
 use links::{Linked, Names};
 
+/// Files of one directory that are read before what is held of them is counted.
+const TAKEN_AT_ONCE: usize = 256;
+
 /// The state of a workspace that was read from its upper directory.
 pub(crate) struct Upper {
     pub(crate) tree: VirtualTree,
     pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped_count: u64,
     /// Files whose looks tell a later change.
     pub(crate) files: Vec<(Vec<u8>, Looks)>,
 }
@@ -96,7 +101,8 @@ impl Scan<'_> {
             scan: self,
             tree,
             known,
-            skipped: Vec::new(),
+            usage: WalkUsage::new(self.store.walk_limits()),
+            skipped: SkippedEntries::default(),
             files: Vec::new(),
             linked: HashMap::new(),
             names: HashMap::new(),
@@ -104,6 +110,11 @@ impl Scan<'_> {
             directories: Vec::new(),
         };
         walk.run(&Below { fd: Rc::new(root), path: Vec::new(), base, depth: 0 })
+    }
+
+    /// Fails once the work is cancelled.
+    fn must_go_on(&self) -> Result<()> {
+        Ok(self.store.cancel().check().map_err(StoreError::from)?)
     }
 
     fn notes(&self) -> Notes {
@@ -154,7 +165,8 @@ struct Walk<'a> {
     tree: VirtualTree,
     /// What was committed of this workspace before.
     known: Option<Tree>,
-    skipped: Vec<Skipped>,
+    usage: WalkUsage,
+    skipped: SkippedEntries,
     files: Vec<(Vec<u8>, Looks)>,
     /// By inode. The other names of these need not be read, nor looked up.
     linked: HashMap<u64, Linked>,
@@ -175,18 +187,20 @@ impl Walk<'_> {
         self.settle_names()?;
         // The inner ones first, when all is there: what is put into a directory changes its time.
         for (path, attributes) in self.directories.into_iter().rev() {
+            self.scan.must_go_on()?;
             self.tree.put_directory(path, attributes)?;
         }
-        self.skipped.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(Upper { tree: self.tree, skipped: ensure_complete(self.skipped)?, files: self.files })
+        let (skipped, skipped_count) = self.skipped.finish_complete()?;
+        Ok(Upper { tree: self.tree, skipped, skipped_count, files: self.files })
     }
 
     fn directory(&mut self, at: &Below) -> Result<()> {
         let scan = self.scan;
         let stat = fstat(&at.fd).on("look at", &scan.shown(&at.path))?;
         let xattrs = scan.attributes(at.fd.as_fd()).on("read the attributes of", &scan.shown(&at.path))?;
+        self.usage.add_metadata(xattrs_size(&xattrs))?;
         let mut files = Vec::new();
-        for name in names(&at.fd).on("list", &scan.shown(&at.path))? {
+        for name in self.list(at)? {
             self.entry(at, &name, &mut files)?;
         }
         self.take_all(at, files)?;
@@ -196,8 +210,26 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// The names in a directory, sorted. Each is counted with the path that is going to be held of it.
+    fn list(&self, at: &Below) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = RawDir::new(&at.fd, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.on("list", &self.scan.shown(&at.path))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                self.scan.must_go_on()?;
+                self.usage.add(at.path.len() + 1 + name.len())?;
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
     fn entry(&mut self, at: &Below, name: &[u8], files: &mut Vec<Unread>) -> Result<()> {
-        self.scan.store.cancel().check().map_err(StoreError::from)?;
+        self.scan.must_go_on()?;
         let path = join(&at.path, name);
         let found = self.scan.stat(at.fd.as_fd(), name).on("look at", &self.scan.shown(&path))?;
         let Some(stat) = found else { return Ok(()) };
@@ -212,7 +244,7 @@ impl Walk<'_> {
                 let (looks, is_linked) = (looks(&stat), stat.st_nlink > 1);
                 let kept = self.kept_label(at, name, looks)?;
                 if is_linked {
-                    self.name(&path, looks, kept);
+                    self.name(&path, looks, kept)?;
                 }
                 if kept.is_none() && is_linked && self.is_taken(&path, looks)? {
                     return Ok(());
@@ -336,6 +368,7 @@ impl Walk<'_> {
             }
             Err(error) => return Err(error).on("read", &self.scan.shown(path)),
         };
+        self.usage.add_metadata(target.len())?;
         self.remove(path)?;
         Ok(self.tree.put_symlink(path, target, Some(Timestamp(looks(stat).mtime)))?)
     }
@@ -357,14 +390,22 @@ impl Walk<'_> {
     }
 
     fn take(&mut self, at: &Below, unread: Vec<Unread>) -> Result<()> {
-        if unread.is_empty() {
-            return Ok(());
+        let mut unread = unread.into_iter().map(|unread| unread.file);
+        loop {
+            let files: Vec<FileAt> = unread.by_ref().take(TAKEN_AT_ONCE).collect();
+            if files.is_empty() {
+                return Ok(());
+            }
+            self.take_some(at, files)?;
         }
-        let files: Vec<FileAt> = unread.into_iter().map(|unread| unread.file).collect();
+    }
+
+    fn take_some(&mut self, at: &Below, files: Vec<FileAt>) -> Result<()> {
         let taken = self.tree.take_files(at.fd.as_fd(), &files, self.scan)?;
         for (file, taken) in files.into_iter().zip(taken) {
             match taken {
-                Taken::File { looks, settled } => {
+                Taken::File { looks, settled, metadata } => {
+                    self.usage.add_metadata(metadata)?;
                     if file.link.is_some() {
                         self.link(&file.path, looks)?;
                     }
@@ -402,21 +443,6 @@ fn attribute(fd: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-fn names(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    let mut buffer = Vec::with_capacity(32 << 10);
-    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(name.to_vec());
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 fn join(path: &[u8], name: &[u8]) -> Vec<u8> {

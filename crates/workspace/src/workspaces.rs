@@ -34,7 +34,7 @@ use crate::here::Here;
 use crate::layers::{Collected, Layers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::Overlay;
-use crate::provider::{Kind, Place, Provider, Under};
+use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
 use crate::record::{Generation, Phase, Record};
 
 pub use cancellable::Cancellable;
@@ -121,8 +121,10 @@ pub struct Changes {
     pub before: Tree,
     /// What the workspace holds; not part of the store.
     pub after: Tree,
-    /// What no snapshot can hold.
+    /// What no snapshot can hold: the first thousand entries.
     pub skipped: Vec<Skipped>,
+    /// Number of all entries that no snapshot can hold.
+    pub skipped_count: u64,
 }
 
 impl Changes {
@@ -130,15 +132,6 @@ impl Changes {
     pub fn differences(&self) -> Result<Vec<Difference>> {
         Ok(diff(&self.before, &self.after)?)
     }
-}
-
-/// A snapshot that was made of a workspace.
-#[derive(Debug, Clone)]
-pub struct Committed {
-    /// The snapshot.
-    pub snapshot: Snapshot,
-    /// What is not in it.
-    pub skipped: Vec<Skipped>,
 }
 
 /// A workspace that was found when the directory was opened.
@@ -353,8 +346,8 @@ impl Workspaces {
             let (place, generation) = (self.current(id, &known.record), &known.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let present = self.provider(generation.provider).present(&place, &base, still)?;
-            let Base { tree: before, .. } = base;
-            Ok(Changes { base: generation.base, before, after: present.tree, skipped: present.skipped })
+            let Present { tree: after, skipped, skipped_count } = present;
+            Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
         })
     }
 
@@ -369,13 +362,13 @@ impl Workspaces {
             let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(known, new)?;
             let provider = self.provider(generation.provider);
-            let (snapshot, skipped) = provider.commit(&place, &base, new, still)?;
-            known.record.last = Some(snapshot.id);
+            let committed = provider.commit(&place, &base, new, still)?;
+            known.record.last = Some(committed.snapshot.id);
             // Only who asks for the parent of the next one notices if this is lost: the snapshot is there.
             if let Err(error) = known.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "which snapshot was made last could not be noted");
             }
-            Ok(Committed { snapshot, skipped })
+            Ok(committed)
         })
     }
 

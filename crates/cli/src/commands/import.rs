@@ -8,7 +8,7 @@ use serde::Serialize;
 use workspace_state::{Durability, ImportOptions, ImportReport, TreePath, import_tar, quote_path};
 
 use super::record::new_snapshot;
-use super::report::{Report, SkippedFields, warn};
+use super::report::{Report, SkippedFields, warn, warn_unnamed};
 use crate::args::Import;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
@@ -80,12 +80,6 @@ fn compression(start: &[u8]) -> Option<&'static str> {
 }
 
 /// A report names a thousand members of an archive.
-fn warn_unnamed(count: u64, what: &str) {
-    if count > 0 {
-        print_stderr(&format!("warning: {count} more {what}"));
-    }
-}
-
 fn warn_replaced(report: &ImportReport) {
     for path in &report.replaced {
         print_stderr(&format!(

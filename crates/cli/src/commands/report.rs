@@ -49,6 +49,19 @@ pub(super) fn warn(skipped: &[SkippedFields]) {
     }
 }
 
+/// Tells on stderr that there is more of something than was named.
+pub(super) fn warn_unnamed(count: u64, what: &str) {
+    if count > 0 {
+        print_stderr(&format!("warning: {count} more {what}"));
+    }
+}
+
+/// Names on stderr entries of a directory that no snapshot has, and counts those of `count` that are not named.
+pub(super) fn warn_skipped(skipped: &[SkippedFields], count: u64) {
+    warn(skipped);
+    warn_unnamed(count - skipped.len() as u64, "entries cannot be in a snapshot");
+}
+
 #[derive(Serialize)]
 struct Made<'a, More> {
     #[serde(flatten)]

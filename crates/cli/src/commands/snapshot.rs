@@ -4,7 +4,7 @@ use serde::Serialize;
 use workspace_state::{Durability, SnapshotId, SnapshotOptions, SnapshotReport, Store, snapshot_directory};
 
 use super::record::new_snapshot;
-use super::report::{Report, SkippedFields, warn};
+use super::report::{Report, SkippedFields, warn_skipped};
 use crate::args::SnapshotArgs;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
@@ -23,7 +23,7 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
     let options = SnapshotOptions { new, ignore: !args.no_ignore, ..SnapshotOptions::default() };
     let report = snapshot_directory(&store, &args.directory, options, &context.progress)?;
     let skipped = skipped(&report);
-    warn(&skipped);
+    warn_skipped(&skipped, report.skipped_count);
     let made = Report {
         files: report.files,
         directories: report.directories,

@@ -24,7 +24,7 @@ use workspace_state::{
 };
 
 use super::diff::print_insight;
-use super::report::{SkippedFields, warn};
+use super::report::{SkippedFields, warn_skipped};
 use super::snapshot::skipped;
 use crate::args::{Network, Try};
 use crate::context::Context;
@@ -92,6 +92,7 @@ struct Ran {
     ignored: Vec<Vec<u8>>,
     /// What was made that no snapshot holds.
     skipped: Vec<SkippedFields>,
+    skipped_count: u64,
     keys: mpsc::Receiver<Vec<u8>>,
 }
 
@@ -144,7 +145,7 @@ impl Trial<'_> {
         let options = SnapshotOptions { new, note: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
         self.made.push(report.snapshot.id);
-        warn(&skipped(&report));
+        warn_skipped(&skipped(&report), report.skipped_count);
         let tree = Tree::of_snapshot(&self.store, &report.snapshot)?;
         if tree.entry(".workspaceignore")?.is_some() {
             print_stderr("note: what .workspaceignore names is not in the sandbox, and stays as it is");
@@ -234,7 +235,8 @@ impl Trial<'_> {
         let after = tree.commit(self.new_snapshot("after", vec![before.id]))?;
         self.made.push(after.id);
         let changes = insight(&from, &Tree::of_snapshot(&self.store, &after)?)?;
-        Ok(Ran { end, before, after, changes, ignored, skipped, keys })
+        let skipped_count = taken.skipped_count;
+        Ok(Ran { end, before, after, changes, ignored, skipped, skipped_count, keys })
     }
 
     /// Lists what was changed, for people.
@@ -243,7 +245,7 @@ impl Trial<'_> {
             return Ok(());
         }
         super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
-        warn(&ran.skipped);
+        warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
             let count = counted(ran.ignored.len() as u64, "path", "paths");
             print_stderr(&format!("note: not kept, because .workspaceignore names it: {count}"));

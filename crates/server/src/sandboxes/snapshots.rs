@@ -24,9 +24,6 @@ use crate::request::RequestId;
 use crate::snapshots::{Diff, DiffQuery, Patches, Snapshot};
 use crate::store::{blocking, blocking_until};
 
-/// Most entries that an answer names of what no snapshot holds.
-const SKIPPED_MAX: usize = 1_000;
-
 /// What to say about the snapshot.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -86,13 +83,13 @@ pub(super) struct Left {
     reason: String,
 }
 
-/// The first of what no snapshot holds.
+/// Entries that no snapshot holds, as the API has them.
 fn left(skipped: &[workspace_state::Skipped]) -> Vec<Left> {
     let one = |skipped: &workspace_state::Skipped| Left {
         path: TreePath(skipped.path.as_os_str().as_bytes().to_vec()),
         reason: skipped.reason.to_string(),
     };
-    skipped.iter().take(SKIPPED_MAX).map(one).collect()
+    skipped.iter().map(one).collect()
 }
 
 /// A snapshot of a sandbox.
@@ -103,7 +100,8 @@ pub(super) struct Committed {
     skipped: Vec<Left>,
     /// Number of all entries that are not in it.
     #[serde(rename = "skippedCount")]
-    skipped_count: usize,
+    #[schema(value_type = usize)]
+    skipped_count: u64,
     frozen: FrozenBy,
 }
 
@@ -200,7 +198,8 @@ pub(super) struct Changes {
     skipped: Vec<Left>,
     /// Number of all entries that no snapshot can hold.
     #[serde(rename = "skippedCount")]
-    skipped_count: usize,
+    #[schema(value_type = usize)]
+    skipped_count: u64,
     frozen: FrozenBy,
 }
 
@@ -232,7 +231,7 @@ pub(super) async fn commit(
     let snapshot = taken.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string() });
     tell(&app, &id, Entry::by("sandbox.committed", &caller, &request, details));
-    let (skipped, skipped_count) = (left(&taken.committed.skipped), taken.committed.skipped.len());
+    let (skipped, skipped_count) = (left(&taken.committed.skipped), taken.committed.skipped_count);
     let snapshot = shown(&app, snapshot).await?;
     let committed = Committed { snapshot, skipped, skipped_count, frozen: taken.pause.into() };
     Ok((StatusCode::CREATED, Json(committed)))
@@ -325,25 +324,9 @@ pub(super) async fn changes(
             base: changes.base.map(|id| id.to_string()),
             diff: compare(&changes.before, &changes.after, limit)?,
             skipped: left(&changes.skipped),
-            skipped_count: changes.skipped.len(),
+            skipped_count: changes.skipped_count,
             frozen: pause.into(),
         })
     });
     Ok(Json(answer.await?).into_response())
-}
-
-#[cfg(test)]
-mod tests {
-    use workspace_state::{SkipReason, Skipped};
-
-    use super::*;
-
-    #[test]
-    fn answers_name_the_first_of_what_is_skipped() {
-        let skipped: Vec<_> = (0..SKIPPED_MAX + 500)
-            .map(|n| Skipped { path: n.to_string().into(), reason: SkipReason::Fifo })
-            .collect();
-        let named = left(&skipped);
-        assert_eq!((named.len(), &named[0].path), (SKIPPED_MAX, &TreePath(b"0".to_vec())));
-    }
 }

@@ -15,7 +15,7 @@ const XATTR_NAMES_MAX: usize = 64 << 10;
 /// Members that a report names; the rest is counted.
 pub(super) const NAMED_MAX: usize = 1_000;
 
-/// A quantity that [`ArchiveLimits`] bound.
+/// A quantity that [`ArchiveLimits`] or [`WalkLimits`](crate::WalkLimits) bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitKind {
     /// Bytes of files.

@@ -44,7 +44,7 @@ impl Subtree {
 pub fn diff_beside(base: &Tree, one: &Tree, other: &Tree) -> Result<[Beside; 2]> {
     let mut sides = [one, other].map(|tree| Side::new(base, tree));
     for (side, tree) in sides.iter_mut().zip([one, other]) {
-        side.comparison.push(Vec::new(), root(base), root(tree));
+        side.comparison.push(Vec::new(), root(base), root(tree))?;
     }
     let mut waiting = Vec::new();
     loop {

@@ -13,18 +13,20 @@ use crate::id::NodeId;
 use crate::node::{Extent, FileNode};
 use crate::store::Store;
 use crate::tree::{Entry, Node};
+use crate::walk_limits::WalkUsage;
 
 /// Turns what only one side has into differences.
 pub(super) fn settle(
     (old_store, removed): (&Store, Vec<Found>),
     (new_store, added): (&Store, Vec<Found>),
     differences: &mut Vec<Difference>,
+    usage: &WalkUsage,
 ) -> Result<()> {
     let mut removed = Roots::new(removed);
     let mut added = Roots::new(added);
     pair(&mut removed, &mut added, |entry| directory_id(entry).copied(), differences);
-    let mut forest = expand_added(new_store, added, &mut removed, differences)?;
-    let removed = expand_removed(old_store, removed, &mut forest, differences)?;
+    let mut forest = expand_added(new_store, added, &mut removed, differences, usage)?;
+    let removed = expand_removed(old_store, removed, &mut forest, differences, usage)?;
     let (mut removed, mut added) = (Roots::new(removed), Roots::new(forest.rest()));
     pair(&mut removed, &mut added, content_key, differences);
     differences.extend(removed.rest().map(|Found { path, entry }| Difference {
@@ -212,6 +214,7 @@ fn expand_added(
     added: Roots,
     removed: &mut Roots,
     differences: &mut Vec<Difference>,
+    usage: &WalkUsage,
 ) -> Result<Forest> {
     let mut pool = Pool::new(removed.iter(), |entry| directory_id(entry).copied());
     let mut forest = Forest::default();
@@ -226,7 +229,7 @@ fn expand_added(
             forest.break_upwards(parent);
             continue;
         }
-        list_below(store, &new.path, &new.entry, &mut below)?;
+        list_below(store, &new.path, &new.entry, &mut below, usage)?;
         let at = forest.add(new, parent);
         open.extend(below.drain(..).rev().map(|found| (found, Some(at))));
     }
@@ -239,6 +242,7 @@ fn expand_removed(
     removed: Roots,
     added: &mut Forest,
     differences: &mut Vec<Difference>,
+    usage: &WalkUsage,
 ) -> Result<Vec<Found>> {
     let members = added.0.iter().enumerate().filter_map(|(at, member)| Some((at, member.found.as_ref()?)));
     let mut pool = Pool::new(members, |entry| directory_id(entry).copied());
@@ -253,7 +257,7 @@ fn expand_removed(
             differences.push(renamed(old, new));
             continue;
         }
-        list_below(store, &old.path, &old.entry, &mut below)?;
+        list_below(store, &old.path, &old.entry, &mut below, usage)?;
         listed.push(old);
         open.extend(below.drain(..).rev());
     }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::error::StoreError;
 use crate::quote::shorten_path;
 use crate::tree::DEPTH_MAX;
+use crate::walk_limits::LimitExceeded;
 
-use super::scan::Skipped;
+use super::skipped::Skipped;
 
 /// Why a directory could not be snapshotted or checked out into.
 #[derive(Debug, thiserror::Error)]
@@ -51,16 +52,26 @@ pub enum DirectoryError {
         path: PathBuf,
     },
     /// A snapshot that was to be complete would have lacked something.
-    #[error("a snapshot would lack {}", lacking(.skipped))]
+    #[error("a snapshot would lack {}", lacking(.skipped, *.count))]
     Incomplete {
-        /// What could not be read, and why; not empty.
+        /// What could not be read, and why: the first thousand; not empty.
         skipped: Vec<Skipped>,
+        /// Number of all that could not be read.
+        count: u64,
     },
     /// A tree deeper than anything should be.
     #[error("{} is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.path.as_os_str().as_bytes()))]
     TooDeep {
         /// The path.
         path: PathBuf,
+    },
+    /// The directory holds more than the [`WalkLimits`](crate::WalkLimits) of the store's handle allow.
+    #[error("{directory} has {exceeded}, too much for a snapshot; remove or ignore some of its files")]
+    TooLarge {
+        /// The directory.
+        directory: PathBuf,
+        /// The limit that was reached.
+        exceeded: LimitExceeded,
     },
     /// The store underneath failed.
     #[error(transparent)]
@@ -77,12 +88,12 @@ fn count(paths: &[PathBuf]) -> String {
 /// Paths named in a message: enough to act on, and not all of a large directory.
 const NAMED_MAX: usize = 5;
 
-fn lacking(skipped: &[Skipped]) -> String {
+fn lacking(skipped: &[Skipped], count: u64) -> String {
     let named = skipped.iter().take(NAMED_MAX).map(|Skipped { path, reason }| {
         format!("`{}` ({reason})", shorten_path(path.as_os_str().as_bytes()))
     });
     let named = named.collect::<Vec<_>>().join(", ");
-    match skipped.len().saturating_sub(NAMED_MAX) {
+    match count.saturating_sub(NAMED_MAX as u64) {
         0 => named,
         more => format!("{named} and {more} more"),
     }

@@ -16,6 +16,7 @@ mod parallel;
 mod path;
 mod read;
 mod scan;
+mod skipped;
 mod stat_index;
 mod state;
 mod switch;
@@ -26,9 +27,10 @@ pub use ignored::ignored_paths;
 pub(crate) use read::{Read, ReadError, read_file};
 pub use read::{Reading, open_plain, user_attributes};
 pub use scan::{
-    DirectoryPreview, SkipReason, Skipped, SnapshotOptions, SnapshotReport, ensure_complete, note_snapshot,
-    preview_directory, preview_directory_with, snapshot_directory, snapshot_directory_with,
+    DirectoryPreview, SnapshotOptions, SnapshotReport, note_snapshot, preview_directory,
+    preview_directory_with, snapshot_directory, snapshot_directory_with,
 };
+pub use skipped::{SkipReason, Skipped, SkippedEntries};
 pub use stat_index::Looks;
 pub(crate) use switch::times as timestamps;
 

@@ -1,9 +1,8 @@
 //! Snapshots of real directories.
 
-use std::fmt;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +21,7 @@ use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
 use crate::tree::{DEPTH_MAX, Tree, join};
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
+use crate::walk_limits::{LimitExceeded, WalkUsage};
 
 use super::error::{Context, DirectoryError, Result};
 use super::ignores::{IGNORE_FILE, Ignores};
@@ -29,6 +29,7 @@ use super::leftovers::is_leftover;
 use super::parallel::{each, each_while_open};
 use super::path::{relative, shown};
 use super::read::{Plain, Read, ReadError, Reading, Still, errno, is_settled, looks, now, read_file};
+use super::skipped::{SkipReason, Skipped, SkippedEntries};
 use super::stat_index::{Looks, StatEntry, StatRecord};
 use super::state::Known;
 
@@ -47,11 +48,20 @@ pub struct SnapshotOptions {
     /// Whether to fail with [`DirectoryError::Incomplete`], before anything is committed, when something of the user's
     /// cannot be read. Otherwise it is left out and reported.
     pub complete: bool,
+    /// Name every socket, device and named pipe that is left out, not only the first thousand.
+    pub all_special: bool,
 }
 
 impl Default for SnapshotOptions {
     fn default() -> Self {
-        Self { new: NewSnapshot::default(), ignore: true, note: true, still: false, complete: false }
+        Self {
+            new: NewSnapshot::default(),
+            ignore: true,
+            note: true,
+            still: false,
+            complete: false,
+            all_special: false,
+        }
     }
 }
 
@@ -70,52 +80,10 @@ pub struct SnapshotReport {
     pub bytes: u64,
     /// Files whose content had to be read.
     pub files_read: u64,
-    /// What is not in it, and why. What an ignore file leaves out is not listed.
+    /// What is not in it, and why: the first thousand entries. What an ignore file leaves out is not listed.
     pub skipped: Vec<Skipped>,
-}
-
-/// Something that could not be part of a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    /// Its path below the directory.
-    pub path: PathBuf,
-    /// Why.
-    pub reason: SkipReason,
-}
-
-/// Why something is not part of a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SkipReason {
-    /// A socket.
-    Socket,
-    /// A block or character device.
-    Device,
-    /// A named pipe.
-    Fifo,
-    /// It was written to all the while.
-    Changing,
-    /// It may not be read.
-    NoPermission,
-}
-
-impl fmt::Display for SkipReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Socket => "a socket",
-            Self::Device => "a device",
-            Self::Fifo => "a named pipe",
-            Self::Changing => "it kept changing while it was read",
-            Self::NoPermission => "no permission to read it",
-        })
-    }
-}
-
-impl SkipReason {
-    /// Whether something of the user's is missing from the snapshot, as opposed to what no snapshot holds.
-    pub fn is_loss(&self) -> bool {
-        matches!(self, Self::Changing | Self::NoPermission)
-    }
+    /// Number of all entries that are not in it.
+    pub skipped_count: u64,
 }
 
 /// What a directory holds, as a tree that is not part of the store.
@@ -123,8 +91,10 @@ impl SkipReason {
 pub struct DirectoryPreview {
     /// What a snapshot would hold.
     pub tree: Tree,
-    /// What it would not hold, and why.
+    /// What it would not hold, and why: the first thousand entries.
     pub skipped: Vec<Skipped>,
+    /// Number of all entries that it would not hold.
+    pub skipped_count: u64,
 }
 
 /// Takes a snapshot of a directory.
@@ -154,7 +124,7 @@ pub fn snapshot_directory_with(
     let batch = store.batch()?;
     let scan = Scan::new(&known, &root, &batch, &options, reading, progress)?;
     let done = scan.run()?;
-    let skipped = scan.skipped(&options)?;
+    let (skipped, skipped_count) = scan.skipped(&options)?;
     let parents = options.new.parents.clone();
     let snapshot =
         commit_snapshot(store, batch.finish()?, done.node.into(), done.times, parents, options.new)?;
@@ -174,6 +144,7 @@ pub fn snapshot_directory_with(
         bytes: counts.bytes.load(Ordering::Relaxed),
         files_read: counts.read.load(Ordering::Relaxed),
         skipped,
+        skipped_count,
     })
 }
 
@@ -210,10 +181,10 @@ pub fn preview_directory_with(
     let batch = Batch::interactive(store.clone(), Arc::clone(&guard));
     let scan = Scan::new(&known, &root, &batch, options, reading, progress)?;
     let done = scan.run()?;
-    let skipped = scan.skipped(options)?;
+    let (skipped, skipped_count) = scan.skipped(options)?;
     let store = store.with_pending(Pending::new(store, batch.finish()?, None, guard));
     let tree = Tree::open(&store, done.node.into(), Some(done.times))?;
-    Ok(DirectoryPreview { tree, skipped })
+    Ok(DirectoryPreview { tree, skipped, skipped_count })
 }
 
 /// The way any directory is read.
@@ -249,7 +220,8 @@ struct Scan<'a> {
     marks: Vec<String>,
     progress: &'a dyn Progress,
     counts: Counts,
-    skipped: Mutex<Vec<Skipped>>,
+    usage: WalkUsage,
+    skipped: Mutex<SkippedEntries>,
     changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 
@@ -292,6 +264,11 @@ impl<'a> Scan<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         let store = known.store;
+        let skipped = if options.all_special {
+            SkippedEntries::naming_all_special()
+        } else {
+            SkippedEntries::default()
+        };
         Ok(Self {
             store,
             batch,
@@ -304,7 +281,8 @@ impl<'a> Scan<'a> {
             marks: known.marks(root)?,
             progress,
             counts: Counts::default(),
-            skipped: Mutex::default(),
+            usage: WalkUsage::new(store.walk_limits()),
+            skipped: Mutex::new(skipped),
             changed: Mutex::default(),
         })
     }
@@ -320,21 +298,11 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// What was left out, sorted. An error if the snapshot is to be complete and is not.
-    fn skipped(&self, options: &SnapshotOptions) -> Result<Vec<Skipped>> {
-        let mut skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
-        skipped.sort_by(|a, b| a.path.cmp(&b.path));
-        if options.complete { ensure_complete(skipped) } else { Ok(skipped) }
+    /// Entries that were left out, sorted, and the number of all. An error if the snapshot is to be complete and is not.
+    fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<Skipped>, u64)> {
+        let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
+        if options.complete { skipped.finish_complete() } else { Ok(skipped.finish()) }
     }
-}
-
-/// Passes on what no snapshot holds; an error if anything else was left out.
-pub fn ensure_complete(skipped: Vec<Skipped>) -> Result<Vec<Skipped>> {
-    if skipped.iter().any(|skipped| skipped.reason.is_loss()) {
-        let lost = skipped.into_iter().filter(|skipped| skipped.reason.is_loss()).collect();
-        return Err(DirectoryError::Incomplete { skipped: lost });
-    }
-    Ok(skipped)
 }
 
 impl Scan<'_> {
@@ -355,7 +323,7 @@ impl Scan<'_> {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if depth > 0 => return Ok(None),
             Err(Errno::ACCESS | Errno::PERM) if depth > 0 => {
-                self.skip(path, SkipReason::NoPermission);
+                self.skip(path, SkipReason::NoPermission)?;
                 return Ok(None);
             }
             Err(error) => return Err(error).on("open", &shown(&self.known.path, path)),
@@ -392,6 +360,8 @@ impl Scan<'_> {
     /// The names in a directory that belong into the snapshot, sorted, and the rules that hold in it.
     fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<Seen>, Ignores)> {
         let here = || shown(&self.known.path, path);
+        // Only directories are held with their path, but whoever reads the snapshot may hold all of them.
+        let size = |name: &[u8]| path.len() + 1 + name.len();
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
@@ -399,6 +369,8 @@ impl Scan<'_> {
             let entry = entry.on("list", &here())?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." && !is_leftover(name, &self.marks) {
+                self.must_go_on()?;
+                self.usage.add(size(name)).map_err(|exceeded| self.too_large(exceeded))?;
                 names.push(name.to_vec());
             }
         }
@@ -417,30 +389,40 @@ impl Scan<'_> {
         let mut seen = Vec::with_capacity(names.len());
         for name in names {
             self.must_go_on()?;
-            let stat = match self.reading.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
-                Ok(stat) => stat,
-                Err(Errno::NOENT) => continue,
-                Err(Errno::ACCESS | Errno::PERM) => {
-                    self.skip(&join(path, &name), SkipReason::NoPermission);
-                    continue;
-                }
-                Err(error) => return Err(error).on("stat", &shown(&self.known.path, &join(path, &name))),
-            };
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            if !ignores.is_empty() && ignores.leaves_out(&join(path, &name), kind == FileType::Directory) {
-                continue;
+            let size = size(&name);
+            match self.look(fd, path, name, &ignores)? {
+                Some(found) => seen.push(found),
+                None => self.usage.remove(size),
             }
-            if self.own.as_ref().is_some_and(|own| *own == join(path, &name)) {
-                continue;
-            }
-            if let Some(reason) = unwanted(kind) {
-                self.skip(&join(path, &name), reason);
-                continue;
-            }
-            seen.push(Seen { name, looks: looks(&stat), kind, links: links_of(&stat) });
         }
         self.progress.advance(seen.len() as u64);
         Ok((seen, ignores))
+    }
+
+    /// Looks at a name; nothing if it does not belong into the snapshot.
+    fn look(&self, fd: &OwnedFd, path: &[u8], name: Vec<u8>, ignores: &Ignores) -> Result<Option<Seen>> {
+        let here = || join(path, &name);
+        let stat = match self.reading.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                self.skip(&here(), SkipReason::NoPermission)?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error).on("stat", &shown(&self.known.path, &here())),
+        };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !ignores.is_empty() && ignores.leaves_out(&here(), kind == FileType::Directory) {
+            return Ok(None);
+        }
+        if self.own.as_ref().is_some_and(|own| *own == here()) {
+            return Ok(None);
+        }
+        if let Some(reason) = unwanted(kind) {
+            self.skip(&here(), reason)?;
+            return Ok(None);
+        }
+        Ok(Some(Seen { name, looks: looks(&stat), kind, links: links_of(&stat) }))
     }
 
     /// Looks at every entry that is no directory: what changed is read.
@@ -524,11 +506,11 @@ impl Scan<'_> {
             Ok(Read::File { node, looks, links, settled }) => (node, looks, links, settled),
             Ok(Read::Vanished) => return Ok(None),
             Ok(Read::Changing) => {
-                self.skip(&join(path, &seen.name), SkipReason::Changing);
+                self.skip(&join(path, &seen.name), SkipReason::Changing)?;
                 return Ok(None);
             }
             Err(ReadError::System(Errno::ACCESS | Errno::PERM)) => {
-                self.skip(&join(path, &seen.name), SkipReason::NoPermission);
+                self.skip(&join(path, &seen.name), SkipReason::NoPermission)?;
                 return Ok(None);
             }
             Err(ReadError::System(error)) => return Err(error).on("read", &at()),
@@ -638,30 +620,49 @@ impl Scan<'_> {
     /// Records of directories that are gone, and of all below them, go too.
     fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[Seen]) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
-        let mut open: Vec<Vec<u8>> = old
-            .entries
-            .iter()
-            .filter(|entry| entry.looks.is_directory())
-            .filter(|entry| {
-                let now = seen.binary_search_by(|seen| seen.name.cmp(&entry.name));
-                now.is_err() || now.is_ok_and(|at| seen[at].kind != FileType::Directory)
-            })
-            .map(|entry| join(path, &entry.name))
-            .collect();
+        let is_gone = |entry: &&StatEntry| match seen.binary_search_by(|seen| seen.name.cmp(&entry.name)) {
+            Ok(at) => seen[at].kind != FileType::Directory,
+            Err(_) => true,
+        };
+        let mut open = Vec::new();
+        for entry in directories(old).filter(is_gone) {
+            open.push(self.hold(join(path, &entry.name))?);
+        }
         while let Some(gone) = open.pop() {
+            self.must_go_on()?;
             if let Some(record) = self.known.record(&gone)? {
-                let below = record.entries.iter().filter(|entry| entry.looks.is_directory());
-                open.extend(below.map(|entry| join(&gone, &entry.name)));
+                for entry in directories(&record) {
+                    open.push(self.hold(join(&gone, &entry.name))?);
+                }
             }
             self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((gone, None));
         }
         Ok(())
     }
 
-    fn skip(&self, path: &[u8], reason: SkipReason) {
+    fn skip(&self, path: &[u8], reason: SkipReason) -> Result<()> {
         let skipped = Skipped { path: relative(path).to_owned(), reason };
-        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
+        let is_named = self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
+        if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }
+
+    /// Counts a path that is held from now on.
+    fn hold(&self, path: Vec<u8>) -> Result<Vec<u8>> {
+        self.count_bytes(path.len())?;
+        Ok(path)
+    }
+
+    fn count_bytes(&self, bytes: usize) -> Result<()> {
+        self.usage.add_metadata(bytes).map_err(|exceeded| self.too_large(exceeded))
+    }
+
+    fn too_large(&self, exceeded: LimitExceeded) -> DirectoryError {
+        DirectoryError::TooLarge { directory: self.known.path.clone(), exceeded }
+    }
+}
+
+fn directories(record: &StatRecord) -> impl Iterator<Item = &StatEntry> {
+    record.entries.iter().filter(|entry| entry.looks.is_directory())
 }
 
 fn unwanted(kind: FileType) -> Option<SkipReason> {

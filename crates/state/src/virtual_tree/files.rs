@@ -11,6 +11,7 @@ use crate::directory::{Looks, Read, ReadError, Reading, SkipReason, read_file};
 use crate::error::Result as StoreResult;
 use crate::node::{FileNode, NodeKind};
 use crate::snapshot::Timestamp;
+use crate::walk_limits::file_metadata;
 
 use super::{Child, File, Result, Staging, TreeError, VirtualTree, shown};
 
@@ -37,6 +38,8 @@ pub enum Taken {
         looks: Looks,
         /// Whether a change after that would show in how it looks.
         settled: bool,
+        /// Bytes of attributes and extents that the tree holds of it.
+        metadata: usize,
     },
     /// There is no such file any more; the tree is as it was.
     Vanished,
@@ -73,8 +76,9 @@ impl VirtualTree {
             taken.push(match found {
                 Found::Not(taken) => taken,
                 Found::File(node, looks, settled) => {
+                    let metadata = file_metadata(&node);
                     self.put(&file.path, Child::File(Arc::new(stored(node, looks, file.link))))?;
-                    Taken::File { looks, settled }
+                    Taken::File { looks, settled, metadata }
                 }
             });
         }

@@ -19,3 +19,4 @@ mod repair;
 mod stopped;
 mod support;
 mod virtual_tree;
+mod walk_limits;

@@ -34,12 +34,14 @@ impl Walk<'_> {
     }
 
     /// Notes a name of a file that has several in the upper directory, and the label of the base that it keeps.
-    pub(super) fn name(&mut self, path: &[u8], looks: Looks, kept: Option<u64>) {
+    pub(super) fn name(&mut self, path: &[u8], looks: Looks, kept: Option<u64>) -> Result<()> {
+        self.usage.add_metadata(path.len())?;
         let names = self.names.entry(looks.inode).or_default();
         if kept.is_some() {
             names.kept = Some(path.to_vec());
         }
         names.all.push(path.to_vec());
+        Ok(())
     }
 
     /// Gives all names of a file the label of the base that one of them keeps, whichever was found first.
@@ -48,6 +50,7 @@ impl Walk<'_> {
             let Some(kept) = kept else { continue };
             let Some(file) = self.tree.file_at(&kept)? else { continue };
             for path in all.iter().filter(|path| **path != kept) {
+                self.scan.must_go_on()?;
                 // One that is gone by now stays so.
                 if self.tree.exists(path)? {
                     self.tree.put_same(path, &file)?;

@@ -1,7 +1,7 @@
 //! What every provider has to do.
 
 use libtest_mimic::Trial;
-use workspace_state::NewSnapshot;
+use workspace_state::{NewSnapshot, Snapshot, WalkLimits};
 use workspace_workspace::{Kind, Materialize, New, Options, WorkspaceError, Workspaces};
 
 use crate::world::{Setting, World, options};
@@ -23,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
         add("files_of_any_mode_are_committed_and_restored", files_of_any_mode_are_committed_and_restored);
         add("a_restore_removes_special_files", a_restore_removes_special_files);
+        add("a_workspace_of_too_much_is_refused_and_stays", a_workspace_of_too_much_is_refused_and_stays);
         add("what_cannot_be_is_refused_and_leaves_nothing", what_cannot_be_is_refused_and_leaves_nothing);
         add("nothing_stays_of_one_that_is_removed", nothing_stays_of_one_that_is_removed);
         match setting.kind {
@@ -40,7 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-fn from(snapshot: &workspace_state::Snapshot) -> New<'static> {
+fn from(snapshot: &Snapshot) -> New<'static> {
     New { snapshot: Some(snapshot.id), ..New::default() }
 }
 
@@ -204,9 +205,39 @@ fn a_restore_removes_special_files(setting: Setting) {
     let base = world.snapshot(FILES);
     world.all().create("a", &from(&base)).unwrap();
     world.run("a", "mkfifo pipe src/deep/pipe; chmod 000 src/deep; touch -d 2020-01-01 empty");
+    // More than a report names.
+    world.run("a", "seq 1100 | sed s/^/many-/ | xargs mkfifo");
     world.all().reset("a", Some(base.id), Materialize::Auto, true).unwrap();
     world.all().switched("a").unwrap();
     assert_eq!(world.seen("a"), world.checked_out(&base));
+}
+
+fn a_workspace_of_too_much_is_refused_and_stays(setting: Setting) {
+    const NONE: WalkLimits = WalkLimits { entries: u64::MAX, metadata: u64::MAX };
+    let mut world = World::new(setting);
+    world.all().create("a", &New::default()).unwrap();
+    let long = "name=$(printf 'n%.0s' $(seq 200)); mkdir -p $name/$name; touch $name/$name/$name";
+    let store = world.store.clone();
+    for (files, limits, told, less) in [
+        ("mkdir d; touch $(seq -f d/%g 30)", WalkLimits { entries: 25, ..NONE }, "25 entries", "rm d/1?"),
+        (long, WalkLimits { metadata: 1_000, ..NONE }, "1000 bytes of names", "rm -r n*"),
+    ] {
+        world.run("a", files);
+        world.store = store.with_walk_limits(limits);
+        world.open();
+        let before = store.snapshots().unwrap().len();
+        let committed = world.all().commit("a", NewSnapshot::default(), true).map(drop);
+        for refused in [committed, world.all().changes("a", true).map(drop)] {
+            let refused = refused.unwrap_err();
+            assert!(matches!(refused, WorkspaceError::TooLarge(_)), "{refused:?}");
+            let message = refused.to_string();
+            assert!(message.contains(told) && message.contains("remove some"), "{message}");
+        }
+        assert_eq!(store.snapshots().unwrap().len(), before);
+        world.run("a", less);
+        world.commit("a");
+        world.changes("a");
+    }
 }
 
 fn what_cannot_be_is_refused_and_leaves_nothing(setting: Setting) {

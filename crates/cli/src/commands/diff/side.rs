@@ -7,7 +7,7 @@ use workspace_state::{
     Durability, NewSnapshot, Progress, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, snapshot_directory,
 };
 
-use super::super::report::warn;
+use super::super::report::warn_skipped;
 use super::super::snapshot::{lacks_content, skipped};
 use crate::error::{CommandError, Result};
 use crate::names;
@@ -68,7 +68,7 @@ impl Side {
         let report = snapshot_directory(store, path, options, progress)?;
         let tree = Tree::of_snapshot(store, &report.snapshot);
         store.remove_snapshots(&[report.snapshot.id])?;
-        warn(&skipped(&report));
+        warn_skipped(&skipped(&report), report.skipped_count);
         Ok(Self { tree: tree?, lacks_content: lacks_content(&report) })
     }
 }

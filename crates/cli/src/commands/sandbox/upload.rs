@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use workspace_state::{ArchiveError, Quiet, SnapshotOptions, Tree, export_tar, preview_directory};
 
-use super::super::report::{SkippedFields, warn};
+use super::super::report::{SkippedFields, warn_skipped};
 use super::super::run::create_with;
 use super::with;
 use crate::args::{Began, SandboxCreate};
@@ -38,7 +38,8 @@ fn read(context: &Context, path: &Path) -> Result<Tree> {
     let store = context.store_or_create()?;
     let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
     let preview = preview_directory(&store, path, &options, &context.progress)?;
-    warn(&preview.skipped.iter().map(SkippedFields::of).collect::<Vec<_>>());
+    let skipped: Vec<_> = preview.skipped.iter().map(SkippedFields::of).collect();
+    warn_skipped(&skipped, preview.skipped_count);
     Ok(preview.tree)
 }
 

@@ -132,6 +132,28 @@ fn a_workspace_too_deep_for_a_snapshot_is_named_and_stays() {
 }
 
 #[test]
+fn a_workspace_of_too_long_paths_is_refused_and_stays() {
+    let house = House::new();
+    let id = from(&house, &upload(&house, KEY, &some_files()));
+    // Directories that have a path of a quarter of a megabyte each.
+    let dig = "name=$(printf 'n%.0s' $(seq 255)); some=$(printf \"$name/%.0s\" $(seq 15))
+        for i in $(seq 66); do mkdir -p $some && cd -P $some || exit 1; done; mkdir $(seq 2200)";
+    assert_eq!(house.run(&id, dig)["exitCode"], 0);
+    for (method, path) in [("POST", "commit"), ("GET", "changes"), ("POST", "fork")] {
+        let call = house.call(method, &format!("/api/v1/sandboxes/{id}/{path}"));
+        let refused = if method == "POST" { call.json("{}") } else { call }.send();
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, &error["name"]), (422, &json!("WORKSPACE_TOO_LARGE")), "{error}");
+        assert_eq!(error["details"]["limit"], 512 << 20);
+        assert!(text(error, "message").contains("remove some of its files"), "{error}");
+    }
+    assert_eq!(house.out(&id, "echo fine"), "fine\n");
+    let refused = house.call("DELETE", &format!("/api/v1/sandboxes/{id}?keep_workspace=true")).send();
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    house.delete(&id);
+}
+
+#[test]
 fn who_asks_for_files_as_they_are_read_is_told_why_there_are_none() {
     let house = House::new();
     let snapshot = upload(&house, KEY, &some_files());

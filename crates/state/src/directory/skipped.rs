@@ -1,0 +1,172 @@
+//! Entries that could not be part of a snapshot.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::error::{DirectoryError, Result};
+
+/// Most entries that a report names; the rest is counted.
+const NAMED_MAX: usize = 1_000;
+/// Most bytes of the paths of these: as many as the kernel takes in a thousand paths.
+const NAMED_BYTES_MAX: usize = 4 << 20;
+
+/// Something that could not be part of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its path below the directory.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: SkipReason,
+}
+
+/// Why something is not part of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// A socket.
+    Socket,
+    /// A block or character device.
+    Device,
+    /// A named pipe.
+    Fifo,
+    /// It was written to all the while.
+    Changing,
+    /// It may not be read.
+    NoPermission,
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::Fifo => "a named pipe",
+            Self::Changing => "it kept changing while it was read",
+            Self::NoPermission => "no permission to read it",
+        })
+    }
+}
+
+impl SkipReason {
+    /// Returns true if something of the user's is missing from the snapshot, as opposed to what no snapshot holds.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Changing | Self::NoPermission)
+    }
+}
+
+/// Entries that a walk leaves out: the first thousand by name, all of them by number.
+#[derive(Debug, Default)]
+pub struct SkippedEntries {
+    /// Entries that a snapshot lacks.
+    lost: Named,
+    /// Entries that no snapshot holds.
+    special: Named,
+    /// Name all entries that no snapshot holds.
+    all_special: bool,
+}
+
+#[derive(Debug, Default)]
+struct Named {
+    first: Vec<Skipped>,
+    bytes: usize,
+    count: u64,
+}
+
+impl Named {
+    /// Returns true if the entry is named.
+    fn push(&mut self, skipped: Skipped, all: bool) -> bool {
+        self.count += 1;
+        let bytes = self.bytes + skipped.path.as_os_str().len();
+        let fits = all || (self.first.len() < NAMED_MAX && bytes <= NAMED_BYTES_MAX);
+        if fits {
+            self.bytes = bytes;
+            self.first.push(skipped);
+        }
+        fits
+    }
+}
+
+impl SkippedEntries {
+    /// A list that names everything that no snapshot holds. The caller bounds what it holds.
+    pub(super) fn naming_all_special() -> Self {
+        Self { all_special: true, ..Self::default() }
+    }
+
+    /// Notes an entry. Returns true if it is named, and its path held.
+    pub fn push(&mut self, skipped: Skipped) -> bool {
+        if skipped.reason.is_loss() {
+            self.lost.push(skipped, false)
+        } else {
+            self.special.push(skipped, self.all_special)
+        }
+    }
+
+    /// Returns those that are named, sorted by path, and the number of all. What a snapshot lacks is named before what no
+    /// snapshot holds.
+    pub fn finish(self) -> (Vec<Skipped>, u64) {
+        let Self { lost, special, all_special } = self;
+        let count = lost.count + special.count;
+        let mut named = lost.first;
+        let rest = if all_special { usize::MAX } else { NAMED_MAX - named.len() };
+        named.extend(special.first.into_iter().take(rest));
+        (sorted(named), count)
+    }
+
+    /// The same; an error if a snapshot would lack something.
+    pub fn finish_complete(self) -> Result<(Vec<Skipped>, u64)> {
+        if self.lost.count == 0 {
+            return Ok(self.finish());
+        }
+        Err(DirectoryError::Incomplete { skipped: sorted(self.lost.first), count: self.lost.count })
+    }
+}
+
+fn sorted(mut skipped: Vec<Skipped>) -> Vec<Skipped> {
+    skipped.sort_by(|one, other| one.path.cmp(&other.path));
+    skipped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped(path: String, reason: SkipReason) -> Skipped {
+        Skipped { path: path.into(), reason }
+    }
+
+    #[test]
+    fn the_first_thousand_are_named_and_losses_before_others() {
+        let mut entries = SkippedEntries::default();
+        for number in 0..1_500 {
+            entries.push(skipped(format!("pipe-{number:04}"), SkipReason::Fifo));
+        }
+        entries.push(skipped("lost".to_owned(), SkipReason::NoPermission));
+        let (named, count) = entries.finish();
+        assert_eq!((named.len(), count), (1_000, 1_501));
+        assert_eq!(named[0].path.as_os_str(), "lost");
+    }
+
+    #[test]
+    fn long_paths_are_named_as_far_as_their_bytes_fit() {
+        let mut entries = SkippedEntries::default();
+        for number in 0..100 {
+            entries.push(skipped(format!("{number}/{}", "x".repeat(250_000)), SkipReason::Fifo));
+        }
+        let (named, count) = entries.finish();
+        assert!(named.len() < 20 && !named.is_empty(), "{}", named.len());
+        assert_eq!(count, 100);
+    }
+
+    #[test]
+    fn a_list_that_lacks_too_much_counts_the_rest() {
+        let mut entries = SkippedEntries::default();
+        for number in 0..1_200 {
+            entries.push(skipped(format!("{number:04}"), SkipReason::Changing));
+        }
+        let told = entries.finish_complete().unwrap_err().to_string();
+        assert!(
+            told.starts_with("a snapshot would lack `0000` (") && told.ends_with(" and 1195 more"),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! Bounds on what one walk holds in memory.
+//!
+//! Files cost little on disk: a few megabytes of directories hold hundreds of thousands of files whose paths have a
+//! quarter of a megabyte each. So a quota on the disk does not bound the memory of a walk.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::archive::LimitKind;
+use crate::node::{Extent, FileNode, Xattrs};
+use crate::tree::{DirectoryNode, Entry, Node};
+
+/// The most that one walk through a directory, or one comparison of trees, may hold in memory. By default there is no
+/// limit; set one with [`Store::with_walk_limits`](crate::Store::with_walk_limits) where others write what is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalkLimits {
+    /// Files, links and directories.
+    pub entries: u64,
+    /// Bytes of paths, link targets, extended attributes and lists of extents.
+    pub metadata: u64,
+}
+
+impl Default for WalkLimits {
+    fn default() -> Self {
+        Self { entries: u64::MAX, metadata: u64::MAX }
+    }
+}
+
+/// The limit that a walk has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("more than {limit} {kind}")]
+pub struct LimitExceeded {
+    /// The quantity that is limited.
+    pub kind: LimitKind,
+    /// The limit.
+    pub limit: u64,
+}
+
+/// Usage of a walk, counted against its limits. Threads of one walk share it.
+#[derive(Debug)]
+pub struct WalkUsage {
+    limits: WalkLimits,
+    entries: AtomicU64,
+    metadata: AtomicU64,
+}
+
+impl WalkUsage {
+    /// A walk that holds nothing yet.
+    pub fn new(limits: WalkLimits) -> Self {
+        Self { limits, entries: AtomicU64::new(0), metadata: AtomicU64::new(0) }
+    }
+
+    /// Counts an entry of which so many bytes are held. To be called before they are.
+    pub fn add(&self, metadata: usize) -> Result<(), LimitExceeded> {
+        add(&self.entries, 1, self.limits.entries, LimitKind::Entries)?;
+        self.add_metadata(metadata)
+    }
+
+    /// Counts more bytes of entries that are counted already.
+    pub fn add_metadata(&self, bytes: usize) -> Result<(), LimitExceeded> {
+        add(&self.metadata, bytes as u64, self.limits.metadata, LimitKind::Metadata)
+    }
+
+    /// Takes back an entry that is not held any more.
+    pub fn remove(&self, metadata: usize) {
+        self.entries.fetch_sub(1, Ordering::Relaxed);
+        self.metadata.fetch_sub(metadata as u64, Ordering::Relaxed);
+    }
+}
+
+fn add(used: &AtomicU64, more: u64, limit: u64, kind: LimitKind) -> Result<(), LimitExceeded> {
+    let total = used.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+    if total > limit { Err(LimitExceeded { kind, limit }) } else { Ok(()) }
+}
+
+/// Bytes of extended attributes.
+pub fn xattrs_size(xattrs: &Xattrs) -> usize {
+    xattrs.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
+/// Bytes of a file's attributes and of its list of extents.
+pub(crate) fn file_metadata(file: &FileNode) -> usize {
+    xattrs_size(&file.xattrs) + size_of_val::<[Extent]>(&file.extents)
+}
+
+/// Bytes of a directory that waits to be read: its path and its attributes.
+pub(crate) fn waiting_size(path: &[u8], directory: &DirectoryNode) -> usize {
+    path.len() + xattrs_size(&directory.xattrs)
+}
+
+/// Bytes that an entry holds besides its fixed size. Names of one file have its list of extents each.
+pub(crate) fn entry_size(entry: &Entry) -> usize {
+    let node = match &entry.node {
+        Node::Directory(node) => xattrs_size(&node.xattrs),
+        Node::File(node) => file_metadata(node),
+        Node::Symlink(node) => node.target.len(),
+    };
+    entry.name.len() + node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_back_can_be_held_again() {
+        let usage = WalkUsage::new(WalkLimits { entries: 2, metadata: 10 });
+        usage.add(5).unwrap();
+        usage.add(5).unwrap();
+        usage.remove(5);
+        usage.add(5).unwrap();
+        assert_eq!(usage.add(0), Err(LimitExceeded { kind: LimitKind::Entries, limit: 2 }));
+        let bytes = usage.add_metadata(1).unwrap_err();
+        assert_eq!(bytes.to_string(), "more than 10 bytes of names and attributes");
+    }
+}
