@@ -117,8 +117,7 @@ pub use counts::IndexCounts;
 pub use diff::{Beside, Difference, DifferenceKind, Subtree, diff, diff_beside};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
-    SkippedEntries, SnapshotOptions, SnapshotReport, WriteLimit, apply_changes, checkout, ensure_complete,
-    escape_attributes,
+    SkippedEntries, SnapshotOptions, SnapshotReport, WriteLimit, apply_changes, checkout, escape_attributes,
     ignored_paths, materialize, note_snapshot, open_plain, preview_directory, preview_directory_with,
     snapshot_directory, snapshot_directory_with, unescape_attributes, user_attributes,
 };

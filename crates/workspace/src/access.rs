@@ -8,19 +8,17 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, fstat, futimens, openat, readlinkat,
-    statat, unlinkat,
+    statat,
 };
 use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::rights::Rights;
 use workspace_state::{Reading, Xattrs, open_plain, user_attributes};
-
-use crate::error::{Context as _, Result};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -102,24 +100,34 @@ impl Access {
     }
 }
 
-/// Removes sockets, named pipes and devices, which no snapshot holds, from a directory. The times of the directories that
-/// they are in stay. Never follows a link: whatever the agent puts in the place of a directory, nothing else is removed.
-pub(crate) fn remove_special(holder: &Holder, root: &Path, paths: &[PathBuf]) -> Result<()> {
-    let access = Access::new(holder);
-    for path in paths {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
-        let directory = access
-            .open_root(root)
-            .and_then(|root| access.open_beneath(root.as_fd(), parent.as_os_str().as_bytes()));
-        match directory.and_then(|directory| remove_keeping_time(&directory, name.as_bytes())) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            removed => removed.on("remove", &root.join(path))?,
-        }
-    }
-    Ok(())
+/// Changes directories of a workspace whatever their modes are.
+pub(crate) struct Changer {
+    access: Access,
 }
 
-fn remove_keeping_time(directory: &OwnedFd, name: &[u8]) -> io::Result<()> {
+impl Changer {
+    pub(crate) fn new(holder: &Holder) -> Self {
+        Self { access: Access::new(holder) }
+    }
+
+    /// Changes the directory at `path` below `root`, whose times stay. Never follows a link: whatever the agent puts in
+    /// the place of a directory, nothing else is changed.
+    pub(crate) fn change(
+        &self,
+        root: &Path,
+        path: &Path,
+        work: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>,
+    ) -> io::Result<()> {
+        let root = self.access.open_root(root)?;
+        let directory = self.access.open_beneath(root.as_fd(), path.as_os_str().as_bytes())?;
+        Ok(change_keeping_times(directory.as_fd(), work)?)
+    }
+}
+
+fn change_keeping_times(
+    directory: BorrowedFd<'_>,
+    work: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let before = fstat(directory)?;
     let time = |seconds, nanos| Timespec { tv_sec: seconds, tv_nsec: nanos };
     let times = Timestamps {
@@ -127,17 +135,17 @@ fn remove_keeping_time(directory: &OwnedFd, name: &[u8]) -> io::Result<()> {
         last_modification: time(before.st_mtime, before.st_mtime_nsec as _),
     };
     let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
-    match unlinkat(directory, name, AtFlags::empty()) {
+    match work(directory) {
         // Its owner may change its mode.
         Err(Errno::ACCESS) => {
             fchmod(directory, mode | Mode::RWXU)?;
-            let removed = unlinkat(directory, name, AtFlags::empty());
+            let done = work(directory);
             fchmod(directory, mode)?;
-            removed?;
+            done?;
         }
-        removed => removed?,
+        done => done?,
     }
-    Ok(futimens(directory, &times)?)
+    futimens(directory, &times)
 }
 
 /// The system's own error, so that a missing file is told from a forbidden one.

@@ -1,7 +1,8 @@
 //! Workspaces of files of their own: copied, or sharing their blocks with the files of a layer.
 //!
 //! ```text
-//! tree/   the workspace
+//! tree/      the workspace
+//! special/   sockets and the like, out of the way of a restore
 //! ```
 //!
 //! What was changed is found by the store's stat index: only files that look other than when they were written or
@@ -13,16 +14,17 @@ use std::path::{Path, PathBuf};
 
 use workspace_host::overlay;
 use workspace_state::{
-    CheckoutOptions, NewSnapshot, Quiet, SnapshotOptions, SnapshotReport, Store, StoreError, checkout,
-    preview_directory_with, snapshot_directory_with,
+    CheckoutOptions, NewSnapshot, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store, StoreError,
+    checkout, preview_directory_with, snapshot_directory_with,
 };
 
-use crate::access::{self, Reader};
+use crate::access::Reader;
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::here::Here;
 use crate::layers::Layers;
 use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
+use crate::special::Special;
 
 /// Makes workspaces of whole files.
 #[derive(Debug)]
@@ -45,9 +47,7 @@ impl Copy {
     fn options(&self, base: &Base) -> Result<CheckoutOptions> {
         let share = match &base.snapshot {
             // Deltas have only what changed: such a file is shared with the layer that has it.
-            Some(snapshot) if self.shared => {
-                self.layers.find_or_write(&base.store, snapshot, false)?.paths()
-            }
+            Some(snapshot) if self.shared => self.layers.find_or_write(&base.store, snapshot, false)?.paths(),
             _ => Vec::new(),
         };
         // Set-id bits stay: they are without effect in a sandbox, and nobody else reaches a workspace.
@@ -64,6 +64,39 @@ impl Copy {
         let reader = Reader::new(&self.here.get(), options.still);
         let report = snapshot_directory_with(store, tree, options, &reader, &Quiet);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
+    }
+
+    /// Writes what differs from `present`, which the workspace holds besides the special files; or nothing at all.
+    fn replace(
+        &self,
+        place: &Place,
+        base: &Base,
+        options: CheckoutOptions,
+        present: &Snapshot,
+        special: Vec<PathBuf>,
+    ) -> Result<()> {
+        base.store.cancel().check().map_err(StoreError::from)?;
+        let (tree, holder) = (Self::tree(place), self.here.get());
+        let special = Special::set_aside(&holder, &tree, place.join("special"), special)?;
+        let Err(error) = self.check_out(base, &tree, &options) else { return special.remove() };
+        // Back to what it held, as far as that can be had, also where room is short.
+        let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options };
+        let back = checkout(&self.store, present, &tree, &options, &Quiet);
+        special.put_back()?;
+        back?;
+        Err(error)
+    }
+
+    fn check_out(&self, base: &Base, tree: &Path, options: &CheckoutOptions) -> Result<()> {
+        if let Some(snapshot) = &base.snapshot {
+            checkout(&base.store, snapshot, tree, options, &Quiet)?;
+            return Ok(());
+        }
+        let empty = self.store.empty_tree()?.commit(NewSnapshot::default())?;
+        let done = checkout(&base.store, &empty, tree, options, &Quiet);
+        self.store.remove_snapshots(&[empty.id])?;
+        done?;
+        Ok(())
     }
 }
 
@@ -117,31 +150,13 @@ impl Provider for Copy {
     /// Whatever is there is noted as what the directory holds, and then only what differs is written. One that is
     /// cancelled is undone, which nothing cancels.
     fn switch(&self, place: &Place, base: &Base) -> Result<bool> {
-        let tree = Self::tree(place);
         let options = self.options(base)?;
         let everything =
             SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), true) };
-        let SnapshotReport { snapshot: present, skipped, .. } =
-            self.snapshot(&base.store, &tree, everything)?;
-        base.store.cancel().check().map_err(StoreError::from)?;
-        let special: Vec<_> = skipped.into_iter().map(|skipped| skipped.path).collect();
-        access::remove_special(&self.here.get(), &tree, &special)?;
-        let done = match &base.snapshot {
-            Some(snapshot) => checkout(&base.store, snapshot, &tree, &options, &Quiet).map(drop),
-            None => {
-                let empty = self.store.empty_tree()?.commit(NewSnapshot::default())?;
-                let done = checkout(&base.store, &empty, &tree, &options, &Quiet).map(drop);
-                self.store.remove_snapshots(&[empty.id])?;
-                done
-            }
-        };
-        let done = done.or_else(|error| {
-            // Back to what it held, as far as that can be had, also where room is short.
-            let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options };
-            checkout(&self.store, &present, &tree, &options, &Quiet)?;
-            Err(error)
-        });
-        self.store.remove_snapshots(&[present.id])?;
+        let report = self.snapshot(&base.store, &Self::tree(place), everything)?;
+        let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
+        let done = self.replace(place, base, options, &report.snapshot, special);
+        self.store.remove_snapshots(&[report.snapshot.id])?;
         done?;
         Ok(true)
     }

@@ -2,16 +2,16 @@
 
 /// Reading as any directory is read: there is no holder whose rights could be used.
 pub(crate) mod access {
+    use std::io;
+    use std::os::fd::{AsFd as _, BorrowedFd};
     use std::os::unix::ffi::OsStrExt as _;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
-    use rustix::fs::{AtFlags, Mode, OFlags, unlinkat};
+    use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
     use workspace_host::holder::Holder;
     use workspace_state::Reading;
     use workspace_state::platform::open_beneath;
-
-    use crate::error::{Context as _, Result};
 
     /// Reads with our own rights.
     pub(crate) struct Reader {
@@ -24,19 +24,25 @@ pub(crate) mod access {
         }
     }
 
-    /// Removes sockets, named pipes and devices, which no snapshot holds, from a directory.
-    pub(crate) fn remove_special(_holder: &Holder, root: &Path, paths: &[PathBuf]) -> Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(root, flags, Mode::empty()).on("open", root)?;
-        for path in paths {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            let directory = open_beneath(&opened, parent.as_os_str().as_bytes(), flags);
-            match directory.and_then(|directory| unlinkat(directory, name, AtFlags::empty())) {
-                Err(Errno::NOENT) => {}
-                removed => removed.on("remove", &root.join(path))?,
-            }
+    /// Changes directories with our own rights.
+    pub(crate) struct Changer;
+
+    impl Changer {
+        pub(crate) fn new(_holder: &Holder) -> Self {
+            Self
         }
-        Ok(())
+
+        /// Changes the directory at `path` below `root`. Never follows a link.
+        pub(crate) fn change(
+            &self,
+            root: &Path,
+            path: &Path,
+            work: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>,
+        ) -> io::Result<()> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let root = rustix::fs::open(root, flags, Mode::empty())?;
+            Ok(work(open_beneath(&root, path.as_os_str().as_bytes(), flags)?.as_fd())?)
+        }
     }
 
     impl Reading for Reader {
@@ -140,13 +146,7 @@ pub(crate) mod overlay {
             Err(needs_linux())
         }
 
-        fn commit(
-            &self,
-            _place: &Place,
-            _base: &Base,
-            _new: NewSnapshot,
-            _still: bool,
-        ) -> Result<Committed> {
+        fn commit(&self, _place: &Place, _base: &Base, _new: NewSnapshot, _still: bool) -> Result<Committed> {
             Err(needs_linux())
         }
 

@@ -383,8 +383,7 @@ impl Layers {
         fs::create_dir_all(&tree).on("make", &tree)?;
         let counter = self.counter();
         let limit: Arc<dyn WriteLimit> = Arc::clone(&counter) as _;
-        let options =
-            CheckoutOptions { sync: layer.synced, limit: Some(limit), ..self.0.options.clone() };
+        let options = CheckoutOptions { sync: layer.synced, limit: Some(limit), ..self.0.options.clone() };
         let written = write(&tree, &options).and_then(|is_there| {
             let layer = Layer { boot: self.0.boot.clone(), bytes: counter.bytes(), ..layer.clone() };
             if is_there {

@@ -22,6 +22,7 @@ mod layers;
 mod lazy_command;
 mod provider;
 mod record;
+mod special;
 mod workspaces;
 
 #[cfg(target_os = "linux")]

@@ -195,13 +195,8 @@ impl Workspaces {
         let written = CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
         let layers = Layers::open(&options.layers, store.clone(), written, options.reserve)?;
         let here = Here::new(holder);
-        let files = |shared| Copy {
-            store: store.clone(),
-            here: here.clone(),
-            owner,
-            layers: layers.clone(),
-            shared,
-        };
+        let files =
+            |shared| Copy { store: store.clone(), here: here.clone(), owner, layers: layers.clone(), shared };
         let this = Self {
             clone: files(true),
             copy: files(false),

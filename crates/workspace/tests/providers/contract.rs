@@ -1,7 +1,9 @@
 //! What every provider has to do.
 
+use std::os::unix::fs::FileExt as _;
+
 use libtest_mimic::Trial;
-use workspace_state::{NewSnapshot, Snapshot, WalkLimits};
+use workspace_state::{NewSnapshot, Node, Snapshot, Tree, WalkLimits};
 use workspace_workspace::{Kind, Materialize, New, Options, WorkspaceError, Workspaces};
 
 use crate::world::{Setting, World, options};
@@ -23,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
         add("files_of_any_mode_are_committed_and_restored", files_of_any_mode_are_committed_and_restored);
         add("a_restore_removes_special_files", a_restore_removes_special_files);
+        add("a_restore_that_fails_keeps_special_files", a_restore_that_fails_keeps_special_files);
         add("a_workspace_of_too_much_is_refused_and_stays", a_workspace_of_too_much_is_refused_and_stays);
         add("what_cannot_be_is_refused_and_leaves_nothing", what_cannot_be_is_refused_and_leaves_nothing);
         add("nothing_stays_of_one_that_is_removed", nothing_stays_of_one_that_is_removed);
@@ -210,6 +213,40 @@ fn a_restore_removes_special_files(setting: Setting) {
     world.all().reset("a", Some(base.id), Materialize::Auto, true).unwrap();
     world.all().switched("a").unwrap();
     assert_eq!(world.seen("a"), world.checked_out(&base));
+}
+
+/// Nothing brings them back: no snapshot holds them.
+fn a_restore_that_fails_keeps_special_files(setting: Setting) {
+    let world = World::new(setting);
+    let (base, other) =
+        (world.snapshot(FILES), world.snapshot("head -c 300000 /dev/urandom > big; echo x > pipe"));
+    world.all().create("a", &from(&base)).unwrap();
+    world.run("a", "mkfifo pipe src/deep/pipe; touch -d 2020-01-01 src/deep; chmod 500 src/deep");
+    let present = || (world.seen("a"), world.run("a", "stat -c %i pipe src/deep/pipe"));
+    let before = present();
+    damage(&world, &other, "big");
+    let failed = world.all().reset("a", Some(other.id), Materialize::Full, true).unwrap_err();
+    assert!(failed.to_string().contains("damaged"), "{failed}");
+    assert_eq!(present(), before);
+    world.all().reset("a", Some(base.id), Materialize::Full, true).unwrap();
+    world.all().switched("a").unwrap();
+    assert_eq!(world.seen("a"), world.checked_out(&base));
+}
+
+/// Damages the content of a file of a snapshot in the store.
+fn damage(world: &World, snapshot: &Snapshot, path: &str) {
+    let tree = Tree::of_snapshot(&world.store, snapshot).unwrap();
+    let Some(Node::File(file)) = tree.entry(path).unwrap().map(|entry| entry.node) else { panic!("{path}") };
+    let start = tree.read(&file).unwrap()[..64].to_vec();
+    for pack in std::fs::read_dir(world.store.path().join("packs")).unwrap() {
+        let pack = pack.unwrap().path();
+        let content = std::fs::read(&pack).unwrap();
+        if let Some(at) = content.windows(start.len()).position(|window| window == start) {
+            let pack = std::fs::File::options().write(true).open(&pack).unwrap();
+            return pack.write_all_at(&[content[at] ^ 1], at as u64).unwrap();
+        }
+    }
+    panic!("{path} is in no pack");
 }
 
 fn a_workspace_of_too_much_is_refused_and_stays(setting: Setting) {

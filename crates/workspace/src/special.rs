@@ -1,0 +1,87 @@
+//! Sockets, named pipes and devices of a workspace that is restored in place.
+//!
+//! No snapshot holds them, so nothing brings them back once they are removed. They are moved out of the way, and removed
+//! when the restore is done; if it is undone they are put back.
+
+use std::fs;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, renameat};
+use rustix::io::Errno;
+use workspace_host::holder::Holder;
+use workspace_host::overlay;
+
+use crate::access::Changer;
+use crate::error::{Context as _, Result};
+
+/// Special files that are out of the way.
+pub(crate) struct Special<'a> {
+    holder: &'a Holder,
+    changer: Changer,
+    /// The agent's directory.
+    tree: &'a Path,
+    /// The directory that they are in meanwhile, each named by its position in `paths`.
+    aside: PathBuf,
+    /// Paths that they had in the agent's directory.
+    paths: Vec<PathBuf>,
+}
+
+impl<'a> Special<'a> {
+    /// Moves special files from `tree` into `aside`, a directory on the same filesystem that is made for them. If one
+    /// cannot be moved, all are put back.
+    pub(crate) fn set_aside(
+        holder: &'a Holder,
+        tree: &'a Path,
+        aside: PathBuf,
+        paths: Vec<PathBuf>,
+    ) -> Result<Self> {
+        let special = Self { holder, changer: Changer::new(holder), tree, aside, paths };
+        // Left by a restore that was killed, which this one finishes.
+        special.clear()?;
+        if special.paths.is_empty() {
+            return Ok(special);
+        }
+        fs::create_dir(&special.aside).on("make", &special.aside)?;
+        match special.each(&|directory, name, aside| renameat(directory, name, CWD, aside)) {
+            Ok(()) => Ok(special),
+            Err(error) => {
+                special.put_back()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts them where they were.
+    pub(crate) fn put_back(self) -> Result<()> {
+        self.each(&|directory, name, aside| renameat(CWD, aside, directory, name))?;
+        self.clear()
+    }
+
+    /// Removes them.
+    pub(crate) fn remove(self) -> Result<()> {
+        self.clear()
+    }
+
+    /// Moves each between its directory and the one aside. One that is not there is gone.
+    fn each(&self, rename: &dyn Fn(BorrowedFd<'_>, &Path, &Path) -> Result<(), Errno>) -> Result<()> {
+        for (number, path) in self.paths.iter().enumerate() {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            let aside = self.aside.join(number.to_string());
+            let work = |directory: BorrowedFd<'_>| rename(directory, Path::new(name), &aside);
+            match self.changer.change(self.tree, parent, &work) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => moved.on("move", &self.tree.join(path))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        if !self.aside.exists() {
+            return Ok(());
+        }
+        Ok(overlay::remove_tree(self.holder, &self.aside)?)
+    }
+}
