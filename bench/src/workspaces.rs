@@ -118,6 +118,7 @@ impl Bed {
             owner: None,
             provider: Choice::Prefer(Kind::Overlay),
             lazy: Some(lazy),
+            reserve: 0,
         })?;
         if let Some(reason) = workspaces.chosen().lack(Kind::Overlay) {
             return Err(reason.to_owned().into());

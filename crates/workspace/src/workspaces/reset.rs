@@ -9,7 +9,7 @@ use super::{ASIDE, Known, Made, Workspaces};
 use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::provider::{Kind, Provider as _, Under};
-use crate::record::{Phase, Record};
+use crate::record::{Generation, Phase, Record};
 
 /// Where the agent's directory is after a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
