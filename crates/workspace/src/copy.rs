@@ -71,16 +71,16 @@ impl Copy {
         &self,
         place: &Place,
         base: &Base,
-        options: CheckoutOptions,
+        options: &CheckoutOptions,
         present: &Snapshot,
         special: Vec<PathBuf>,
     ) -> Result<()> {
         base.store.cancel().check().map_err(StoreError::from)?;
         let (tree, holder) = (Self::tree(place), self.here.get());
         let special = Special::set_aside(&holder, &tree, place.join("special"), special)?;
-        let Err(error) = self.check_out(base, &tree, &options) else { return special.remove() };
+        let Err(error) = self.check_out(base, &tree, options) else { return special.remove() };
         // Back to what it held, as far as that can be had, also where room is short.
-        let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options };
+        let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
         let back = checkout(&self.store, present, &tree, &options, &Quiet);
         special.put_back()?;
         back?;
@@ -155,7 +155,7 @@ impl Provider for Copy {
             SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), true) };
         let report = self.snapshot(&base.store, &Self::tree(place), everything)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
-        let done = self.replace(place, base, options, &report.snapshot, special);
+        let done = self.replace(place, base, &options, &report.snapshot, special);
         self.store.remove_snapshots(&[report.snapshot.id])?;
         done?;
         Ok(true)
