@@ -83,6 +83,8 @@ pub(crate) async fn episodes_from_before_they_were_counted_are_counted(place: Pl
     place.tamper("CREATE INDEX episodes_owner ON episodes (owner, bytes)").await;
     place.tamper("DROP INDEX events_created_at").await;
     place.tamper("DROP INDEX events_sandbox").await;
+    place.tamper("DROP INDEX snapshots_owner_bytes").await;
+    place.tamper("ALTER TABLE snapshots DROP COLUMN bytes").await;
     place.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 
     let catalog = place.open().await;
