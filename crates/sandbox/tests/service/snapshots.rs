@@ -401,6 +401,8 @@ async fn a_snapshot_that_is_not_there_makes_nothing(home: &Home) {
     assert!(service.workspaces().list().unwrap().is_empty());
     let view = create_from(&service, snapshot(&service).id).await;
     service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
+    // The shell becomes it only a moment later.
+    sh(&service, &view, "until grep -qx sleep /proc/[0-9]*/comm; do :; done").await;
     let refused = service.restore(&alice(), &view.sandbox.id, gone, true).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::UnknownSnapshot(id)) if id == gone));
     // Nobody was ended for it.
