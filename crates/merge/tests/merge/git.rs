@@ -162,6 +162,13 @@ fn by_git(at: &Path, triple: &Triple, way: Way) -> (usize, Vec<u8>) {
     (usize::try_from(code).unwrap(), output.stdout)
 }
 
+/// The text that `git merge-file` makes of three, if it has no conflict.
+pub(crate) fn merged_by_git(at: &Path, [base, ours, theirs]: [&[u8]; 3]) -> Option<Vec<u8>> {
+    let triple = Triple { base: base.to_vec(), ours: ours.to_vec(), theirs: theirs.to_vec() };
+    let (conflicts, text) = by_git(at, &triple, Way::Shown(Style::Merge));
+    (conflicts == 0).then_some(text)
+}
+
 /// Takes conflicts of two equal texts, which git shows in the styles with the base and takes in the style without.
 fn without_equal(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>) -> (usize, Vec<u8>) {
     let shown = String::from_utf8(text).unwrap();
