@@ -81,7 +81,7 @@ impl Service {
         }
     }
 
-    /// Whether a sandbox has the new directory of its workspace, and not the former one.
+    /// Returns true if a sandbox has the new directory of its workspace, and not the former one.
     async fn is_swapped(&self, id: &str, place: &Place) -> Result<bool> {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
@@ -105,7 +105,7 @@ impl Service {
         failed(id, self.swap_failed(&reason))
     }
 
-    /// Whether nobody knows which directory is the workspace of a sandbox.
+    /// Returns true if nobody knows which directory is the workspace of a sandbox.
     pub(crate) async fn is_undecided(&self, id: &str) -> Result<bool> {
         let name = id.to_owned();
         Ok(self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?.is_some())

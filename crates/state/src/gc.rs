@@ -243,7 +243,7 @@ impl Inner {
         Ok(recent)
     }
 
-    /// What snapshots and pins that are not in `seen` name. They are then, and the snapshots are in `numbered`, too.
+    /// Roots of the snapshots and pins that are not in `seen`. They are then, and the snapshots are in `numbered`, too.
     fn roots(
         &self,
         txn: &RoTxn<'_>,

@@ -82,13 +82,13 @@ impl CheckpointPart {
         decoded(CheckpointRecord::decode(&payload)).map(|record| record.changes)
     }
 
-    /// Whether both are parts of one checkpoint, `earlier` before this one.
+    /// Returns true if both are parts of one checkpoint, `earlier` before this one.
     fn continues(&self, earlier: &Self) -> bool {
         let of = |part: &Self| (part.sequence, part.previous, part.cut);
         !self.first && of(self) == of(earlier) && self.number >= earlier.number
     }
 
-    /// Whether no part is missing between `last` and this one.
+    /// Returns true if no part is missing between `last` and this one.
     fn follows(&self, last: &Self) -> bool {
         let (from, to) = (last.location, self.location);
         // Parts are written one behind the other, with nothing between them.
@@ -209,7 +209,7 @@ impl LogRecords {
 }
 
 impl<'a> Tail<'a> {
-    /// Whether it begins with a complete checkpoint.
+    /// Set if it begins with a complete checkpoint.
     fn is_complete(&self) -> bool {
         !self.checkpoint.is_empty() && !self.lossy
     }
@@ -253,12 +253,12 @@ impl<'a> Tail<'a> {
         self.lossy = true;
     }
 
-    /// Whether it begins with a whole state: a checkpoint, or the first commit of the store.
+    /// Returns true if it begins with a whole state: a checkpoint, or the first commit of the store.
     fn has_begin(&self) -> bool {
         !self.checkpoint.is_empty() || self.commits.first().is_some_and(|first| first.previous == [0; 32])
     }
 
-    /// Whether the checkpoint and the commits give, without a gap, the state that `part` is a part of.
+    /// Returns true if the checkpoint and the commits give, without a gap, the state that `part` is a part of.
     fn reaches(&self, part: &CheckpointPart) -> bool {
         let mut at = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.previous));
         for commit in &self.commits {

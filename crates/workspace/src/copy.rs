@@ -34,7 +34,7 @@ pub(crate) struct Copy {
     /// Whom files of workspaces belong to, where that is not this process's user.
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) layers: Layers,
-    /// Whether files share their blocks with those of layers.
+    /// Set if files share their blocks with those of layers.
     pub(crate) shared: bool,
 }
 

@@ -492,7 +492,7 @@ impl Inner {
 }
 
 impl Known {
-    /// Whether a workspace lies over a stack.
+    /// Returns true if a workspace lies over a stack.
     fn is_used(&self, stack: &Stack) -> bool {
         stack.layers.last().is_some_and(|name| self.users.contains_key(name))
     }

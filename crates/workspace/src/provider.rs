@@ -91,7 +91,7 @@ impl Under {
 pub struct Present {
     /// As a tree that is not part of the store.
     pub tree: Tree,
-    /// What no snapshot can hold: the first thousand entries.
+    /// The first thousand entries that no snapshot can hold.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that no snapshot can hold.
     pub skipped_count: u64,
@@ -102,7 +102,7 @@ pub struct Present {
 pub struct Committed {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// What is not in it: the first thousand entries.
+    /// The first thousand entries that are not in it.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that are not in it.
     pub skipped_count: u64,

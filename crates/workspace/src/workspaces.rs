@@ -121,7 +121,7 @@ pub struct Changes {
     pub before: Tree,
     /// What the workspace holds; not part of the store.
     pub after: Tree,
-    /// What no snapshot can hold: the first thousand entries.
+    /// The first thousand entries that no snapshot can hold.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that no snapshot can hold.
     pub skipped_count: u64,

@@ -54,7 +54,7 @@ pub enum DirectoryError {
     /// A snapshot that was to be complete would have lacked something.
     #[error("a snapshot would lack {}", lacking(.skipped, *.count))]
     Incomplete {
-        /// What could not be read, and why: the first thousand; not empty.
+        /// The first thousand entries that could not be read, and why; not empty.
         skipped: Vec<Skipped>,
         /// Number of all that could not be read.
         count: u64,

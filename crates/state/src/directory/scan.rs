@@ -80,7 +80,7 @@ pub struct SnapshotReport {
     pub bytes: u64,
     /// Files whose content had to be read.
     pub files_read: u64,
-    /// What is not in it, and why: the first thousand entries. What an ignore file leaves out is not listed.
+    /// The first thousand entries that are not in it, and why. What an ignore file leaves out is not listed.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that are not in it.
     pub skipped_count: u64,
@@ -91,7 +91,7 @@ pub struct SnapshotReport {
 pub struct DirectoryPreview {
     /// What a snapshot would hold.
     pub tree: Tree,
-    /// What it would not hold, and why: the first thousand entries.
+    /// The first thousand entries that it would not hold, and why.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that it would not hold.
     pub skipped_count: u64,

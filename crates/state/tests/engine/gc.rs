@@ -755,7 +755,7 @@ fn mostly_dead() -> (tempfile::TempDir, std::path::PathBuf, SnapshotId) {
     (home, path, kept)
 }
 
-/// What refers to a node that is not condemned yet relies on everything below it.
+/// Nodes that are not condemned yet rely on everything below them.
 #[test]
 fn a_tree_committed_between_the_transactions_of_a_collection_keeps_its_content() {
     let (home, original, [all, _]) = with_large_tree();

@@ -23,7 +23,7 @@ pub(super) struct Queue {
     owners: VecDeque<(String, VecDeque<Snapshot>)>,
     /// The trees that wait, and the one that is being written.
     keys: HashSet<Key>,
-    /// Whether there is a thread that writes them.
+    /// Set while a thread writes them.
     is_served: bool,
     is_closed: bool,
 }
@@ -109,7 +109,7 @@ impl Layers {
         next
     }
 
-    /// Whether something is being written in the background.
+    /// Returns true while something is being written in the background.
     pub(crate) fn is_writing(&self) -> bool {
         self.0.lock().later.is_served
     }
