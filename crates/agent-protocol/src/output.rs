@@ -9,13 +9,16 @@
 //!
 //! A frame is a header (stream u8, length u32, time in ms i64, offset u64, little endian) and its bytes. One
 //! writer appends; a reader takes frames that are there in full and waits for the rest.
+//!
+//! The newest segment of a command is marked by a bit of its mode. So a reader that has reached its end knows that none
+//! follows without listing the directory, which has the output of all commands that are kept.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
 
 /// What is kept of a command's output when nobody says otherwise.
 pub const KEEP_DEFAULT: u64 = 16 << 20;
@@ -28,6 +31,10 @@ const SEGMENTS: u64 = 4;
 const SEGMENT_MIN: u64 = 4 << 10;
 /// The last segment of a command that runs cannot be removed, so it must not be large.
 const SEGMENT_MAX: u64 = 512 << 10;
+/// Mode of a segment that another one may follow.
+const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Mode of a segment that none follows yet. Segments of older agents never have it.
+const MODE_NEWEST: Mode = MODE.union(Mode::XUSR);
 
 /// Where a piece of output came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,6 +235,8 @@ impl Writer {
         if self.offset - start < full {
             return Ok(());
         }
+        // First: a reader must never take a segment for the newest that is not.
+        fchmod(&self.file, MODE)?;
         self.file = create_segment(&self.directory, &self.command, self.offset)?;
         self.end = 0;
         self.segments.push(self.offset);
@@ -241,7 +250,7 @@ impl Writer {
 
 fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = openat(directory, segment_name(command, offset), flags, Mode::from_raw_mode(0o600))?;
+    let file = openat(directory, segment_name(command, offset), flags, MODE_NEWEST)?;
     Ok(File::from(file))
 }
 
@@ -303,6 +312,9 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
         return Err(not_plain());
     }
     let directory = directory.as_fd().try_clone_to_owned()?;
+    if first_segment(&directory, command)? == FirstSegment::Only {
+        return unlink(&directory, command, 0);
+    }
     for offset in segments(&directory, command)? {
         unlink(&directory, command, offset)?;
     }
@@ -314,7 +326,29 @@ pub fn is_kept(directory: impl AsFd, command: &str) -> io::Result<bool> {
     if !is_plain(command) {
         return Err(not_plain());
     }
-    Ok(!segments(&directory.as_fd().try_clone_to_owned()?, command)?.is_empty())
+    let directory = directory.as_fd().try_clone_to_owned()?;
+    Ok(first_segment(&directory, command)? != FirstSegment::Missing
+        || !segments(&directory, command)?.is_empty())
+}
+
+/// The segment that a command's output begins with.
+#[derive(Debug, PartialEq, Eq)]
+enum FirstSegment {
+    /// Never written, or given up.
+    Missing,
+    /// No other one was written.
+    Only,
+    /// Others may follow.
+    Followed,
+}
+
+fn first_segment(directory: &OwnedFd, command: &str) -> io::Result<FirstSegment> {
+    match statat(directory, segment_name(command, 0), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if Mode::from_raw_mode(stat.st_mode).contains(MODE_NEWEST) => Ok(FirstSegment::Only),
+        Ok(_) => Ok(FirstSegment::Followed),
+        Err(rustix::io::Errno::NOENT) => Ok(FirstSegment::Missing),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads the output of one command, from any offset, also while it is being written.
@@ -412,6 +446,12 @@ impl Reader {
 
     /// Opens the segment with the next byte, or the oldest if that byte is gone.
     fn open_segment(&mut self) -> io::Result<bool> {
+        if self.offset == 0 {
+            self.open_at(0)?;
+            if self.open.is_some() {
+                return Ok(true);
+            }
+        }
         let segments = segments(&self.directory, &self.command)?;
         let at = segments.partition_point(|start| *start <= self.offset).saturating_sub(1);
         let Some(start) = segments.get(at) else { return Ok(false) };
@@ -436,7 +476,11 @@ impl Reader {
 
     /// Goes to the segment behind the present one, if there is one and the present one has no more.
     fn moves_on(&mut self) -> io::Result<bool> {
-        let Some(start) = self.open.as_ref().map(|open| open.start) else { return Ok(true) };
+        let Some(open) = &self.open else { return Ok(true) };
+        let start = open.start;
+        if Mode::from_raw_mode(fstat(&open.file)?.st_mode).contains(MODE_NEWEST) {
+            return Ok(false);
+        }
         let segments = segments(&self.directory, &self.command)?;
         let Some(next) = segments.into_iter().find(|other| *other > start) else { return Ok(false) };
         // It may have grown between the last look and this one.

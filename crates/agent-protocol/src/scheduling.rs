@@ -8,31 +8,36 @@
 #[cfg(target_os = "linux")]
 const SLICE_NANOSECONDS: u64 = 100_000;
 
-/// The processes that get the short slice.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Heirs {
-    /// The threads that the caller starts, and its children.
-    All,
-    /// Nobody but the caller: programs of users get the usual slice.
-    Nobody,
-}
-
-/// Asks for the shortest slice there is. Linux before 6.12 takes the request and does not act on it.
+/// Asks for the shortest slice there is, also for the threads and processes that the caller starts. Linux before 6.12
+/// takes the request and does not act on it.
 ///
 /// # Errors
 ///
 /// When the system refuses, as a filter of system calls may. Everything works without it.
 #[cfg(target_os = "linux")]
-pub fn shorten_slice(heirs: Heirs) -> std::io::Result<()> {
+pub fn shorten_slice() -> std::io::Result<()> {
+    set_slice(SLICE_NANOSECONDS)
+}
+
+/// Gives the caller the usual slice again, as programs of users have it.
+///
+/// # Errors
+///
+/// As [`shorten_slice`].
+#[cfg(target_os = "linux")]
+pub fn restore_slice() -> std::io::Result<()> {
+    set_slice(0)
+}
+
+/// Zero is for the usual one.
+#[cfg(target_os = "linux")]
+fn set_slice(nanoseconds: u64) -> std::io::Result<()> {
     // SAFETY: plain integers, for which zero is a value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<libc::sched_attr>() as u32;
     attributes.sched_policy = libc::SCHED_OTHER as u32;
     attributes.sched_nice = rustix::process::getpriority_process(None)?;
-    attributes.sched_runtime = SLICE_NANOSECONDS;
-    if heirs == Heirs::Nobody {
-        attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
-    }
+    attributes.sched_runtime = nanoseconds;
     // SAFETY: the kernel reads as many bytes as `size` says, all of them in `attributes`.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
         0 => Ok(()),
@@ -46,7 +51,17 @@ pub fn shorten_slice(heirs: Heirs) -> std::io::Result<()> {
 ///
 /// None.
 #[cfg(not(target_os = "linux"))]
-pub fn shorten_slice(_: Heirs) -> std::io::Result<()> {
+pub fn shorten_slice() -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Does nothing, as [`shorten_slice`].
+///
+/// # Errors
+///
+/// None.
+#[cfg(not(target_os = "linux"))]
+pub fn restore_slice() -> std::io::Result<()> {
     Ok(())
 }
 
@@ -64,27 +79,23 @@ mod tests {
         attributes.sched_runtime
     }
 
-    /// The slice of a thread that `shorten_slice(heirs)` was called on, and of a child process of that thread.
-    fn slices(heirs: Heirs) -> (u64, u64) {
-        std::thread::spawn(move || {
-            shorten_slice(heirs).unwrap();
+    #[test]
+    fn a_short_slice_is_inherited_until_it_is_given_back() {
+        let usual = std::thread::spawn(|| slice_of(0)).join().unwrap();
+        let test = move || {
+            shorten_slice().unwrap();
             let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-            let slices = (slice_of(0), slice_of(child.id().try_into().unwrap()));
+            let inherited = slice_of(child.id().try_into().unwrap());
             child.kill().unwrap();
             child.wait().unwrap();
-            slices
-        })
-        .join()
-        .unwrap()
-    }
-
-    #[test]
-    fn children_get_the_short_slice_or_the_usual_one() {
-        let usual = std::thread::spawn(|| slice_of(0)).join().unwrap();
-        let inherited = slices(Heirs::All);
-        assert_eq!(inherited.0, inherited.1);
-        let (own, child) = slices(Heirs::Nobody);
-        assert_eq!(own, inherited.0);
-        assert_eq!(child, usual);
+            assert_eq!(slice_of(0), inherited);
+            // Where the kernel knows of slices, it tells them.
+            if usual != 0 {
+                assert!(inherited < usual, "{inherited} {usual}");
+            }
+            restore_slice().unwrap();
+            assert_eq!(slice_of(0), usual);
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 }

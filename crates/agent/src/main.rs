@@ -24,7 +24,7 @@ use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use workspace_agent_protocol::scheduling::{Heirs, shorten_slice};
+use workspace_agent_protocol::scheduling::shorten_slice;
 
 use crate::connection::Server;
 use crate::guest::Guest;
@@ -95,7 +95,7 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
     // Where it is not the first process, it takes in what others leave behind all the same.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // Without it, commands start later while others keep the processors busy.
-    if let Err(error) = shorten_slice(Heirs::All) {
+    if let Err(error) = shorten_slice() {
         eprintln!("workspace-agent: cannot ask for a short slice of processor time: {error}");
     }
     let given = arguments.handover.take()?;

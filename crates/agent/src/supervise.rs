@@ -18,7 +18,7 @@ use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use workspace_agent_protocol::scheduling::{Heirs, shorten_slice};
+use workspace_agent_protocol::scheduling::restore_slice;
 
 use crate::protect::Protection;
 use crate::script::{self, SCRIPT_FD};
@@ -209,8 +209,6 @@ fn supervise(program: &Program, pointers: &Pointers, ends: [RawFd; 4], script: O
         libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         reset_signals();
-        // This process is the agent's and has its short slice; the program has the usual one.
-        drop(shorten_slice(Heirs::Nobody));
         match libc::fork() {
             -1 => {
                 report(Report::NoProgram(errno()));
@@ -238,8 +236,12 @@ unsafe fn reset_signals() {
 unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
     // SAFETY: the texts end with NUL and the lists with a null pointer.
     unsafe {
-        libc::setsid();
-        if program.terminal.is_some() {
+        if program.terminal.is_none() {
+            // No session of its own: where there are no cgroups, Linux divides the processors between sessions, and so between
+            // sandboxes. It would also wait for a processor anew.
+            libc::setpgid(0, 0);
+        } else {
+            libc::setsid();
             // Ctrl-C and the like go to whoever is in front of it.
             libc::ioctl(0, libc::TIOCSCTTY, 0);
         }
@@ -251,6 +253,8 @@ unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
             report(Report::NoProgram(error.raw_os_error().unwrap_or(libc::EINVAL)));
             libc::_exit(127);
         }
+        // It was the agent's until now, and came this far with its short slice.
+        drop(restore_slice());
         libc::execve(pointers.arguments[0], pointers.arguments.as_ptr(), pointers.environment.as_ptr());
         report(Report::NoProgram(errno()));
         libc::_exit(127)

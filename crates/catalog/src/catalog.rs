@@ -178,7 +178,10 @@ async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
     });
     // On a full disk SQLite undoes a transaction by itself, and who wants to undo it then is refused: a connection that
     // counts on being in one still would begin none any more.
-    let pool = pool.before_acquire(|connection, _| {
+    //
+    // Nothing else can happen to a connection to a file, so none is tried out before it is used: that would be a question to
+    // another thread and its answer, for each statement.
+    let pool = pool.test_before_acquire(false).before_acquire(|connection, _| {
         let usable = !connection.is_in_transaction();
         Box::pin(async move { Ok(usable) })
     });

@@ -57,10 +57,14 @@ impl Writer {
 async fn write_all(catalog: Catalog, mut jobs: mpsc::Receiver<Job>) {
     let mut batch = Vec::new();
     while jobs.recv_many(&mut batch, TOGETHER).await > 0 {
-        let results = match together(&catalog, &batch).await {
-            Ok(results) => results,
-            // Perhaps one of them is at fault; then the others are not to suffer.
-            Err(_) => one_by_one(&catalog, &batch).await,
+        let results = match batch[..] {
+            // A statement alone is a transaction; to begin and commit one would be two more.
+            [_] => one_by_one(&catalog, &batch).await,
+            _ => match together(&catalog, &batch).await {
+                Ok(results) => results,
+                // Perhaps one of them is at fault; then the others are not to suffer.
+                Err(_) => one_by_one(&catalog, &batch).await,
+            },
         };
         for ((_, answer), result) in batch.drain(..).zip(results) {
             // Who does not wait any more has gone.

@@ -203,6 +203,11 @@ impl Running {
         worth && self.taken.fetch_max(taken, Ordering::Relaxed) < taken
     }
 
+    /// Reports whether this server ordered it, so that all it printed was told to this server.
+    pub(crate) fn was_ordered_here(&self) -> bool {
+        self.line.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.progress.borrow().end.is_some()
     }

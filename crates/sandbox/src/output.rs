@@ -1,6 +1,7 @@
 //! What a command printed, from any byte on, while it runs and after.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,12 +62,30 @@ impl Piece {
     }
 }
 
+/// The files of a command's output, opened by the first read.
+#[derive(Debug)]
+struct Source {
+    directory: PathBuf,
+    id: String,
+    from: u64,
+    reader: Option<Reader>,
+}
+
+impl Source {
+    fn open(&mut self) -> std::io::Result<&mut Reader> {
+        match &mut self.reader {
+            Some(reader) => Ok(reader),
+            none => Ok(none.insert(Reader::open(File::open(&self.directory)?, &self.id, self.from)?)),
+        }
+    }
+}
+
 /// Follows the output of a command.
 #[derive(Debug)]
 pub struct Output {
-    reader: Option<Reader>,
-    /// A read that is under way; it has the reader.
-    reading: Option<JoinHandle<(Reader, std::io::Result<Vec<Piece>>)>>,
+    source: Option<Source>,
+    /// A read that is under way; it has the source.
+    reading: Option<JoinHandle<(Source, std::io::Result<Vec<Piece>>)>>,
     /// The last pieces, while it is being found out why the command could not be run.
     found: Option<Vec<Piece>>,
     progress: watch::Receiver<Progress>,
@@ -87,12 +106,15 @@ impl Output {
         progress: watch::Receiver<Progress>,
         of: Option<(Arc<Live>, Arc<Running>)>,
     ) -> Result<Self> {
-        let (directory, id) = (place.output(), id.to_owned());
-        let open = move || Reader::open(File::open(directory)?, &id, from);
-        let reader = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
-        let reader = reader.map_err(broken)?;
-        let reader = Some(reader);
-        Ok(Self { reader, reading: None, found: None, progress, of, from, given: 0, ended: false })
+        let mut source = Source { directory: place.output(), id: id.to_owned(), from, reader: None };
+        // Files of a command that ended may be gone, which the caller wants to know at once.
+        if of.is_none() {
+            let open = move || source.open().map(|_| ()).map(|()| source);
+            let opened = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
+            source = opened.map_err(broken)?;
+        }
+        let source = Some(source);
+        Ok(Self { source, reading: None, found: None, progress, of, from, given: 0, ended: false })
     }
 
     /// The next pieces, as many as are there; waits for the first. None after the end, and when the service is
@@ -108,6 +130,7 @@ impl Output {
             let stale = self.reading.is_some();
             let mut pieces = match self.found.take() {
                 Some(pieces) => pieces,
+                None if end.is_none() && self.has_read(written) => Vec::new(),
                 None => self.read().await?,
             };
             if stale && pieces.is_empty() {
@@ -149,6 +172,13 @@ impl Output {
         Ok(None)
     }
 
+    /// Reports whether there is nothing to read, because all that the guest told of was given out. A guest that began the command
+    /// before this server was started may not have told of all yet.
+    fn has_read(&self, written: u64) -> bool {
+        let told_of_all = self.of.as_ref().is_some_and(|(_, running)| running.was_ordered_here());
+        told_of_all && self.reading.is_none() && written <= self.given.max(self.from)
+    }
+
     /// Whether the end was told.
     pub fn has_ended(&self) -> bool {
         self.ended
@@ -166,18 +196,18 @@ impl Output {
 
     /// Who gives up waiting for it loses nothing: the next call waits for the same.
     async fn read(&mut self) -> Result<Vec<Piece>> {
-        let reading = match (&mut self.reading, self.reader.take()) {
+        let reading = match (&mut self.reading, self.source.take()) {
             (Some(reading), _) => reading,
-            (none, Some(mut reader)) => none.insert(spawn_blocking(move || {
-                let pieces = read_batch(&mut reader);
-                (reader, pieces)
+            (none, Some(mut source)) => none.insert(spawn_blocking(move || {
+                let pieces = source.open().and_then(read_batch);
+                (source, pieces)
             })),
             (None, None) => return Ok(Vec::new()),
         };
         let read = reading.await;
         self.reading = None;
-        let (reader, pieces) = read.map_err(|error| broken(std::io::Error::other(error)))?;
-        self.reader = Some(reader);
+        let (source, pieces) = read.map_err(|error| broken(std::io::Error::other(error)))?;
+        self.source = Some(source);
         pieces.map_err(broken)
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use workspace_agent_protocol::scheduling::{Heirs, shorten_slice};
+use workspace_agent_protocol::scheduling::shorten_slice;
 use workspace_server::first_key::Origin;
 use workspace_server::settings::{Given, ProviderChoice, Settings};
 use workspace_server::{Shutdown, Started, VIEW, init_log, parts, raise_open_files, start};
@@ -111,7 +111,7 @@ fn serve(config: Option<&Path>) -> Outcome {
     init_log(&settings)?;
     raise_open_files();
     // Before the threads, which inherit it. Without it, requests wait while sandboxes keep the processors busy.
-    if let Err(error) = shorten_slice(Heirs::All) {
+    if let Err(error) = shorten_slice() {
         tracing::warn!(%error, "cannot ask for a short slice of processor time");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -217,3 +217,42 @@ fn frames_that_a_guest_made_up_are_damage() {
     assert!(writer.write(Stream::Stdout, 0, b"end").is_err());
     assert_eq!(writer.written(), u64::MAX - 1);
 }
+
+#[test]
+fn a_reader_at_the_end_of_a_segment_finds_the_next_also_of_an_agent_that_marks_none() {
+    for marked in [true, false] {
+        let (home, fd) = directory();
+        let mode_of_first = || {
+            let stat = std::fs::metadata(home.path().join(segment_name("c", 0))).unwrap();
+            Mode::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&stat))
+        };
+        let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
+        if !marked {
+            fchmod(&writer.file, MODE).unwrap();
+        }
+        writer.write(Stream::Stdout, 0, b"a").unwrap();
+        let mut reader = Reader::open(&fd, "c", 0).unwrap();
+        assert_eq!(shown(&all(&mut reader)).0, b"a");
+        assert_eq!(mode_of_first().contains(MODE_NEWEST), marked);
+        // As when there was no room on the disk: the next segment begins far behind the end of this one.
+        writer.offset += 1 << 20;
+        writer.write(Stream::Stdout, 0, b"b").unwrap();
+        assert!(!mode_of_first().contains(MODE_NEWEST));
+        assert_eq!(shown(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
+        assert!(is_kept(&fd, "c").unwrap());
+        remove(&fd, "c").unwrap();
+        assert!(!is_kept(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn output_of_one_segment_is_removed_and_that_of_others_stays() {
+    let (_home, fd) = directory();
+    for command in ["c", "cc"] {
+        let mut writer = Writer::create(fd.try_clone().unwrap(), command, 0).unwrap();
+        writer.write(Stream::Stdout, 0, b"a").unwrap();
+    }
+    assert!(is_kept(&fd, "c").unwrap());
+    remove(&fd, "c").unwrap();
+    assert!(!is_kept(&fd, "c").unwrap() && is_kept(&fd, "cc").unwrap());
+}

@@ -23,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_directory_that_is_not_there_is_said_so,
         a_command_out_of_time_ends_with_everything_it_started,
         a_killed_command_leaves_nothing_behind,
+        commands_have_a_group_each_and_one_session,
         what_a_command_leaves_in_the_background_goes_on_and_holds_nobody_up,
         input_reaches_the_command_and_its_end_too,
         every_order_arrives_however_many_come_at_once,
@@ -171,6 +172,21 @@ fn a_killed_command_leaves_nothing_behind() {
     bench.kill(&id, 9);
     assert_eq!(bench.wait(&id).exit_code, 137);
     assert_soon("something of the command still runs", || running(&mark).is_empty());
+}
+
+fn commands_have_a_group_each_and_one_session() {
+    let bench = start();
+    let places = [0, 1].map(|_| {
+        let id = bench.begin(command("cut -d ' ' -f 5,6 /proc/self/stat"));
+        assert_eq!(bench.wait(&id).exit_code, 0);
+        let numbers = String::from_utf8(bench.output(&id)).unwrap();
+        let (group, session) = numbers.trim().split_once(' ').unwrap();
+        (group.to_owned(), session.to_owned())
+    });
+    let [(first, session), (second, same)] = places;
+    assert_eq!(session, same);
+    assert_ne!(first, second);
+    assert!(first != session && second != session, "{first} {second} {session}");
 }
 
 fn what_a_command_leaves_in_the_background_goes_on_and_holds_nobody_up() {
