@@ -95,6 +95,8 @@ pub struct Output {
     from: u64,
     /// The offset behind what was given out last.
     given: u64,
+    /// Nobody wants to know more than how it ends.
+    only_end: bool,
     ended: bool,
 }
 
@@ -114,24 +116,38 @@ impl Output {
             source = opened.map_err(broken)?;
         }
         let source = Some(source);
-        Ok(Self { source, reading: None, found: None, progress, of, from, given: 0, ended: false })
+        Ok(Self {
+            source,
+            reading: None,
+            found: None,
+            progress,
+            of,
+            from,
+            given: 0,
+            only_end: false,
+            ended: false,
+        })
     }
 
     /// The next pieces, as many as are there; waits for the first. None after the end, and when the service is
     /// closed before it. Who gives up waiting loses nothing.
     pub async fn next(&mut self) -> Result<Option<Vec<Piece>>> {
         while !self.ended {
+            // Before reading: what is told while it reads wakes the next wait.
+            let Progress { end, written } = self.progress.borrow_and_update().clone();
+            if self.only_end {
+                self.given = self.given.max(written);
+            }
             // Whoever asks for more has what was given. Each time: its guest may have come back since.
             if let Some((live, running)) = &self.of {
                 live.taken(running, self.given).await;
             }
-            // Before reading: what is told while it reads wakes the next wait.
-            let Progress { end, written } = self.progress.borrow_and_update().clone();
             let stale = self.reading.is_some();
-            let mut pieces = match self.found.take() {
-                Some(pieces) => pieces,
-                None if end.is_none() && self.has_read(written) => Vec::new(),
-                None => self.read().await?,
+            let mut pieces = match (self.found.take(), &end) {
+                (Some(pieces), _) => pieces,
+                (None, Some(end)) if self.only_end => vec![Piece::End(end.clone())],
+                (None, None) if self.only_end || self.has_read(written) => Vec::new(),
+                _ => self.read().await?,
             };
             if stale && pieces.is_empty() {
                 // Begun before what was told last: it says nothing about now.
@@ -170,6 +186,12 @@ impl Output {
             }
         }
         Ok(None)
+    }
+
+    /// Reads nothing more: the next piece is the end. A command that waits for its readers goes on.
+    pub fn skip_to_end(&mut self) {
+        self.only_end = true;
+        (self.source, self.reading) = (None, None);
     }
 
     /// Reports whether there is nothing to read, because all that the guest told of was given out. A guest that began the command

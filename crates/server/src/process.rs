@@ -319,7 +319,10 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
                     to.extend_from_slice(&data[..taken]);
                     // Nothing follows what was cut off.
                     left = if taken < data.len() { 0 } else { left - taken as u64 };
-                    truncated |= taken < data.len();
+                    if taken < data.len() {
+                        truncated = true;
+                        output.skip_to_end();
+                    }
                 }
                 Piece::Gap { .. } => truncated = true,
                 Piece::End(end) => {

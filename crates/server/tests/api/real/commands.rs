@@ -59,6 +59,14 @@ fn more_than_is_wanted_is_cut_off_and_bytes_stay_bytes() {
     assert_eq!((size, &small["truncated"]), (4, &json!(true)));
     let nothing = house.run_with(&id, &json!({"command": "echo 1", "maxOutputSize": 0}));
     assert_eq!((&nothing["stdout"], &nothing["truncated"]), (&json!(""), &json!(true)));
+    // One that waits for its readers is not held up by what is not read, and is known by its end all the same.
+    let flood = "head -c 20000000 /dev/zero; exit 3";
+    let blocking = json!({"command": flood, "maxOutputSize": 10, "overflow": "block", "timeout": 0});
+    let ended = house.run_with(&id, &blocking);
+    assert_eq!((&ended["exitCode"], &ended["truncated"]), (&json!(3), &json!(true)));
+    let unknown =
+        house.post(&run_path(&id), &json!({"command": "echo 12345; no-such-program", "maxOutputSize": 2}));
+    assert_eq!((&unknown.json()["exitCode"], &unknown.json()["stdout"]), (&json!(127), &json!("12")));
     let large = house.post(&run_path(&id), &json!({"command": "true", "maxOutputSize": 67_108_865}));
     assert_eq!(large.error(), "INVALID_REQUEST");
     let binary = house.run(&id, "printf '\\377\\000a'; printf b >&2");
