@@ -21,6 +21,9 @@ use crate::reserved::{Place, Reserved};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
 use crate::service::{Service, View, event, milliseconds, not_running, now};
 
+/// Time until a sandbox that was never made is forgotten, if that could not be written: at first, and at most.
+const FORGET_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
 /// Between two looks at a sandbox that another request makes.
 const LOOK: Duration = Duration::from_millis(20);
 /// Between two words on what is being done.
@@ -477,18 +480,32 @@ impl Service {
         self.take_back(&sandbox.id).await;
     }
 
-    /// Forgets a sandbox that was never made, so that the request may come again.
+    /// Forgets a sandbox that was never made, so that the request may come again. Where that cannot be written, as on a full
+    /// disk, it is tried again: such a row counts for its owner, and nobody else removes it.
     async fn take_back(&self, id: &str) {
-        let released = self.0.catalog.idempotency().release(id).await;
+        let Err(error) = self.forget_unmade(id).await else { return };
+        tracing::error!(sandbox = id, %error, "a sandbox that failed could not be forgotten; it is tried again");
+        let (service, id) = (Arc::downgrade(&self.0), id.to_owned());
+        tokio::spawn(async move {
+            let mut wait = FORGET_AGAIN.0;
+            loop {
+                sleep(wait).await;
+                let Some(service) = service.upgrade().map(Service) else { return };
+                if service.forget_unmade(&id).await.is_ok() {
+                    return;
+                }
+                wait = (wait * 2).min(FORGET_AGAIN.1);
+            }
+        });
+    }
+
+    async fn forget_unmade(&self, id: &str) -> Result<()> {
+        let sandboxes = self.0.catalog.sandboxes();
+        self.0.catalog.idempotency().release(id).await?;
         let change = Change { state: Some(State::Error), ..Change::default() };
-        let failed = match self.0.catalog.sandboxes().get(id).await {
-            Ok(Some(sandbox)) => vec![event(EventKind::SandboxError, &sandbox, &change)],
-            _ => Vec::new(),
-        };
-        let deleted = self.0.catalog.sandboxes().delete(id, &failed).await;
-        if let Err(error) = released.and(deleted.map(|_| ())) {
-            tracing::error!(sandbox = id, %error, "a sandbox that failed could not be forgotten");
-        }
+        let Some(sandbox) = sandboxes.get(id).await? else { return Ok(()) };
+        sandboxes.delete(id, &[event(EventKind::SandboxError, &sandbox, &change)]).await?;
+        Ok(())
     }
 }
 

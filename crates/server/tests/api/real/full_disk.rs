@@ -118,6 +118,7 @@ fn a_sandbox_that_fills_the_disk_can_be_deleted() {
     house.delete(&greedy);
     made.iter().for_each(|id| house.delete(id));
     assert_eq!(house.out(&other, "echo fine"), "fine\n");
-    assert_eq!(house.get("/api/v1/sandboxes").json()["total"], 1);
+    // The one that was refused is forgotten when that can be written.
+    soon("only one is left", || house.get("/api/v1/sandboxes").json()["total"] == 1);
     house.delete(&other);
 }

@@ -257,6 +257,8 @@ impl House {
         }
         if let Ok(Some(holder)) = Process::read(&self.path().join("holder")) {
             holder.kill();
+            // A server that finds one that is ending would take it for its own.
+            wait_until_gone(&holder);
         }
         // What an ordinary user mounts goes with the holder.
         let mounted = overlay::mounted(&Holder::Machine, self.path()).unwrap_or_default();
