@@ -8,17 +8,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::disk::blocking;
 use crate::error::Result;
+use crate::owner_turns::OwnerTurns;
 use crate::service::{Scope, Service};
 
-/// Deleted sandboxes whose files are there still. Whoever deletes more waits.
-const BACKLOG_MAX: usize = 1_000;
-/// Sandboxes whose files are removed at the same time.
-const AT_ONCE: usize = 2;
+/// Deleted sandboxes of one owner whose files are there still. Whoever deletes more of them waits.
+const BACKLOG_MAX: usize = 250;
+/// Sandboxes whose files are removed at the same time, half of them of one owner at most.
+const AT_ONCE: u32 = 4;
 /// Attempts to remove the files of one sandbox, and the first pause between them. What stays is left to the next
 /// collection of garbage.
 const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(500));
@@ -26,35 +27,41 @@ const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(500));
 /// Deleted sandboxes whose files are being removed.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
-    /// The owner of each, by id.
-    owners: Mutex<HashMap<String, String>>,
-    count: watch::Sender<usize>,
-    turns: Semaphore,
+    /// By id.
+    all: Mutex<HashMap<String, Leftover>>,
+    /// Told of every change.
+    changes: watch::Sender<()>,
+    turns: OwnerTurns,
+}
+
+/// A deleted sandbox whose files are being removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    pub(crate) owner: String,
+    /// Bytes of its workspace when it was deleted, as far as they were known.
+    pub(crate) bytes: u64,
 }
 
 impl Default for Leftovers {
     fn default() -> Self {
-        Self { owners: Mutex::default(), count: watch::Sender::default(), turns: Semaphore::new(AT_ONCE) }
+        let turns = OwnerTurns::new(AT_ONCE);
+        Self { all: Mutex::default(), changes: watch::Sender::default(), turns }
     }
 }
 
 impl Leftovers {
-    fn add(&self, id: &str, owner: &str) {
-        self.change(|owners| owners.insert(id.to_owned(), owner.to_owned()));
+    fn add(&self, id: &str, leftover: Leftover) {
+        self.lock().insert(id.to_owned(), leftover);
+        self.changes.send_replace(());
     }
 
     fn remove(&self, id: &str) {
-        self.change(|owners| owners.remove(id));
+        self.lock().remove(id);
+        self.changes.send_replace(());
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<String, String>) -> Option<String>) {
-        let mut owners = self.lock();
-        change(&mut owners);
-        self.count.send_replace(owners.len());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Leftover>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ids of the sandboxes whose files are being removed.
@@ -62,30 +69,35 @@ impl Leftovers {
         self.lock().keys().cloned().collect()
     }
 
-    /// Waits until there are none in a scope.
-    async fn none_of(&self, scope: &Scope) {
-        let is_in = |owner: &String| scope.owner().is_none_or(|wanted| wanted == owner);
-        let mut changes = self.count.subscribe();
-        // The owners are looked at while nothing of the count is locked: a change locks both.
-        while self.lock().values().any(is_in) && changes.changed().await.is_ok() {}
+    /// Sandboxes whose files are being removed, by id.
+    pub(crate) fn all(&self) -> HashMap<String, Leftover> {
+        self.lock().clone()
     }
 
-    /// Waits until there are fewer than so many.
-    async fn fewer_than(&self, limit: usize) {
+    /// Waits until there are none in a scope.
+    async fn none_of(&self, scope: &Scope) {
+        self.fewer_than(1, scope).await;
+    }
+
+    /// Waits until there are fewer than so many in a scope.
+    async fn fewer_than(&self, limit: usize, scope: &Scope) {
+        let count = || self.lock().values().filter(|one| scope.covers(Some(one.owner.as_str()))).count();
+        let mut changes = self.changes.subscribe();
         // The sender lives as long as this.
-        let _ = self.count.subscribe().wait_for(|count| *count < limit).await;
+        while count() >= limit && changes.changed().await.is_ok() {}
     }
 }
 
 impl Service {
-    /// Removes the files of a sandbox that is in no catalog any more, later. Waits only while the backlog is full.
-    pub(crate) async fn remove_files_behind(&self, id: &str, owner: &str) {
+    /// Removes the files of a sandbox that is in no catalog any more, later, in turns of the owners. Waits only while the
+    /// owner's backlog is full. `bytes` are those of its workspace, as far as they are known.
+    pub(crate) async fn remove_files_behind(&self, id: &str, owner: &str, bytes: u64) {
         let leftovers = &self.0.leftovers;
-        leftovers.fewer_than(BACKLOG_MAX).await;
-        leftovers.add(id, owner);
-        let (service, id) = (self.clone(), id.to_owned());
+        leftovers.fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
+        leftovers.add(id, Leftover { owner: owner.to_owned(), bytes });
+        let (service, id, owner) = (self.clone(), id.to_owned(), owner.to_owned());
         tokio::spawn(async move {
-            let turn = service.0.leftovers.turns.acquire().await;
+            let turn = service.0.leftovers.turns.take(&owner).await;
             service.remove_files_at_last(&id).await;
             drop(turn);
             service.0.leftovers.remove(&id);
@@ -148,13 +160,37 @@ mod tests {
             let mut waiting = pin!(leftovers.none_of(scope));
             waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };
-        leftovers.add("sbx-1", "bob");
+        let of = |owner: &str| Leftover { owner: owner.to_owned(), bytes: 0 };
+        leftovers.add("sbx-1", of("bob"));
         assert!(is_done(&alice) && !is_done(&Scope::All));
-        leftovers.add("sbx-2", "alice");
+        leftovers.add("sbx-2", of("alice"));
         assert!(!is_done(&alice));
         leftovers.remove("sbx-1");
         assert!(!is_done(&alice) && !is_done(&Scope::All));
         leftovers.remove("sbx-2");
         assert!(is_done(&alice) && is_done(&Scope::All));
+    }
+
+    #[tokio::test]
+    async fn a_full_backlog_is_its_owners_alone() {
+        let leftovers = Leftovers::default();
+        let is_free = |owner: &str| {
+            let scope = Scope::Owner(owner.to_owned());
+            let mut waiting = pin!(leftovers.fewer_than(BACKLOG_MAX, &scope));
+            waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        };
+        for number in 0..BACKLOG_MAX {
+            assert!(is_free("bob"));
+            leftovers.add(&number.to_string(), Leftover { owner: "bob".to_owned(), bytes: 1 });
+        }
+        assert!(!is_free("bob") && is_free("alice"));
+        // Nor has an owner all turns.
+        let mut turns = Vec::new();
+        while let Some(turn) = leftovers.turns.try_take("bob") {
+            turns.push(turn);
+        }
+        assert!(turns.len() < AT_ONCE as usize && leftovers.turns.try_take("alice").is_some());
+        leftovers.remove("0");
+        assert!(is_free("bob"));
     }
 }

@@ -6,7 +6,8 @@
 //! - `create`, `remove`, `leftovers`, `recover`, `watch`, `rest`: the life of a sandbox; `operation_lock`: which of them may happen at once.
 //! - `door`, `port`: where guest agents come in, by socket and over a network; `identity`: by what they know the server
 //!   there; `handover`: what they are given when they start; `live`: what is known of a sandbox whose guest is there.
-//! - `snapshots`: what becomes of a sandbox's workspace; `disk`: how workspaces are made and how much is in them.
+//! - `snapshots`: what becomes of a sandbox's workspace; `disk`: how workspaces are made and how much is in them;
+//!   `full_disk`: who makes room when little is left.
 //! - `command`, `terminal`, `output`: what runs inside, and what it prints; `output_limit`: how much of that is kept.
 //! - [`runtime`]: what runs sandboxes; [`template`]: what their root filesystems are made from; `compression`: archives on their way in.
 
@@ -22,6 +23,7 @@ mod disk;
 mod door;
 mod error;
 mod forget;
+mod full_disk;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handover;

@@ -359,10 +359,15 @@ impl Live {
         *self.disk_looks() = DiskLooks { last: Some((used, now())), before: Some(used) };
     }
 
-    /// Notes that the disk has enough room: how its workspace grew until now does not matter.
-    pub(crate) fn disk_had_room(&self) {
+    /// What its workspace had at the last look.
+    pub(crate) fn disk_last_usage(&self) -> Option<Usage> {
+        self.disk_looks().last.map(|(used, _)| used)
+    }
+
+    /// Notes that the disk had enough room after a look that found this: how its workspace grew until then does not matter.
+    pub(crate) fn disk_had_room(&self, found: Option<Usage>) {
         let mut looks = self.disk_looks();
-        looks.before = looks.last.map(|(used, _)| used).or(looks.before);
+        looks.before = found.or(looks.before);
     }
 
     /// Notes what was found in its workspace while the disk was nearly full; by how much that is more than at the last such

@@ -178,7 +178,9 @@ impl Service {
         end_waiting(live.as_ref(), reason);
         if !removal.keeps_workspace() {
             self.forget_row(&sandbox).await?;
-            self.remove_files_behind(id, &sandbox.owner).await;
+            let bytes =
+                live.as_ref().map_or_else(|| self.0.full_disk.known_usage(id), |live| live.disk_used());
+            self.remove_files_behind(id, &sandbox.owner, bytes).await;
             return Ok(Kept::Nothing);
         }
         let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {

@@ -15,6 +15,7 @@ use crate::cancellable::UnderWay;
 use crate::config::{Config, check_labels};
 use crate::disk::{self, Fullness};
 use crate::error::{Doing as _, Result, SandboxError};
+use crate::full_disk::FullDisk;
 use crate::leftovers::Leftovers;
 use crate::live::Live;
 use crate::looks::Looks;
@@ -75,8 +76,7 @@ pub(crate) struct Inner {
     pub(crate) batch_removals: OwnerTurns,
     /// How full the disk was when files without a name were looked for.
     pub(crate) fullness: Fullness,
-    /// When garbage was collected because the disk was nearly full.
-    pub(crate) made_room: std::sync::Mutex<Option<Instant>>,
+    pub(crate) full_disk: FullDisk,
     /// When events that are too old were forgotten last.
     pub(crate) retained: std::sync::Mutex<Option<Instant>>,
     /// How guests reach the port, if there is one.
@@ -165,7 +165,7 @@ impl Service {
             asked_looks: OwnerTurns::new(disk::ASKED_LOOKS_AT_ONCE),
             batch_removals: OwnerTurns::new(remove::AT_ONCE),
             fullness: Fullness::default(),
-            made_room: std::sync::Mutex::default(),
+            full_disk: FullDisk::default(),
             retained: std::sync::Mutex::default(),
             reach: port.as_ref().map(GuestPort::reach),
             port: Mutex::default(),

@@ -73,8 +73,11 @@ pub struct Settings {
     pub expiry_interval: Duration,
     /// Between two looks at how much is in the workspaces.
     pub disk_interval: Duration,
-    /// Bytes of the workspaces' filesystem that sandboxes leave free: whoever goes on writing then is ended.
+    /// Bytes of the workspaces' filesystem that sandboxes leave free: if somebody goes on writing then, a sandbox of the owner
+    /// who holds most is ended.
     pub disk_reserve: u64,
+    /// Least time that the workspace of a sandbox is kept which was stopped because of the disk.
+    pub stopped_kept: Duration,
     /// Layers that nobody needs are removed so often.
     pub layers_interval: Duration,
     /// What nothing reaches in the store is removed so often.
@@ -149,6 +152,7 @@ impl Settings {
             expiry_interval: Duration::from_secs(60),
             disk_interval: Duration::from_secs(2),
             disk_reserve: 256 << 20,
+            stopped_kept: Duration::from_secs(600),
             layers_interval: Duration::from_secs(60),
             gc_interval: Duration::from_secs(86_400),
             rest_after: Duration::from_secs(300),

@@ -131,7 +131,7 @@ impl Service {
             (self.0.catalog.snapshots().bytes(owner).await?, self.settings().snapshot_bytes_per_owner);
         if bytes >= limit {
             // What was deleted counts until then.
-            self.make_room();
+            self.collect_for_room();
             return Err(SandboxError::SnapshotsTooLarge { owner: owner.to_owned(), bytes, limit });
         }
         Ok(())

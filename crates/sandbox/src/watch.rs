@@ -1,22 +1,18 @@
 //! What happens to sandboxes by itself: guests come and go, processes end, time runs out, workspaces fill up.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
-use workspace_host::usage::ENTRY_MIN;
-use workspace_workspace::{Bounds, Usage};
+use workspace_workspace::Bounds;
 
-use crate::disk::{LOOKS_AT_ONCE, blocking, free};
+use crate::disk::{blocking, free};
 use crate::door::Listener;
 use crate::error::{Result, SandboxError};
 use crate::live::{End, Live};
@@ -30,29 +26,16 @@ const EXPIRING: Duration = Duration::from_secs(300);
 const CLAIMS_KEPT: Duration = Duration::from_secs(86_400);
 /// Between two looks at how much room the disk has.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
-/// Room is not made more often than this.
-const ROOM_AGAIN: Duration = Duration::from_secs(600);
 /// Between two looks for events that are too old.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Who has written so much since the last look goes on writing.
-const GROWING: u64 = 1 << 20;
 /// Looking at a workspace takes at most one part in so many of the time.
 const DISK_SHARE: u32 = 20;
 /// Time of a look at a workspace. What was found until then counts.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same while the disk is nearly full.
-const ROOM_LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
 /// Expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
-
-/// Growth of a sandbox's workspace while the disk is nearly full.
-struct Growth {
-    /// More than before, of what is short.
-    bytes: u64,
-    found: Usage,
-}
 
 #[tonic::async_trait]
 impl Listener for Service {
@@ -376,75 +359,6 @@ impl Service {
         Ok(())
     }
 
-    /// The sandboxes that go on writing, the one that has grown most since the last look first. Several are looked at at once, in
-    /// turns of their own: other looks may take longer than the disk has room.
-    async fn grown<W>(&self, look: impl Fn(Self, Arc<Live>) -> W) -> Vec<(Arc<Live>, Growth)>
-    where
-        W: Future<Output = Growth> + Send + 'static,
-    {
-        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE as usize)));
-        for live in self.lives() {
-            let (turns, look) = (Arc::clone(&turns), look(self.clone(), live.clone()));
-            looks.spawn(async move {
-                let _turn = turns.acquire().await;
-                (live, look.await)
-            });
-        }
-        let mut grown = looks.join_all().await;
-        grown.retain(|(_, growth)| growth.bytes >= GROWING);
-        // What may have been there before counts only if nobody else has grown.
-        grown.sort_by_key(|(_, growth)| Reverse((!growth.found.at_least, growth.bytes)));
-        grown
-    }
-
-    /// Ends the sandbox that writes most while the disk has less room than everybody is to leave. The others and the
-    /// server's own files notice nothing of it.
-    async fn check_room(&self) -> Result<u64> {
-        let (path, reserve) = (self.0.settings.workspaces.clone(), self.0.settings.disk_reserve);
-        let Some(room) = blocking(move || Room::at(&path, reserve)).await? else {
-            self.lives().iter().for_each(|live| live.disk_had_room());
-            return Ok(0);
-        };
-        self.make_room();
-        let Room { what, free, reserve } = room;
-        let look = move |service: Self, live: Arc<Live>| async move {
-            let bounds = Bounds { time: ROOM_LOOK_TIMEOUT, ..Bounds::NONE };
-            let found = live.disk_grown(service.look(&live.id, bounds).await);
-            // A quota counts no bytes for a file that holds nothing.
-            let bytes = if what == FILES { found.files * ENTRY_MIN } else { found.bytes };
-            Growth { bytes, found }
-        };
-        let mut grown = self.grown(look).await;
-        if grown.is_empty() && what == BYTES && self.0.fullness.is_worth_a_look(free) {
-            let look = |service: Self, live: Arc<Live>| async move {
-                Growth { bytes: service.look_for_deleted(&live).await, found: Usage::default() }
-            };
-            grown = self.grown(look).await;
-        }
-        let reason =
-            format!("the disk has {free} {what} left, of which {reserve} are kept free; it went on writing");
-        let mut stopped = false;
-        for (live, growth) in grown {
-            // One that something else is done with cannot be ended now; the next one makes room, too.
-            stopped = self.stop(&live, &reason).await?;
-            if !stopped {
-                live.disk_grew(growth.found);
-                continue;
-            }
-            let grown = growth.bytes;
-            tracing::warn!(
-                sandbox = live.id,
-                what,
-                free,
-                reserve,
-                grown,
-                "a sandbox is ended: the disk is nearly full"
-            );
-            break;
-        }
-        Ok(u64::from(stopped))
-    }
-
     /// Whether it is time to look for events that are too old.
     fn is_retention_due(&self) -> bool {
         let mut last = self.0.retained.lock().unwrap_or_else(PoisonError::into_inner);
@@ -455,35 +369,15 @@ impl Service {
         due
     }
 
-    /// Begins to remove whatever nobody needs now, unless that was tried a short while ago.
-    pub(crate) fn make_room(&self) {
-        {
-            let mut last = self.0.made_room.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.is_some_and(|time| time.elapsed() < ROOM_AGAIN) {
-                return;
-            }
-            *last = Some(Instant::now());
-        }
-        let service = self.clone();
-        tokio::spawn(async move {
-            match service.collect_content(true, &service.0.cancel).await {
-                Ok(_) | Err(SandboxError::Cancelled) => {}
-                Err(error) => {
-                    tracing::error!(%error, "the disk is nearly full, and collecting garbage failed");
-                }
-            }
-        });
-    }
-
     async fn collect_layers(&self) -> Result<u64> {
         let collected =
             self.on_workspaces_until(&self.0.cancel, |workspaces| workspaces.collect(false)).await?;
         Ok(collected.layers)
     }
 
-    /// Ends what runs in a sandbox; the sandbox and its workspace stay. False when it is left to the next look, because
+    /// Ends what runs in a sandbox because of the disk; the sandbox and its workspace stay. False when it is left to the next look, because
     /// another operation is under way, or it is gone.
-    async fn stop(&self, live: &Arc<Live>, reason: &str) -> Result<bool> {
+    pub(crate) async fn stop(&self, live: &Arc<Live>, reason: &str) -> Result<bool> {
         // A commit may take long. Its sandbox is frozen meanwhile, and the others are looked at.
         let operation = self.0.operations.lock_within(&live.id, STOP_WAIT).await;
         if operation.is_none() || self.live(&live.id).is_none() {
@@ -497,36 +391,11 @@ impl Service {
             })
         };
         self.remove_live(&live.id);
+        self.0.full_disk.note_stopped(&live.id);
         self.end(&live.id, &live.place).await?;
         self.change(&live.id, stopped, &[EventKind::SandboxError]).await?;
         self.lose_commands(&live.id, Some(live), reason).await;
         Ok(true)
-    }
-}
-
-const BYTES: &str = "bytes";
-const FILES: &str = "files";
-
-/// A disk with too little room.
-struct Room {
-    /// Of what: [`BYTES`] or [`FILES`].
-    what: &'static str,
-    free: u64,
-    reserve: u64,
-}
-
-impl Room {
-    /// None where there is enough. A small disk keeps less free, and as many files as fit into the bytes.
-    fn at(path: &Path, reserve: u64) -> Option<Self> {
-        let stat = rustix::fs::statvfs(path).ok()?;
-        let short = |what, free, all, reserve: u64| {
-            let reserve = reserve.min(all / 10);
-            (free < reserve).then_some(Self { what, free, reserve })
-        };
-        let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
-        // A filesystem that makes inodes as they are needed says that it has none in all.
-        short(BYTES, free, all, reserve)
-            .or_else(|| short(FILES, stat.f_favail, stat.f_files, reserve / ENTRY_MIN))
     }
 }
 

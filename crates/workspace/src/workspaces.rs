@@ -162,8 +162,18 @@ pub struct Workspaces {
 struct Slot {
     /// None while it is being made, and when it is gone. Held for as long as somebody works on it.
     known: Mutex<Option<Known>>,
-    /// Where its directory is, and what of it is its own; told while somebody works on it.
-    paths: Mutex<Option<(Made, PathBuf)>>,
+    /// Told while somebody works on it.
+    told: Mutex<Option<Told>>,
+}
+
+/// What can be told of a workspace at any time.
+#[derive(Debug, Clone)]
+struct Told {
+    made: Made,
+    /// What of it is its own.
+    own: PathBuf,
+    /// The layers it lies over.
+    layers: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -256,7 +266,7 @@ impl Workspaces {
         }
         let (record, under) = made?;
         let made = self.made(id, &record.current, &under);
-        *locked(&slot.paths) = Some(self.paths(id, &record, &under));
+        *locked(&slot.told) = Some(self.tell(id, &record, &under));
         *known = Some(Known { record, under, former: None });
         Ok(made)
     }
@@ -318,7 +328,7 @@ impl Workspaces {
 
     /// A workspace as it is now.
     pub fn get(&self, id: &str) -> Result<Made> {
-        self.told(id).map(|(made, _)| made)
+        self.told(id).map(|told| told.made)
     }
 
     /// Where a workspace's directory is.
@@ -417,7 +427,7 @@ impl Workspaces {
         }
         self.remove_all(id, known.as_ref().map(|known| &known.record))?;
         *known = None;
-        *locked(&slot.paths) = None;
+        *locked(&slot.told) = None;
         self.forget(id, &slot);
         Ok(())
     }
@@ -477,7 +487,7 @@ impl Workspaces {
         match self.told(id) {
             // Nothing is known of it but that it is there.
             Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.here.get(), &self.directory.join(id))),
-            told => told.map(|(_, own)| measure(&self.here.get(), &own)),
+            told => told.map(|told| measure(&self.here.get(), &told.own)),
         }
     }
 
@@ -485,9 +495,20 @@ impl Workspaces {
     pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<Usage> {
         let own = match self.told(id) {
             Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
-            told => told?.1,
+            told => told?.own,
         };
         Ok(measure_within(&self.here.get(), &own, bounds))
+    }
+
+    /// The layers that a workspace lies over, and the bytes that each takes, about. Others may lie over them, too.
+    pub fn layers_of(&self, id: &str) -> Vec<(String, u64)> {
+        self.told(id).map(|told| self.layers.sizes(told.layers)).unwrap_or_default()
+    }
+
+    /// Drops layers over which no workspace lies, the longest unused one first, until twice as much is free as is to stay so.
+    /// False if it is not.
+    pub fn drop_unused_layers(&self) -> bool {
+        self.layers.drop_unused()
     }
 
     /// The directory in which everything of a workspace is.
@@ -585,8 +606,8 @@ impl Workspaces {
         self.lock().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
-    fn told(&self, id: &str) -> Result<(Made, PathBuf)> {
-        let told = locked(&self.slot(id)?.paths).clone();
+    fn told(&self, id: &str) -> Result<Told> {
+        let told = locked(&self.slot(id)?.told).clone();
         told.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
@@ -616,13 +637,14 @@ impl Workspaces {
     ) -> Result<T> {
         let known = known.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
         let done = work(known);
-        *locked(&slot.paths) = Some(self.paths(id, &known.record, &known.under));
+        *locked(&slot.told) = Some(self.tell(id, &known.record, &known.under));
         done
     }
 
-    fn paths(&self, id: &str, record: &Record, under: &Under) -> (Made, PathBuf) {
+    fn tell(&self, id: &str, record: &Record, under: &Under) -> Told {
         let made = self.made(id, &record.current, under);
-        (made, self.provider(record.current.provider).own(&self.current(id, record)))
+        let own = self.provider(record.current.provider).own(&self.current(id, record));
+        Told { made, own, layers: under.layers() }
     }
 }
 

@@ -10,6 +10,7 @@ mod docker_port;
 mod egress;
 mod escape;
 mod frozen;
+mod full_disk;
 mod home;
 mod hung;
 mod kind;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     trials.extend(races::trials());
     trials.extend(swapped::trials());
     trials.extend(snapshots::trials());
+    trials.extend(full_disk::trials());
     trials.extend(cancelled::trials());
     trials.extend(escape::trials());
     trials.extend(egress::trials());

@@ -524,7 +524,7 @@ async fn files_that_hold_nothing_count(home: &Home) {
 }
 
 /// A filesystem of its own, which goes with the home; none where this user may not mount.
-fn small_disk(home: &Home, options: &str) -> Option<std::path::PathBuf> {
+pub(crate) fn small_disk(home: &Home, options: &str) -> Option<std::path::PathBuf> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }

@@ -47,6 +47,18 @@ impl Layers {
         Arc::new(Counter { layers: Arc::clone(&self.0), written: AtomicU64::new(0) })
     }
 
+    /// Drops layers over which nothing lies until there is room for others; whether there is.
+    pub(crate) fn drop_unused(&self) -> bool {
+        self.0.make_room().is_ok()
+    }
+
+    /// Layers with the bytes that each takes.
+    pub(crate) fn sizes(&self, names: Vec<String>) -> Vec<(String, u64)> {
+        let state = self.0.lock();
+        let bytes = |name: &String| state.layers.get(name).map_or(0, |layer| layer.bytes);
+        names.into_iter().map(|name| (bytes(&name), name)).map(|(bytes, name)| (name, bytes)).collect()
+    }
+
     /// Limit of what is written on the disk of the layers, whatever it is for.
     pub(crate) fn limit(&self) -> Arc<dyn WriteLimit> {
         self.counter()

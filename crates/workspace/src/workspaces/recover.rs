@@ -72,8 +72,8 @@ impl Workspaces {
         };
         let former = record.former.as_ref().map(under);
         let known = Known { under: under(&record.current), former, record };
-        let paths = self.paths(id, &known.record, &known.under);
-        let slot = Slot { known: Mutex::new(Some(known)), paths: Mutex::new(Some(paths)) };
+        let told = self.tell(id, &known.record, &known.under);
+        let slot = Slot { known: Mutex::new(Some(known)), told: Mutex::new(Some(told)) };
         self.lock().insert(id.to_owned(), Arc::new(slot));
         Ok(())
     }

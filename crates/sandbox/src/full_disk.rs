@@ -1,0 +1,314 @@
+//! What happens when the disk of the workspaces is nearly full.
+//!
+//! Each step is taken only while there is less room than [`Settings::disk_reserve`](crate::Settings):
+//!
+//! 1. Layers over which no workspace lies are dropped, and garbage is collected.
+//! 2. Of the owner who holds most of the disk, the sandbox goes that was stopped for the disk the longest ago, if that was
+//!    [`Settings::stopped_kept`](crate::Settings) ago.
+//! 3. If somebody goes on writing, a sandbox of that owner is stopped: of those that write the one that has grown most,
+//!    else the largest, but then no second one while the workspace of the first is still kept.
+//! 4. Below half of the reserve, whoever goes on writing is stopped, those first whose owner holds most.
+//!
+//! Workspaces of an owner's sandboxes count, stopped ones too, and layers over which nobody else's lie.
+
+mod choice;
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use workspace_catalog::{Sandbox, State};
+use workspace_host::free_space::{Shortage, Unit};
+use workspace_host::usage::ENTRY_MIN;
+use workspace_workspace::{Bounds, Usage};
+
+use crate::disk::{LOOKS_AT_ONCE, blocking};
+use crate::error::{Result, SandboxError};
+use crate::leftovers::Leftover;
+use crate::live::Live;
+use crate::remove::Removal;
+use crate::service::Service;
+use choice::{Holding, Step, choose};
+
+/// Time between two collections of garbage because of a full disk.
+const COLLECT_AGAIN: Duration = Duration::from_secs(600);
+/// Bytes since there was room that make a sandbox one that goes on writing.
+const GROWING: u64 = 1 << 20;
+/// Time of a look at a workspace. What was found until then counts.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same for a sandbox in which nothing runs, and how many of those are looked at in a row.
+const ENDED_LOOKS: (usize, Duration) = (4, Duration::from_millis(250));
+/// Time that layers may take to go before anything else is done. They go on.
+const LAYERS_WAIT: Duration = Duration::from_millis(200);
+
+/// What is remembered of a nearly full disk.
+#[derive(Debug, Default)]
+pub(crate) struct FullDisk {
+    /// Time of the last collection of garbage.
+    collected: Mutex<Option<Instant>>,
+    /// Held by who drops layers.
+    dropping: Arc<tokio::sync::Mutex<()>>,
+    ended: Mutex<Ended>,
+}
+
+/// Sandboxes of which nothing runs.
+#[derive(Debug, Default)]
+struct Ended {
+    /// Times at which sandboxes were stopped because of the disk, by id.
+    stopped: HashMap<String, Instant>,
+    /// What their workspaces hold, by id. That does not change any more.
+    usage: HashMap<String, Usage>,
+}
+
+impl FullDisk {
+    /// Notes that a sandbox was stopped because of the disk.
+    pub(crate) fn note_stopped(&self, id: &str) {
+        self.ended().stopped.insert(id.to_owned(), Instant::now());
+    }
+
+    /// Bytes of the workspace of a sandbox in which nothing runs; zero if nobody has looked.
+    pub(crate) fn known_usage(&self, id: &str) -> u64 {
+        self.ended().usage.get(id).map_or(0, |usage| usage.bytes)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A look at the workspace of a sandbox that runs.
+struct Look {
+    live: Arc<Live>,
+    /// Bytes that it holds, of what is short.
+    held: u64,
+    /// Bytes of that which it has written since there was room.
+    grown: u64,
+    /// The same as it was found, which says what may have been there before.
+    found: Usage,
+}
+
+impl Service {
+    /// Makes room while the disk has less than everybody is to leave. Returns how many sandboxes that cost.
+    pub(crate) async fn check_room(&self) -> Result<u64> {
+        // Before the disk is looked at: a look that ends meanwhile may have found what fills it.
+        let seen: Vec<_> = self.lives().into_iter().map(|live| (live.disk_last_usage(), live)).collect();
+        let Some(short) = self.shortage().await? else {
+            seen.iter().for_each(|(found, live)| live.disk_had_room(*found));
+            return Ok(0);
+        };
+        self.collect_for_room();
+        let layers = self.drop_layers();
+        // Where little is left whoever writes is faster.
+        if !short.is_severe() {
+            let _ = timeout(LAYERS_WAIT, layers).await;
+        }
+        let Some(short) = self.shortage().await? else { return Ok(0) };
+        let looks = self.looks_for_room(&short).await;
+        let held = self.holdings(&looks, &short).await;
+        let steps = choose(&held, short.is_severe(), self.0.settings.stopped_kept);
+        let mut cost = 0;
+        for step in steps {
+            cost += u64::from(self.take(&step, &short).await?);
+            if cost > 0 {
+                break;
+            }
+        }
+        for look in looks.iter().filter(|look| look.grown < GROWING && self.live(&look.live.id).is_some()) {
+            // Whoever writes slowly is noticed when it is enough.
+            look.live.disk_grew(look.found);
+        }
+        Ok(cost)
+    }
+
+    async fn shortage(&self) -> Result<Option<Shortage>> {
+        let (path, reserve) = (self.0.settings.workspaces.clone(), self.0.settings.disk_reserve);
+        blocking(move || Shortage::at(&path, reserve)).await
+    }
+
+    /// Takes a step; whether that made a difference. One that something else is done with cannot be ended now: another one
+    /// makes room, too.
+    async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
+        let (id, owner) = (step.holding().id.as_str(), step.holding().owner.as_str());
+        let Step::Stop { holding, reason } = step else {
+            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped for the disk");
+            return match self.remove_in_time(id, Removal::All).await {
+                Ok(_) => Ok(true),
+                Err(SandboxError::NotFound { .. }) => Ok(false),
+                Err(error) => Err(error),
+            };
+        };
+        let Some(live) = self.live(id) else { return Ok(false) };
+        let stopped = self.stop(&live, &format!("{short}; {reason}")).await?;
+        if stopped {
+            let (held, grown) = (holding.bytes, holding.grown);
+            tracing::warn!(sandbox = id, owner, %short, held, grown, "stopped a sandbox: {reason}");
+        } else if let Some(found) = holding.found {
+            live.disk_grew(found);
+        }
+        Ok(stopped)
+    }
+
+    /// Looks at all workspaces in use, the one that has grown most since there was room first.
+    async fn looks_for_room(&self, short: &Shortage) -> Vec<Look> {
+        let unit = short.unit;
+        let look = move |service: Self, live: Arc<Live>| async move {
+            let bounds = Bounds { time: LOOK_TIMEOUT, ..Bounds::NONE };
+            let used = service.look(&live.id, bounds).await;
+            let found = live.disk_grown(used);
+            // A look that was not finished does not lower what is known.
+            let held = amount(used, unit).max(if unit == Unit::Bytes { live.disk_used() } else { 0 });
+            Look { live, held, grown: amount(found, unit), found }
+        };
+        let mut looks = self.at_all_lives(look).await;
+        let is_growing = looks.iter().any(|look| look.grown >= GROWING);
+        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_worth_a_look(short.free) {
+            let look = |service: Self, live: Arc<Live>| async move {
+                let grown = service.look_for_deleted(&live).await;
+                let held = live.disk_used() + grown;
+                Look { live, held, grown, found: Usage::default() }
+            };
+            looks = self.at_all_lives(look).await;
+        }
+        looks
+    }
+
+    /// Looks at several sandboxes at once, in turns of their own: other looks may take longer than the disk has room.
+    async fn at_all_lives<W>(&self, look: impl Fn(Self, Arc<Live>) -> W) -> Vec<Look>
+    where
+        W: Future<Output = Look> + Send + 'static,
+    {
+        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE as usize)));
+        for live in self.lives() {
+            let (turns, look) = (Arc::clone(&turns), look(self.clone(), live));
+            looks.spawn(async move {
+                let _turn = turns.acquire().await;
+                look.await
+            });
+        }
+        let mut looks = looks.join_all().await;
+        // What may have been there before counts only if nobody else has grown.
+        looks.sort_by_key(|look| Reverse((!look.found.at_least, look.grown)));
+        looks
+    }
+
+    /// What every sandbox holds: those that run in the order of the looks, then all others.
+    async fn holdings(&self, looks: &[Look], short: &Shortage) -> Vec<Holding> {
+        let mut all: Vec<Holding> = looks
+            .iter()
+            .map(|Look { live, held, grown, found }| Holding {
+                id: live.id.clone(),
+                owner: live.owner().unwrap_or(&live.id).to_owned(),
+                bytes: *held,
+                grown: if *grown >= GROWING { *grown } else { 0 },
+                found: Some(*found),
+                is_running: true,
+                is_going: false,
+                stopped_for: None,
+                layers: self.0.workspaces.layers_of(&live.id),
+            })
+            .collect();
+        let ended = self.ended_sandboxes().await;
+        if !short.is_severe() {
+            self.look_at_ended(&ended).await;
+        }
+        for sandbox in ended {
+            let usage = self.0.full_disk.ended().usage.get(&sandbox.id).copied().unwrap_or_default();
+            let stopped = self.0.full_disk.ended().stopped.get(&sandbox.id).map(Instant::elapsed);
+            all.push(Holding {
+                bytes: amount(usage, short.unit),
+                grown: 0,
+                found: None,
+                is_running: false,
+                is_going: sandbox.state == State::Stopping,
+                stopped_for: stopped.filter(|_| sandbox.state == State::Stopped),
+                layers: self.0.workspaces.layers_of(&sandbox.id),
+                id: sandbox.id,
+                owner: sandbox.owner,
+            });
+        }
+        let going = self.0.leftovers.all().into_iter();
+        all.extend(going.map(|(id, Leftover { owner, bytes })| Holding::going(id, owner, bytes)));
+        all
+    }
+
+    /// Sandboxes in which nothing runs. A catalog that does not answer keeps nobody from being stopped.
+    async fn ended_sandboxes(&self) -> Vec<Sandbox> {
+        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.node).await {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::error!(%error, "sandboxes that have ended are not counted on a full disk");
+                return Vec::new();
+            }
+        };
+        ended.retain(|sandbox| self.live(&sandbox.id).is_none());
+        let is_there = |id: &String| ended.iter().any(|sandbox| sandbox.id == *id);
+        let mut known = self.0.full_disk.ended();
+        known.stopped.retain(|id, _| is_there(id));
+        known.usage.retain(|id, _| is_there(id));
+        drop(known);
+        ended
+    }
+
+    /// Looks once at the workspace of each sandbox in which nothing runs. A few at a time: meanwhile others write.
+    async fn look_at_ended(&self, ended: &[Sandbox]) {
+        let (many, time) = ENDED_LOOKS;
+        let is_unknown = |sandbox: &&Sandbox| !self.0.full_disk.ended().usage.contains_key(&sandbox.id);
+        for Sandbox { id, .. } in ended.iter().filter(is_unknown).take(many) {
+            let usage = self.look(id, Bounds { time, ..Bounds::NONE }).await;
+            self.0.full_disk.ended().usage.insert(id.clone(), usage);
+        }
+    }
+
+    /// Begins to drop layers over which nothing lies, until there is room. What is returned ends when that is done.
+    fn drop_layers(&self) -> impl Future<Output = ()> + use<> {
+        let turn = Arc::clone(&self.0.full_disk.dropping).try_lock_owned();
+        let dropping = turn.ok().map(|turn| {
+            let service = self.clone();
+            tokio::spawn(async move {
+                let dropped = service.on_workspaces(|workspaces| Ok(workspaces.drop_unused_layers())).await;
+                if let Err(error) = dropped {
+                    tracing::error!(%error, "failed to drop layers on a full disk");
+                }
+                drop(turn);
+            })
+        });
+        async move {
+            if let Some(dropping) = dropping {
+                // A panic was told of.
+                let _ = dropping.await;
+            }
+        }
+    }
+
+    /// Begins to collect garbage, unless that was done a short while ago.
+    pub(crate) fn collect_for_room(&self) {
+        {
+            let mut last = self.0.full_disk.collected.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_some_and(|time| time.elapsed() < COLLECT_AGAIN) {
+                return;
+            }
+            *last = Some(Instant::now());
+        }
+        let service = self.clone();
+        tokio::spawn(async move {
+            match service.collect_content(false, &service.0.cancel).await {
+                Ok(_) | Err(SandboxError::Cancelled) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the disk is nearly full, and collecting garbage failed");
+                }
+            }
+        });
+    }
+}
+
+/// Bytes of what is short. A quota counts no bytes for a file that holds nothing.
+fn amount(usage: Usage, unit: Unit) -> u64 {
+    match unit {
+        Unit::Bytes => usage.bytes,
+        Unit::Files => usage.files * ENTRY_MIN,
+    }
+}

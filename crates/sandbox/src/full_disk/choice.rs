@@ -1,0 +1,203 @@
+//! The choice of who makes room on a nearly full disk.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use workspace_workspace::Usage;
+
+/// Reasons why a sandbox is stopped.
+const WROTE: &str = "it went on writing";
+const HOLDS_MOST: &str = "its owner holds most of the disk";
+
+/// Part of the disk that a sandbox holds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Holding {
+    pub(super) id: String,
+    pub(super) owner: String,
+    /// Bytes of its workspace.
+    pub(super) bytes: u64,
+    /// Bytes of those that it has written since there was room; zero if that is not worth mentioning.
+    pub(super) grown: u64,
+    /// The growth as it was measured, for a sandbox that runs.
+    pub(super) found: Option<Usage>,
+    pub(super) is_running: bool,
+    /// Whether its files are being removed: there will be room soon.
+    pub(super) is_going: bool,
+    /// Time since it was stopped because of the disk.
+    pub(super) stopped_for: Option<Duration>,
+    /// The layers that its workspace lies over, and the bytes of each.
+    pub(super) layers: Vec<(String, u64)>,
+}
+
+impl Holding {
+    /// A sandbox that was deleted, whose files are being removed.
+    pub(super) fn going(id: String, owner: String, bytes: u64) -> Self {
+        Self { id, owner, bytes, is_going: true, ..Self::default() }
+    }
+}
+
+/// Something that makes room.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// A sandbox that was stopped before is removed with its workspace.
+    Remove(&'a Holding),
+    /// A sandbox is stopped. Its workspace stays.
+    Stop { holding: &'a Holding, reason: &'static str },
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn holding(&self) -> &'a Holding {
+        match self {
+            Self::Remove(holding) | Self::Stop { holding, .. } => holding,
+        }
+    }
+}
+
+/// The steps of which the first that can be taken is. Of sandboxes that have grown the one that comes first in `all` is
+/// stopped first.
+pub(super) fn choose(all: &[Holding], is_severe: bool, kept: Duration) -> Vec<Step<'_>> {
+    let held = held_by_owner(all);
+    // The name decides between those who hold as much.
+    let Some((most, _)) = held.iter().max_by_key(|(name, held)| (**held, Reverse(**name))) else {
+        return Vec::new();
+    };
+    let own = || all.iter().filter(|one| one.owner == *most);
+    let stop = |reason| move |holding| Step::Stop { holding, reason };
+    let mut growing: Vec<&Holding> = all.iter().filter(|one| one.grown > 0).collect();
+    growing.sort_by_key(|one| Reverse(held.get(one.owner.as_str()).copied()));
+    let mut steps = Vec::new();
+    if is_severe {
+        steps.extend(growing.iter().copied().map(stop(WROTE)));
+    }
+    let is_coming = own().any(|one| one.is_going);
+    if !is_coming {
+        let over = own().filter(|one| one.stopped_for.is_some_and(|time| time >= kept));
+        steps.extend(over.max_by_key(|one| one.stopped_for).map(Step::Remove));
+    }
+    if is_severe || growing.is_empty() {
+        return steps;
+    }
+    if own().any(|one| one.grown > 0) {
+        steps.extend(growing.into_iter().filter(|one| one.owner == *most).map(stop(WROTE)));
+    } else if !is_coming && !own().any(|one| one.stopped_for.is_some()) {
+        let mut running: Vec<&Holding> = own().filter(|one| one.is_running).collect();
+        running.sort_by_key(|one| (Reverse(one.bytes), &one.id));
+        steps.extend(running.into_iter().map(stop(HOLDS_MOST)));
+    }
+    steps
+}
+
+/// Bytes of each owner's workspaces, and of layers over which nobody else's lie.
+fn held_by_owner(all: &[Holding]) -> BTreeMap<&str, u64> {
+    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut layers: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
+    for one in all {
+        *held.entry(&one.owner).or_default() += one.bytes;
+        for (name, bytes) in &one.layers {
+            let (known, owners) = layers.entry(name).or_default();
+            *known = *bytes;
+            owners.insert(&one.owner);
+        }
+    }
+    for (bytes, owners) in layers.values() {
+        if let (Some(owner), 1) = (owners.first(), owners.len()) {
+            *held.entry(owner).or_default() += bytes;
+        }
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: Duration = Duration::from_secs(600);
+
+    fn running(id: &str, owner: &str, bytes: u64, grown: u64) -> Holding {
+        let (id, owner) = (id.to_owned(), owner.to_owned());
+        Holding { id, owner, bytes, grown, is_running: true, ..Holding::default() }
+    }
+
+    fn stopped(id: &str, owner: &str, bytes: u64, time: Duration) -> Holding {
+        Holding { is_running: false, stopped_for: Some(time), ..running(id, owner, bytes, 0) }
+    }
+
+    /// The steps as words, `-` before one that is removed.
+    fn chosen(all: &[Holding], is_severe: bool) -> Vec<String> {
+        let word = |step: Step<'_>| match step {
+            Step::Remove(holding) => format!("-{}", holding.id),
+            Step::Stop { holding, .. } => holding.id.clone(),
+        };
+        choose(all, is_severe, KEPT).into_iter().map(word).collect()
+    }
+
+    #[test]
+    fn the_owner_who_holds_most_makes_room_and_not_who_wrote_last() {
+        let all = [
+            running("bob", "bob", 30, 5),
+            running("small", "alice", 20, 0),
+            running("large", "alice", 25, 0),
+        ];
+        assert_eq!(chosen(&all, false), ["large", "small"]);
+        // Before the disk is full whoever writes is stopped, too.
+        assert_eq!(chosen(&all, true), ["bob"]);
+        let Step::Stop { reason, .. } = choose(&all, false, KEPT)[0] else { panic!("nothing is removed") };
+        assert_eq!(reason, HOLDS_MOST);
+        // One that writes goes before one that is larger.
+        let all =
+            [running("grew", "alice", 5, 2), running("bob", "bob", 30, 9), running("large", "alice", 40, 0)];
+        assert_eq!(chosen(&all, false), ["grew"]);
+        assert_eq!(chosen(&all, true), ["grew", "bob"]);
+    }
+
+    #[test]
+    fn nobody_is_stopped_while_nobody_writes() {
+        let all = [running("a", "alice", 100, 0), running("b", "bob", 1, 0)];
+        assert!(
+            chosen(&all, false).is_empty() && chosen(&all, true).is_empty() && chosen(&[], true).is_empty()
+        );
+    }
+
+    #[test]
+    fn what_was_stopped_is_kept_for_a_while_and_then_goes_first() {
+        let bob = running("bob", "bob", 10, 5);
+        let more = running("more", "alice", 50, 0);
+        let fresh = stopped("fresh", "alice", 100, KEPT / 2);
+        // Nobody else of hers is stopped meanwhile: that would make no room sooner.
+        assert!(chosen(&[bob.clone(), more.clone(), fresh.clone()], false).is_empty());
+        let all = [
+            bob.clone(),
+            more.clone(),
+            stopped("old", "alice", 10, KEPT),
+            stopped("oldest", "alice", 10, KEPT * 2),
+            fresh,
+        ];
+        assert_eq!(chosen(&all, false), ["-oldest"]);
+        assert_eq!(chosen(&all, true), ["bob", "-oldest"]);
+        // Those of owners who hold less stay.
+        let all = [more, stopped("other", "bob", 10, KEPT * 2)];
+        assert!(chosen(&all, false).is_empty());
+        // Room that comes soon is waited for.
+        let going = Holding::going("gone".to_owned(), "alice".to_owned(), 1);
+        let all = [bob, stopped("old", "alice", 100, KEPT), going];
+        assert!(chosen(&all, false).is_empty());
+    }
+
+    #[test]
+    fn layers_count_for_their_only_owner() {
+        let over = |one: Holding, layers: &[(&str, u64)]| Holding {
+            layers: layers.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect(),
+            ..one
+        };
+        let all = [
+            over(running("bob", "bob", 30, 0), &[("shared", 1_000)]),
+            over(running("one", "alice", 5, 0), &[("shared", 1_000), ("own", 20)]),
+            over(running("two", "alice", 6, 0), &[("own", 20)]),
+            running("carol", "carol", 1, 1),
+        ];
+        let held = held_by_owner(&all);
+        assert_eq!((held["alice"], held["bob"], held["carol"]), (31, 30, 1));
+        assert_eq!(chosen(&all, false), ["two", "one"]);
+    }
+}
