@@ -160,7 +160,7 @@ impl Service {
             envs: environment(&live, request.envs),
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
             stdin: request.stdin,
-            keep_output: self.0.settings.output_kept,
+            keep_output: self.kept_of_command(&live, request.block),
             block_output: request.block,
         };
         let id = order.command_id.clone();

@@ -9,7 +9,8 @@
 //!    else the largest, but then no second one while the workspace of the first is still kept.
 //! 4. Below half of the reserve, whoever goes on writing is stopped, those first whose owner holds most.
 //!
-//! Workspaces of an owner's sandboxes count, stopped ones too, and layers over which nobody else's lie.
+//! Workspaces of an owner's sandboxes count, stopped ones too, with the output of those that run, and layers over which nobody
+//! else's lie.
 
 mod choice;
 
@@ -161,6 +162,7 @@ impl Service {
             let found = live.disk_grown(used);
             // A look that was not finished does not lower what is known.
             let held = amount(used, unit).max(if unit == Unit::Bytes { live.disk_used() } else { 0 });
+            let held = held + if unit == Unit::Bytes { live.output.found() } else { 0 };
             Look { live, held, grown: amount(found, unit), found }
         };
         let mut looks = self.at_all_lives(look).await;

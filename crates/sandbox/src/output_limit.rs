@@ -9,21 +9,46 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use workspace_agent_protocol::output::{self, Segment};
 
 use crate::disk::blocking;
+use crate::error::Result;
 use crate::live::Live;
 use crate::place::Place;
 use crate::service::Service;
 
 /// Output that every sandbox may keep, however full its workspace is.
 pub(crate) const LEAST: u64 = 1 << 20;
+/// Part of a sandbox's output that one command which waits for its readers keeps: what they have not read cannot be removed, and many
+/// such commands may run.
+const WAITING_PART: u64 = 16;
 
 impl Service {
+    /// Bytes of output that a command keeps.
+    pub(crate) fn kept_of_command(&self, live: &Live, waits_for_readers: bool) -> u64 {
+        let most = self.0.settings.output_kept;
+        if waits_for_readers { most.min(self.output_limit(live) / WAITING_PART) } else { most }
+    }
+
+    /// Measures the output of sandboxes in which files came or went since they were last measured: guests do not tell what is
+    /// printed by programs that outlive their command.
+    pub(crate) async fn measure_outputs(&self, lives: &[Arc<Live>]) -> Result<()> {
+        let outputs: Vec<_> = lives.iter().map(|live| (live.place.clone(), Arc::clone(live))).collect();
+        let measure = move || {
+            for (place, live) in outputs {
+                if let Err(error) = live.output.measure(&place) {
+                    tracing::warn!(sandbox = live.id, %error, "failed to measure the output that is kept");
+                }
+            }
+        };
+        blocking(measure).await
+    }
+
     /// Bytes of output that a sandbox may keep, given how much its workspace had at the last look.
     fn output_limit(&self, live: &Live) -> u64 {
         let settings = &self.0.settings;
@@ -62,6 +87,8 @@ pub(crate) struct KeptOutput {
     found: AtomicU64,
     printed: AtomicU64,
     looking: AtomicBool,
+    /// Time at which a file came or went last, in seconds and nanoseconds, as it was when they were measured.
+    changed: Mutex<Option<(i64, i64)>>,
 }
 
 impl KeptOutput {
@@ -77,6 +104,25 @@ impl KeptOutput {
         let (found, printed) = (self.found.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
         let is_news = found > limit || printed >= Self::WORTH.min(limit / 8);
         is_news && found.saturating_add(printed) > limit
+    }
+
+    /// Bytes that were found when they were last measured.
+    pub(crate) fn found(&self) -> u64 {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// Measures what is kept, if a file came or went since that was done.
+    fn measure(&self, place: &Place) -> io::Result<()> {
+        let directory = std::fs::metadata(place.output())?;
+        let now = Some((directory.mtime(), directory.mtime_nsec()));
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *changed != now && self.begin() {
+            let kept = kept(place);
+            self.end(kept.as_ref().ok().copied());
+            kept?;
+            *changed = now;
+        }
+        Ok(())
     }
 
     /// Begins a look; false if somebody looks already.
@@ -163,6 +209,28 @@ mod tests {
             *left.entry(segment.command).or_default() += 1;
         }
         left
+    }
+
+    #[test]
+    fn output_that_nobody_told_of_is_found() {
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path().to_owned());
+        std::fs::create_dir(place.output()).unwrap();
+        let output = KeptOutput::default();
+        output.measure(&place).unwrap();
+        assert!(!output.may_exceed(1 << 10));
+        write(&place.output(), "cmd-1", 64 << 10);
+        output.measure(&place).unwrap();
+        assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
+        // What is being removed is not measured meanwhile.
+        assert!(output.begin());
+        write(&place.output(), "cmd-2", 64 << 10);
+        let before = output.found();
+        output.measure(&place).unwrap();
+        assert_eq!(output.found(), before);
+        output.end(None);
+        output.measure(&place).unwrap();
+        assert!(output.found() > before);
     }
 
     #[test]

@@ -321,7 +321,9 @@ impl Service {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
         let is_fuller = free.is_some_and(|free| self.0.fullness.is_worth_a_look(free));
-        for live in self.lives() {
+        let lives = self.lives();
+        self.measure_outputs(&lives).await?;
+        for live in lives {
             self.bound_output(&live);
             let deleted = is_fuller || live.deleted() > 0;
             let is_due = live.disk().is_some() && live.is_disk_due();

@@ -23,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         old_output_goes_first_and_leaves_a_gap,
         one_that_waits_for_its_readers_loses_nothing,
         output_of_all_commands_is_bounded_and_counted,
+        output_that_comes_after_the_end_of_a_command_is_bounded_too,
         ended_commands_take_no_orders,
         many_commands_at_once_do_not_mix,
     ]
@@ -219,6 +220,32 @@ async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
     assert_eq!(ran.end.exit_code, 0);
     let mut doomed = service.command(&alice(), id, &doomed.id).await.unwrap();
     assert_eq!(doomed.wait().await.unwrap().exit_code, 137);
+}
+
+async fn output_that_comes_after_the_end_of_a_command_is_bounded_too(home: &Home) {
+    let limit = 4 << 20;
+    let service = home
+        .start_with(|settings| {
+            (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
+            settings.disk_interval = Duration::from_millis(50);
+        })
+        .await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    for number in 0..8 {
+        let left = format!(
+            "(until test -e go; do sleep 0.01; done; head -c 3000000 /dev/zero; touch done{number}; sleep 100) &"
+        );
+        let mut handle = service.run(&alice(), id, request(&left)).await.unwrap();
+        handle.wait().await.unwrap();
+    }
+    let mut all = service
+        .run(&alice(), id, request("touch go; until test -e done0 -a -e done7; do sleep 0.01; done"))
+        .await
+        .unwrap();
+    all.wait().await.unwrap();
+    soon("it is bounded", async || service.stats(&alice(), id).await.unwrap().output <= 2 * limit).await;
+    assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
 }
 
 async fn output_of_all_commands_is_bounded_and_counted(home: &Home) {
