@@ -16,7 +16,7 @@ use crate::error::{Result, SandboxError};
 use crate::live::{End, Live, Progress, Running};
 use crate::place::Place;
 
-/// How much is read at once.
+/// Bytes that are read at once, unless somebody wants fewer.
 const BATCH: usize = 512 << 10;
 /// Memory of a piece beside its bytes, about. Guests may write pieces of one byte.
 pub(crate) const PIECE_OVERHEAD: usize = 128;
@@ -95,6 +95,8 @@ pub struct Output {
     from: u64,
     /// The offset behind what was given out last.
     given: u64,
+    /// Bytes that are read at once.
+    batch: usize,
     /// Nobody wants to know more than how it ends.
     only_end: bool,
     ended: bool,
@@ -124,6 +126,7 @@ impl Output {
             of,
             from,
             given: 0,
+            batch: BATCH,
             only_end: false,
             ended: false,
         })
@@ -188,6 +191,11 @@ impl Output {
         Ok(None)
     }
 
+    /// Reads fewer bytes at once, for who holds them for long.
+    pub fn read_at_most(&mut self, bytes: usize) {
+        self.batch = bytes;
+    }
+
     /// Reads nothing more: the next piece is the end. A command that waits for its readers goes on.
     pub fn skip_to_end(&mut self) {
         self.only_end = true;
@@ -218,10 +226,11 @@ impl Output {
 
     /// Who gives up waiting for it loses nothing: the next call waits for the same.
     async fn read(&mut self) -> Result<Vec<Piece>> {
+        let batch = self.batch;
         let reading = match (&mut self.reading, self.source.take()) {
             (Some(reading), _) => reading,
             (none, Some(mut source)) => none.insert(spawn_blocking(move || {
-                let pieces = source.open().and_then(read_batch);
+                let pieces = source.open().and_then(|reader| read_batch(reader, batch));
                 (source, pieces)
             })),
             (None, None) => return Ok(Vec::new()),
@@ -242,9 +251,9 @@ pub(crate) async fn is_kept(place: &Place, id: &str) -> Result<bool> {
     kept.map_err(broken)
 }
 
-fn read_batch(reader: &mut Reader) -> std::io::Result<Vec<Piece>> {
+fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> {
     let (mut pieces, mut size) = (Vec::new(), 0);
-    while size < BATCH {
+    while size < batch {
         let Some(item) = reader.next_item()? else { break };
         let piece = match item {
             Item::Gap { from, to } => Piece::Gap { from, to },

@@ -344,7 +344,7 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
 }
 
 /// How many of the first `most` bytes to take, so that text is not cut off inside a character.
-fn whole_characters(data: &[u8], most: usize) -> usize {
+pub(crate) fn whole_characters(data: &[u8], most: usize) -> usize {
     if data.len() <= most {
         return data.len();
     }

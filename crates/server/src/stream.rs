@@ -19,10 +19,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use utoipa::ToSchema;
 use workspace_sandbox::{Output, Piece, Stream};
 
+use crate::process::whole_characters;
+
 /// Chunks that wait for the client.
-const QUEUE: usize = 2;
+const QUEUE: usize = 1;
 /// A chunk is sent when it has so many bytes, or when nothing more is there.
 const CHUNK: usize = 64 << 10;
+/// Bytes that are read at once. One owner may have a thousand streams that nobody reads.
+const BATCH: usize = 128 << 10;
+/// Bytes of output in one event. JSON may need six for one.
+const EVENT: usize = 16 << 10;
 /// A proxy that hears nothing for a while closes the connection.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -126,6 +132,7 @@ pub(crate) fn events(
     gone: impl Future<Output = ()> + Send + 'static,
 ) -> Response {
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
+    output.read_at_most(BATCH);
     tokio::spawn(async move {
         // The first line is there at once, so that the client knows the command's id.
         let mut behind = from;
@@ -152,7 +159,7 @@ pub(crate) fn events(
                     return;
                 }
             };
-            let mut pieces = pieces.iter();
+            let mut pieces = pieces.into_iter().flat_map(parts);
             while let Some(chunk) = encode(&mut pieces, &id, &mut behind) {
                 if sender.send(chunk).await.is_err() {
                     return gone.await;
@@ -170,19 +177,41 @@ pub(crate) fn events(
     (headers, body).into_response()
 }
 
+/// A piece in parts that make small events, cut between characters.
+fn parts(piece: Piece) -> impl Iterator<Item = Piece> {
+    let mut rest = Some(piece);
+    std::iter::from_fn(move || match rest.take()? {
+        Piece::Data { stream, time, offset, mut data } => {
+            let taken = match whole_characters(&data, EVENT) {
+                // One that is longer than characters are.
+                0 => data.len().min(EVENT),
+                taken => taken,
+            };
+            let behind = data.split_off(taken);
+            if !behind.is_empty() {
+                rest = Some(Piece::Data { stream, time, offset: offset + taken as u64, data: behind });
+            }
+            Some(Piece::Data { stream, time, offset, data })
+        }
+        other => Some(other),
+    })
+}
+
 /// The next chunk of events; none when no pieces are left.
-fn encode<'a>(pieces: &mut impl Iterator<Item = &'a Piece>, id: &str, behind: &mut u64) -> Option<Bytes> {
+fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, behind: &mut u64) -> Option<Bytes> {
     let mut text = Vec::new();
     while text.len() < CHUNK
         && let Some(piece) = pieces.next()
     {
-        let (event, next) = StreamEvent::of(piece, id, *behind);
+        let (event, next) = StreamEvent::of(&piece, id, *behind);
         *behind = next;
         text.extend_from_slice(format!("event: {}\nid: {next}\ndata: ", event.kind).as_bytes());
         // JSON in one line; writing into memory does not fail.
         let _ = serde_json::to_writer(&mut text, &event);
         text.extend_from_slice(b"\n\n");
     }
+    // It may wait for long.
+    text.shrink_to_fit();
     (!text.is_empty()).then(|| Bytes::from(text))
 }
 
@@ -202,7 +231,7 @@ mod tests {
         let end = End { exit_code: 3, timed_out: false, failed: None };
         let pieces = [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::End(end)];
         let mut behind = 10;
-        let text = encode(&mut pieces.iter(), "cmd-1", &mut behind).unwrap();
+        let text = encode(&mut pieces.into_iter(), "cmd-1", &mut behind).unwrap();
         let text = std::str::from_utf8(&text).unwrap();
         let events: Vec<&str> = text.trim_end().split("\n\n").collect();
         assert_eq!(
@@ -216,18 +245,42 @@ mod tests {
 
     #[test]
     fn what_waits_for_a_slow_client_is_bounded_in_bytes() {
+        let size = 65_536;
         let data = |index: usize| Piece::Data {
             stream: Stream::Stdout,
             time: 5,
-            offset: (index * 4096) as u64,
-            data: vec![0; 4096],
+            offset: (index * size) as u64,
+            data: vec![0; size],
         };
-        let pieces: Vec<Piece> = (0..100).map(data).collect();
-        let (mut left, mut behind) = (pieces.iter(), 0);
+        let (mut left, mut behind) = ((0..10).map(data).flat_map(parts), 0);
         let chunks: Vec<Bytes> = std::iter::from_fn(|| encode(&mut left, "cmd-1", &mut behind)).collect();
-        assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK + 6 * 4096 + 1024));
-        assert_eq!(behind, 100 * 4096);
+        assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK + 6 * EVENT + 1024));
+        assert_eq!(behind, 10 * size as u64);
         let events = chunks.iter().map(|chunk| String::from_utf8_lossy(chunk).matches("event: ").count());
-        assert_eq!(events.sum::<usize>(), 100);
+        assert_eq!(events.sum::<usize>(), 10 * size / EVENT);
+    }
+
+    #[test]
+    fn parts_are_cut_between_characters_and_bytes_anywhere() {
+        let piece = |data: Vec<u8>| Piece::Data { stream: Stream::Stderr, time: 5, offset: 7, data };
+        for data in ["€".repeat(EVENT).into_bytes(), vec![0x80; 3 * EVENT], vec![0xe2; EVENT + 1], Vec::new()]
+        {
+            let (mut all, mut next) = (Vec::new(), 7);
+            for part in parts(piece(data.clone())) {
+                let Piece::Data { stream: Stream::Stderr, time: 5, offset, data: part } = part else {
+                    panic!("a part is of the same stream and time");
+                };
+                assert_eq!(offset, next);
+                assert!(part.len() <= EVENT);
+                assert!(
+                    data[0..].starts_with(&[0x80])
+                        || data.starts_with(&[0xe2; 2])
+                        || std::str::from_utf8(&part).is_ok()
+                );
+                next += part.len() as u64;
+                all.extend(part);
+            }
+            assert_eq!(all, data);
+        }
     }
 }
