@@ -1,4 +1,4 @@
-//! What happens when the disk of the workspaces is nearly full.
+//! Makes room when the disk of the workspaces is nearly full.
 //!
 //! Each step is taken only while there is less room than [`Settings::disk_reserve`](crate::Settings):
 //!
@@ -46,7 +46,7 @@ const ENDED_LOOKS: (usize, Duration) = (4, Duration::from_millis(250));
 /// Time that layers may take to go before anything else is done. They go on.
 const LAYERS_WAIT: Duration = Duration::from_millis(200);
 
-/// What is remembered of a nearly full disk.
+/// State of making room, kept between two checks of the disk.
 #[derive(Debug, Default)]
 pub(crate) struct FullDisk {
     /// Time of the last collection of garbage.
@@ -61,7 +61,7 @@ pub(crate) struct FullDisk {
 struct Ended {
     /// Times at which sandboxes were stopped because of the disk, by id.
     stopped: HashMap<String, Instant>,
-    /// What their workspaces hold, by id. That does not change any more.
+    /// Disk usage of their workspaces, by id. That does not change any more.
     usage: HashMap<String, Usage>,
 }
 
@@ -130,7 +130,7 @@ impl Service {
         blocking(move || Shortage::at(&path, reserve)).await
     }
 
-    /// Takes a step; whether that made a difference. One that something else is done with cannot be ended now: another one
+    /// Takes a step, and reports whether that made a difference. One that something else is done with cannot be ended now: another one
     /// makes room, too.
     async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.holding().id.as_str(), step.holding().owner.as_str());
@@ -197,7 +197,7 @@ impl Service {
         looks
     }
 
-    /// What every sandbox holds: those that run in the order of the looks, then all others.
+    /// Lists the disk usage of every sandbox: those that run in the order of the looks, then all others.
     async fn holdings(&self, looks: &[Look], short: &Shortage) -> Vec<Holding> {
         let mut all: Vec<Holding> = looks
             .iter()

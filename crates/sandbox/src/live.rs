@@ -359,7 +359,7 @@ impl Live {
         *self.disk_looks() = DiskLooks { last: Some((used, now())), before: Some(used) };
     }
 
-    /// What its workspace had at the last look.
+    /// Disk usage of its workspace at the last measurement.
     pub(crate) fn disk_last_usage(&self) -> Option<Usage> {
         self.disk_looks().last.map(|(used, _)| used)
     }

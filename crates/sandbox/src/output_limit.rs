@@ -113,7 +113,11 @@ impl KeptOutput {
 
     /// Measures what is kept, if a file came or went since that was done.
     fn measure(&self, place: &Place) -> io::Result<()> {
-        let directory = std::fs::metadata(place.output())?;
+        let directory = match std::fs::metadata(place.output()) {
+            // Deleted meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
         let now = Some((directory.mtime(), directory.mtime_nsec()));
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if *changed != now && self.begin() {

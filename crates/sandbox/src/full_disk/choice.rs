@@ -22,7 +22,7 @@ pub(super) struct Holding {
     /// The growth as it was measured, for a sandbox that runs.
     pub(super) found: Option<Usage>,
     pub(super) is_running: bool,
-    /// Whether its files are being removed: there will be room soon.
+    /// Set while its files are being removed: there will be room soon.
     pub(super) is_going: bool,
     /// Time since it was stopped because of the disk.
     pub(super) stopped_for: Option<Duration>,

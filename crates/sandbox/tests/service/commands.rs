@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
-use workspace_sandbox::{RunRequest, SandboxError};
+use workspace_sandbox::{RunRequest, SandboxError, Service};
 
 use crate::home::{Home, alice, create, read, request, sh, soon};
 use crate::trials;
@@ -222,14 +222,18 @@ async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
     assert_eq!(doomed.wait().await.unwrap().exit_code, 137);
 }
 
-async fn output_that_comes_after_the_end_of_a_command_is_bounded_too(home: &Home) {
+/// A service whose sandboxes keep little output, and how many bytes.
+async fn with_little_output(home: &Home) -> (Service, u64) {
     let limit = 4 << 20;
-    let service = home
-        .start_with(|settings| {
-            (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
-            settings.disk_interval = Duration::from_millis(50);
-        })
-        .await;
+    let change = |settings: &mut workspace_sandbox::Settings| {
+        (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
+        settings.disk_interval = Duration::from_millis(50);
+    };
+    (home.start_with(change).await, limit)
+}
+
+async fn output_that_comes_after_the_end_of_a_command_is_bounded_too(home: &Home) {
+    let (service, limit) = with_little_output(home).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     for number in 0..8 {
@@ -249,13 +253,7 @@ async fn output_that_comes_after_the_end_of_a_command_is_bounded_too(home: &Home
 }
 
 async fn output_of_all_commands_is_bounded_and_counted(home: &Home) {
-    let limit = 4 << 20;
-    let service = home
-        .start_with(|settings| {
-            (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
-            settings.disk_interval = Duration::from_millis(50);
-        })
-        .await;
+    let (service, limit) = with_little_output(home).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     let print = "head -c 2000000 /dev/zero | tr '\\0' x; echo end";

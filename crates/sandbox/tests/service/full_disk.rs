@@ -1,4 +1,4 @@
-//! Who makes room when the disk of the workspaces is nearly full.
+//! Making room when the disk of the workspaces is nearly full.
 
 use std::time::Duration;
 
