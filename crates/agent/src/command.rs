@@ -481,6 +481,8 @@ impl Running {
     fn kill(&mut self, timed_out: bool) {
         self.ending = Ending::Killing { timed_out };
         tree::kill(self.supervisor);
+        // Somebody inside may have stopped it (`kill -STOP -1`), and then it would not say that the command ended.
+        tree::send(self.supervisor, Signal::CONT);
         self.deadline = Some(Instant::now() + AGAIN);
     }
 

@@ -25,6 +25,9 @@ use look::Found;
 
 /// How long what was killed may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same where only those that are bound to the workspace are ended: others may come to be bound all the time, by
+/// a loop that enters a directory, and are looked for again while everything is frozen.
+const BOUND_PATIENCE: Duration = Duration::from_millis(500);
 /// Between two looks at those that are to end: the first, and no more than.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
@@ -44,8 +47,9 @@ pub fn users(holder: &Holder, process: &Process) -> Result<Vec<User>> {
     ask(holder, process, None, Users::Bound)
 }
 
-/// Ends them, and whoever comes to use it meanwhile: they are asked to, and killed after a while. Those that were ended.
-/// To be done while the sandbox is not frozen: what is frozen does not end.
+/// Ends them, and whoever comes to use it meanwhile: they are asked to, and killed after a while. Returns those that were
+/// ended. With [`Users::Bound`] some may be left, if others came to use it as fast as they were ended; with [`Users::All`]
+/// that is an error. To be done while the sandbox is not frozen: what is frozen does not end.
 pub fn end_users(holder: &Holder, process: &Process, grace: Duration, whose: Users) -> Result<Vec<User>> {
     ask(holder, process, Some(grace), whose)
 }
@@ -86,14 +90,16 @@ fn go_inside(order: &Order) -> Result<()> {
 
 fn end(grace: Duration, whose: Users) -> Result<Vec<User>> {
     let killing = Instant::now() + grace;
+    let deadline = killing + if whose == Users::Bound { BOUND_PATIENCE } else { PATIENCE };
     let mut ended: Vec<(User, u64)> = Vec::new();
     let mut pause = LOOK.0;
     loop {
         let left = look::found(whose)?;
-        if left.is_empty() {
+        let is_late = Instant::now() > deadline;
+        if left.is_empty() || (is_late && whose == Users::Bound) {
             return Ok(ended.into_iter().map(|(user, _)| user).collect());
         }
-        if Instant::now() > killing + PATIENCE {
+        if is_late {
             let users: Vec<_> = left.iter().map(|one| one.user.pid.to_string()).collect();
             let text = format!("processes that use the workspace do not end: {}", users.join(", "));
             return Err(HostError::Helper(text));

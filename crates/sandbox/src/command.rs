@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
@@ -21,14 +20,13 @@ use crate::id;
 use crate::live::{Coming, End, Live, Progress, Running};
 use crate::output::{self, Output};
 use crate::place::Place;
+use crate::retry::Backoff;
 use crate::service::{Scope, Service, now};
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;
 /// How long somebody waits for a command to read its input.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between attempts to write down how a command ended, at first and at last.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// As many signals as there are.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 /// Commands have names of this kind, terminals of another.
@@ -302,10 +300,9 @@ impl Service {
 
     /// A command ended: whoever waits is told, it is written down, and then the guest may forget it.
     pub(crate) async fn ended(&self, live: &Arc<Live>, id: &str, end: &End) {
-        let mut wait = AGAIN.0;
+        let mut backoff = Backoff::new();
         while !self.write_end(&live.id, id, end).await {
-            sleep(wait).await;
-            wait = (wait * 2).min(AGAIN.1);
+            backoff.wait().await;
             if self.live(&live.id).is_none() {
                 // The guest tells the next server, or whoever removes the sandbox writes its commands off.
                 return;

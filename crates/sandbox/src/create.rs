@@ -21,9 +21,6 @@ use crate::reserved::{Place, Reserved};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
 use crate::service::{Service, View, event, milliseconds, not_running, now};
 
-/// Time until a sandbox that was never made is forgotten, if that could not be written: at first, and at most.
-const FORGET_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-
 /// Between two looks at a sandbox that another request makes.
 const LOOK: Duration = Duration::from_millis(20);
 /// Between two words on what is being done.
@@ -485,17 +482,10 @@ impl Service {
     async fn take_back(&self, id: &str) {
         let Err(error) = self.forget_unmade(id).await else { return };
         tracing::error!(sandbox = id, %error, "a sandbox that failed could not be forgotten; it is tried again");
-        let (service, id) = (Arc::downgrade(&self.0), id.to_owned());
-        tokio::spawn(async move {
-            let mut wait = FORGET_AGAIN.0;
-            loop {
-                sleep(wait).await;
-                let Some(service) = service.upgrade().map(Service) else { return };
-                if service.forget_unmade(&id).await.is_ok() {
-                    return;
-                }
-                wait = (wait * 2).min(FORGET_AGAIN.1);
-            }
+        let id = id.to_owned();
+        self.retry(move |service| {
+            let id = id.clone();
+            async move { service.forget_unmade(&id).await }
         });
     }
 

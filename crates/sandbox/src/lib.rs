@@ -47,6 +47,7 @@ mod recover;
 mod remove;
 mod reserved;
 mod rest;
+mod retry;
 pub mod runtime;
 mod service;
 mod settings;

@@ -385,6 +385,30 @@ impl Service {
         if operation.is_none() || self.live(&live.id).is_none() {
             return Ok(false);
         }
+        self.remove_live(&live.id);
+        self.0.full_disk.note_stopped(&live.id);
+        let done = self.end_stopped(live, reason).await;
+        if done.is_err() {
+            // Nobody else does: it is not among those that are looked after any more.
+            let (live, reason) = (live.clone(), reason.to_owned());
+            self.retry(move |service| {
+                let (live, reason) = (live.clone(), reason.clone());
+                async move {
+                    let _operation = service.0.operations.lock(&live.id).await;
+                    service.end_stopped(&live, &reason).await
+                }
+            });
+        }
+        done.map(|()| true)
+    }
+
+    /// Ends what runs in a sandbox and writes down that it is stopped, unless it was deleted meanwhile. The caller holds the
+    /// sandbox's operation lock.
+    async fn end_stopped(&self, live: &Arc<Live>, reason: &str) -> Result<()> {
+        let found = self.0.catalog.sandboxes().get(&live.id).await?;
+        if !found.is_some_and(|sandbox| sandbox.state.may_become(State::Stopped)) {
+            return Ok(());
+        }
         let stopped = |sandbox: &Sandbox| {
             sandbox.state.may_become(State::Stopped).then(|| Change {
                 state: Some(State::Stopped),
@@ -392,12 +416,10 @@ impl Service {
                 ..Change::default()
             })
         };
-        self.remove_live(&live.id);
-        self.0.full_disk.note_stopped(&live.id);
         self.end(&live.id, &live.place).await?;
         self.change(&live.id, stopped, &[EventKind::SandboxError]).await?;
         self.lose_commands(&live.id, Some(live), reason).await;
-        Ok(true)
+        Ok(())
     }
 }
 

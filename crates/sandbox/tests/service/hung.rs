@@ -13,6 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         a_hung_guest_does_not_hang_its_callers,
         a_sandbox_with_a_hung_guest_is_removed,
+        a_command_that_stops_everything_runs_out_of_time,
         a_command_that_ended_has_ended_also_for_a_guest_that_lists_no_processes,
     ]
 }
@@ -64,6 +65,17 @@ async fn a_sandbox_with_a_hung_guest_is_removed(home: &Home) {
     let end = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
     assert!(end.failed.is_some(), "{end:?}");
     assert!(!guest.is_running());
+}
+
+/// The process that looks after the command is stopped as well.
+async fn a_command_that_stops_everything_runs_out_of_time(home: &Home) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let stop = RunRequest { timeout: Some(Duration::from_secs(1)), ..request("kill -STOP -1; sleep 100") };
+    let mut handle = service.run(&alice(), &view.sandbox.id, stop).await.unwrap();
+    let end = tokio::time::timeout(PATIENCE, handle.wait()).await.unwrap().unwrap();
+    assert!(end.timed_out, "{end:?}");
+    assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
 }
 
 /// As one of an older version does, a guest that stands still does not say what a command left behind.

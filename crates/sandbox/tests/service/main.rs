@@ -9,6 +9,7 @@ mod docker_only;
 mod docker_port;
 mod egress;
 mod escape;
+mod failing;
 mod frozen;
 mod full_disk;
 mod home;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     trials.extend(full_disk::trials());
     trials.extend(cancelled::trials());
     trials.extend(escape::trials());
+    trials.extend(failing::trials());
     trials.extend(egress::trials());
     trials.extend(docker_only::trials());
     trials.extend(docker_port::trials());

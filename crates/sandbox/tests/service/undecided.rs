@@ -1,22 +1,14 @@
 //! Restores whose helper died, or did not answer: what it did is found out, and acted on.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::runtime::{
-    Frozen, Holder, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
-};
-use workspace_sandbox::{
-    Kind as Provider, NewCommit, NewSandbox, Place, SandboxError, Service, Settings, View,
-};
+use workspace_sandbox::{Kind as Provider, NewCommit, NewSandbox, SandboxError, Service, Settings, View};
 use workspace_state::{NewSnapshot, SnapshotId};
 
+use crate::failing::Failing;
 use crate::home::{Home, alice, base, run, sh, soon, wanted};
 use crate::kind::Kind;
 
@@ -37,129 +29,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The embedded runtime, with helpers that fail.
-#[derive(Debug)]
-struct Failing {
-    inner: Arc<dyn Runtime>,
-    /// The helper of a swap does its work and dies.
-    dies_after: AtomicBool,
-    /// It dies at once.
-    dies_before: AtomicBool,
-    /// Nobody can look at the sandbox.
-    is_blind: AtomicBool,
-}
-
-impl Failing {
-    fn died(&self) -> RuntimeError {
-        let reason = "the helper ended without a word".to_owned();
-        RuntimeError::Failed { runtime: self.name(), action: "replace a workspace", reason }
-    }
-}
-
-#[async_trait]
-impl Runtime for Failing {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        self.inner.lacks().await
-    }
-
-    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        self.inner.start(order).await
-    }
-
-    async fn mounts(&self) -> Result<Holder, String> {
-        self.inner.mounts().await
-    }
-
-    fn owner(&self) -> Option<(u32, u32)> {
-        self.inner.owner()
-    }
-
-    async fn find_own_users(
-        &self,
-        workspaces: &Path,
-        sandboxes: &Path,
-        lazy: bool,
-    ) -> Result<(), RuntimeError> {
-        self.inner.find_own_users(workspaces, sandboxes, lazy).await
-    }
-
-    async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
-        self.inner.user(id, place).await
-    }
-
-    fn keeps_quotas(&self) -> bool {
-        self.inner.keeps_quotas()
-    }
-
-    async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError> {
-        self.inner.is_running(id, place).await
-    }
-
-    async fn ended(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        self.inner.ended(id, place).await
-    }
-
-    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        self.inner.end(id, place).await
-    }
-
-    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
-        self.inner.freeze(id, place).await
-    }
-
-    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        self.inner.thaw(id, place).await
-    }
-
-    fn swaps(&self) -> bool {
-        self.inner.swaps()
-    }
-
-    async fn workspace_users(
-        &self,
-        id: &str,
-        place: &Place,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        self.inner.workspace_users(id, place, end).await
-    }
-
-    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
-        if self.dies_before.load(Ordering::SeqCst) {
-            return Err(self.died());
-        }
-        self.inner.swap(id, place, workspace).await?;
-        if self.dies_after.load(Ordering::SeqCst) { Err(self.died()) } else { Ok(()) }
-    }
-
-    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
-        if self.is_blind.load(Ordering::SeqCst) {
-            return Err(self.died());
-        }
-        self.inner.settle_swap(id, place, workspace).await
-    }
-
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
-        self.inner.usage(id).await
-    }
-
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
-        self.inner.known().await
-    }
-
-    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        self.inner.templates().await
-    }
-
-    async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
-        self.inner.variables(template).await
-    }
-}
-
 /// A server with a sandbox that holds `old`, and may be restored to `new`.
 struct Fixture {
     runtime: Arc<Failing>,
@@ -177,12 +46,7 @@ async fn start(home: &Home, runtime: &Arc<Failing>) -> Service {
 impl Fixture {
     /// None where workspaces are changed in place.
     async fn new(home: &Home) -> Option<Self> {
-        let runtime = Arc::new(Failing {
-            inner: home.kind.runtime(home.path()).await,
-            dies_after: AtomicBool::new(false),
-            dies_before: AtomicBool::new(false),
-            is_blind: AtomicBool::new(false),
-        });
+        let runtime = Arc::new(Failing::new(home).await);
         let service = start(home, &runtime).await;
         let snapshot = |name: &str| {
             let mut tree = service.workspaces().store().empty_tree().unwrap();

@@ -1,0 +1,194 @@
+//! A runtime that fails when a test tells it to.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use libtest_mimic::Trial;
+use workspace_catalog::State;
+use workspace_sandbox::runtime::{
+    Frozen, Holder, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+};
+use workspace_sandbox::{NewSandbox, Place, ResourceRequest, Service, Settings};
+
+use crate::home::{Home, alice, base, request, run, soon, wanted};
+use crate::kind::Kind;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![Trial::test(
+        "failing::a_sandbox_over_its_disk_limit_is_stopped_also_if_ending_it_fails_at_first",
+        || {
+            run(Kind::Embedded, |home| Box::pin(stopped_in_the_end(home)));
+            Ok(())
+        },
+    )]
+}
+
+/// The embedded runtime, with helpers that fail.
+#[derive(Debug)]
+pub(crate) struct Failing {
+    inner: Arc<dyn Runtime>,
+    /// The helper of a swap does its work and dies.
+    pub(crate) dies_after: AtomicBool,
+    /// It dies at once.
+    pub(crate) dies_before: AtomicBool,
+    /// Nobody can look at the sandbox.
+    pub(crate) is_blind: AtomicBool,
+    /// How many attempts to end a sandbox fail from now on.
+    pub(crate) failing_ends: AtomicU32,
+}
+
+impl Failing {
+    pub(crate) async fn new(home: &Home) -> Self {
+        Self {
+            inner: home.kind.runtime(home.path()).await,
+            dies_after: AtomicBool::new(false),
+            dies_before: AtomicBool::new(false),
+            is_blind: AtomicBool::new(false),
+            failing_ends: AtomicU32::new(0),
+        }
+    }
+
+    fn died(&self) -> RuntimeError {
+        let reason = "the helper ended without a word".to_owned();
+        RuntimeError::Failed { runtime: self.name(), action: "do something to a sandbox", reason }
+    }
+}
+
+#[async_trait]
+impl Runtime for Failing {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+        self.inner.lacks().await
+    }
+
+    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
+        self.inner.start(order).await
+    }
+
+    async fn mounts(&self) -> Result<Holder, String> {
+        self.inner.mounts().await
+    }
+
+    fn owner(&self) -> Option<(u32, u32)> {
+        self.inner.owner()
+    }
+
+    async fn find_own_users(
+        &self,
+        workspaces: &Path,
+        sandboxes: &Path,
+        lazy: bool,
+    ) -> Result<(), RuntimeError> {
+        self.inner.find_own_users(workspaces, sandboxes, lazy).await
+    }
+
+    async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
+        self.inner.user(id, place).await
+    }
+
+    fn keeps_quotas(&self) -> bool {
+        self.inner.keeps_quotas()
+    }
+
+    async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError> {
+        self.inner.is_running(id, place).await
+    }
+
+    async fn ended(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        self.inner.ended(id, place).await
+    }
+
+    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        let fails =
+            self.failing_ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if fails.is_ok() {
+            return Err(self.died());
+        }
+        self.inner.end(id, place).await
+    }
+
+    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
+        self.inner.freeze(id, place).await
+    }
+
+    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+        self.inner.thaw(id, place).await
+    }
+
+    fn swaps(&self) -> bool {
+        self.inner.swaps()
+    }
+
+    async fn workspace_users(
+        &self,
+        id: &str,
+        place: &Place,
+        end: Option<(WorkspaceUsers, Duration)>,
+    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        self.inner.workspace_users(id, place, end).await
+    }
+
+    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+        if self.dies_before.load(Ordering::SeqCst) {
+            return Err(self.died());
+        }
+        self.inner.swap(id, place, workspace).await?;
+        if self.dies_after.load(Ordering::SeqCst) { Err(self.died()) } else { Ok(()) }
+    }
+
+    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
+        if self.is_blind.load(Ordering::SeqCst) {
+            return Err(self.died());
+        }
+        self.inner.settle_swap(id, place, workspace).await
+    }
+
+    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+        self.inner.usage(id).await
+    }
+
+    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+        self.inner.known().await
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
+        self.inner.templates().await
+    }
+
+    async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
+        self.inner.variables(template).await
+    }
+}
+
+async fn stopped_in_the_end(home: &Home) {
+    if crate::quota::are_kept(home) {
+        return eprintln!("not tested here: with a quota nothing is ended");
+    }
+    let runtime = Arc::new(Failing::new(home).await);
+    let settings =
+        Settings { pool: 0, disk_interval: Duration::from_millis(50), ..Settings::new(home.path()) };
+    let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
+    let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
+    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let id = view.sandbox.id.as_str();
+    runtime.failing_ends.store(2, Ordering::SeqCst);
+    let fill = "head -c 8388608 /dev/zero > big; sleep 100";
+    let mut filling = service.run(&alice(), id, request(fill)).await.unwrap();
+    soon("it is stopped", async || {
+        let now = service.get(&alice(), id).await.unwrap().sandbox;
+        now.state == State::Stopped
+            && now.state_reason.is_some_and(|reason| reason.contains("its workspace has"))
+    })
+    .await;
+    assert_eq!(runtime.failing_ends.load(Ordering::SeqCst), 0);
+    let end = filling.wait().await.unwrap();
+    assert!(end.failed.is_some(), "{end:?}");
+    service.remove(&alice(), id, false).await.unwrap();
+}
