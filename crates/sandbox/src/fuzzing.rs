@@ -9,11 +9,11 @@ use workspace_agent_protocol::output::{Item, Reader, Writer};
 use workspace_agent_protocol::v1::agent_message::Payload as Said;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat};
 
-use crate::door::check_generation;
+use crate::command::remote_output::{KEEP_LEAST, Piece};
+use crate::guest::listener::check_generation;
+use crate::guest::live::Live;
 use crate::id;
-use crate::live::Live;
-use crate::place::Place;
-use crate::stored::{KEEP_LEAST, Piece};
+use crate::sandbox_dir::Place;
 
 /// Items of a command's output that are looked at.
 const ITEMS_MAX: usize = 10_000;

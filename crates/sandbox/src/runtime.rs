@@ -43,8 +43,8 @@ pub use workspace_host::holder::Holder;
 pub use workspace_host::limits::{Limits, Usage};
 pub use workspace_host::users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
 
-use crate::place::Place;
-use crate::port::Reach;
+use crate::guest::tcp::Reach;
+use crate::sandbox_dir::Place;
 use crate::template::Templates;
 
 /// What to start.

@@ -11,22 +11,22 @@ use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEve
 use workspace_state::Cancel;
 use workspace_workspace::Workspaces;
 
-use crate::cancellable::UnderWay;
 use crate::config::{Config, check_labels};
-use crate::disk::{self, Fullness};
+use crate::disk::full_disk::FullDisk;
+use crate::disk::scan::Looks;
+use crate::disk::usage::{self, Fullness};
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::full_disk::FullDisk;
-use crate::leftovers::Leftovers;
-use crate::live::Live;
-use crate::looks::Looks;
-use crate::operation_lock::OperationLocks;
-use crate::owner_turns::OwnerTurns;
-use crate::place::Place;
-use crate::pool::Pool;
-use crate::port::{GuestPort, Reach};
-use crate::remove;
-use crate::reserved::Places;
+use crate::fair_semaphore::OwnerTurns;
+use crate::guest::live::Live;
+use crate::guest::tcp::{GuestPort, Reach};
+use crate::lifecycle::cancellable::UnderWay;
+use crate::lifecycle::cleanup::Leftovers;
+use crate::lifecycle::operation_lock::OperationLocks;
+use crate::lifecycle::pool::Pool;
+use crate::lifecycle::remove;
+use crate::lifecycle::reservation::Places;
 use crate::runtime::{Runtime, Template};
+use crate::sandbox_dir::Place;
 use crate::settings::Settings;
 use crate::template::{ImportOptions, Known, TemplateError, Templates};
 
@@ -138,7 +138,7 @@ impl Service {
         for directory in [&settings.sandboxes, &settings.workspaces] {
             private_directory(directory).doing(|| format!("make {}", directory.display()))?;
         }
-        let workspaces = Arc::new(disk::open(&settings, &runtime).await?);
+        let workspaces = Arc::new(usage::open(&settings, &runtime).await?);
         let turns = || OwnerTurns::new(settings.creations_at_once);
         let (starts, fills) = (turns(), turns());
         let waiting = OwnerTurns::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
@@ -161,8 +161,8 @@ impl Service {
             reserved: Places::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
-            looks: Looks::new(disk::LOOKS_AT_ONCE),
-            asked_looks: OwnerTurns::new(disk::ASKED_LOOKS_AT_ONCE),
+            looks: Looks::new(usage::LOOKS_AT_ONCE),
+            asked_looks: OwnerTurns::new(usage::ASKED_LOOKS_AT_ONCE),
             batch_removals: OwnerTurns::new(remove::AT_ONCE),
             fullness: Fullness::default(),
             full_disk: FullDisk::default(),

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::disk::blocking;
+use crate::command::output_limit::kept;
+use crate::disk::usage::blocking;
 use crate::error::Result;
-use crate::live::Live;
-use crate::output_limit::kept;
+use crate::guest::live::Live;
 use crate::runtime::{Limits, Usage};
 use crate::service::{Scope, Service, config_of, now};
 

@@ -18,7 +18,7 @@ use workspace_state::{
 };
 
 use crate::compression::zstd_reader;
-use crate::place::remove_tree;
+use crate::sandbox_dir::remove_tree;
 
 const NOTE: &str = "template.json";
 const ROOT: &str = "root";

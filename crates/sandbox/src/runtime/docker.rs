@@ -36,8 +36,8 @@ use super::{
     Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
     paused,
 };
-use crate::handover::Handover;
-use crate::place::Place;
+use crate::guest::handover::Handover;
+use crate::sandbox_dir::Place;
 
 const NAME: &str = "docker";
 const FREEZE: &str = "freeze a sandbox";

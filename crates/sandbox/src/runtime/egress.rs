@@ -6,7 +6,7 @@ use tokio::task::spawn_blocking;
 use workspace_host::egress::{self, lacks};
 
 use super::{Egress, RuntimeError};
-use crate::handover::Handover;
+use crate::guest::handover::Handover;
 
 /// What is missing for it where a program of the machine's is the way, to be told beside what else is.
 pub(super) fn no_egress() -> Option<String> {

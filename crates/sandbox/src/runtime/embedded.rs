@@ -20,7 +20,7 @@ use super::egress::{check_egress, no_egress};
 use super::outside::{self, SWAP, USERS};
 use super::watched::ended;
 use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
-use crate::place::Place;
+use crate::sandbox_dir::Place;
 use crate::template::{Known, Templates};
 
 const NAME: &str = "embedded";

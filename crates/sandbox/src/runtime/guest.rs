@@ -49,7 +49,8 @@ impl User {
 /// What the guest agent is started with. What is secret is given to it later; so is where the server is, unless it
 /// `dials_socket`.
 pub(super) fn arguments(id: &str, dials_socket: bool) -> Vec<String> {
-    let (socket, start) = (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::place::START));
+    let (socket, start) =
+        (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::sandbox_dir::START));
     let socket = ["--socket", &socket];
     let socket = if dials_socket { &socket[..] } else { &[] };
     [&["--sandbox", id][..], socket, &["--start", &start]].concat().into_iter().map(str::to_owned).collect()

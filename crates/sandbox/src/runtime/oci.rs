@@ -29,8 +29,8 @@ use super::watched::ended;
 use super::{
     Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, paused,
 };
-use crate::handover::Handover;
-use crate::place::Place;
+use crate::guest::handover::Handover;
+use crate::sandbox_dir::Place;
 use crate::template::{Known, Templates};
 
 const NAME: &str = "oci";
@@ -366,7 +366,7 @@ impl Runtime for Oci {
             ended.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
         let bundle = bundle::at(place);
-        crate::place::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
+        crate::sandbox_dir::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
     }
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {

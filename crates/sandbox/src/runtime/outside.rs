@@ -12,7 +12,7 @@ use workspace_host::users::{self, User as WorkspaceUser, Users as WorkspaceUsers
 use workspace_host::{HostError, Process, settle_swap_given, swap_given};
 
 use super::guest::User;
-use crate::place::Place;
+use crate::sandbox_dir::Place;
 
 /// What is being done, where it fails.
 pub(super) const USERS: &str = "find who uses a workspace";

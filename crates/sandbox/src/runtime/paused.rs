@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 
-use crate::place::Place;
+use crate::sandbox_dir::Place;
 
 /// What such a note says. What others note is different.
 const PAUSED: &str = "paused\n";

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::built_in::listed;
 use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
-use crate::place::Place;
+use crate::sandbox_dir::Place;
 use crate::template::Templates;
 
 /// Runs nothing, and says why.

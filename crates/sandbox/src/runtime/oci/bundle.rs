@@ -14,9 +14,9 @@ use workspace_host::egress::RESOLV_CONF;
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
-use crate::place::Place;
 use crate::runtime::Start;
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, bounds, shared_memory};
+use crate::sandbox_dir::Place;
 
 const ROOT: &str = "rootfs";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -44,7 +44,7 @@ impl Bundle<'_> {
     /// Writes it; where it is.
     pub(super) fn write(&self, order: &Start<'_>) -> io::Result<PathBuf> {
         let bundle = at(order.place);
-        crate::place::remove_tree(&bundle)?;
+        crate::sandbox_dir::remove_tree(&bundle)?;
         let root = bundle.join(ROOT);
         directory(&bundle)?;
         directory(&root)?;

@@ -20,9 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::counted::{Known, Limited, Room, Ticket};
-use crate::door::{Door, Listener, REGISTER, server};
-use crate::identity::Identity;
+use crate::guest::connection_limit::{Known, Limited, Room, Ticket};
+use crate::guest::identity::Identity;
+use crate::guest::listener::{Door, Listener, REGISTER, server};
 
 /// Connections from one address of which it is not known whose they are; a guest needs one.
 const EACH: usize = 8;

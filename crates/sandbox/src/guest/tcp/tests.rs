@@ -18,9 +18,9 @@ use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, RegisterRequest};
 
 use super::*;
+use crate::guest::live::Live;
 use crate::id::Token;
-use crate::live::Live;
-use crate::place::Place;
+use crate::sandbox_dir::Place;
 
 const SANDBOX: &str = "sbx-1";
 
@@ -141,7 +141,7 @@ async fn a_guest_with_its_token_comes_in() {
 #[tokio::test]
 async fn a_registration_that_is_too_large_is_not_decoded() {
     let bench = Bench::new().await;
-    let large = vec![0; crate::door::MESSAGE_MAX];
+    let large = vec![0; crate::guest::listener::MESSAGE_MAX];
     let refused = bench.register("127.0.0.1", SANDBOX, &large).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     let small = &large[..large.len() - 1_000];

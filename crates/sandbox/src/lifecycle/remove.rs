@@ -10,9 +10,9 @@ use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::WorkspaceError;
 
-use crate::disk::release;
+use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
-use crate::live::{End, Live};
+use crate::guest::live::{End, Live};
 use crate::service::{Scope, Service, event, not_running, now};
 
 /// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.

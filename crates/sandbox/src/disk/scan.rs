@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::live::Live;
-use crate::owner_turns::{OwnerTurn, OwnerTurns};
+use crate::fair_semaphore::{OwnerTurn, OwnerTurns};
+use crate::guest::live::Live;
 
 /// Looks that the server makes by itself. Each is a task of its own: whoever begins one does not wait for it, and one that
 /// takes long delays none of another sandbox.
@@ -39,7 +39,7 @@ mod tests {
     use tokio::sync::{Semaphore, mpsc};
 
     use super::*;
-    use crate::place::Place;
+    use crate::sandbox_dir::Place;
 
     fn live(id: &str) -> Arc<Live> {
         Arc::new(Live::new(id, Place::new("/nonexistent".into()), ""))

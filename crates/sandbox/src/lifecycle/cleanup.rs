@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::disk::blocking;
+use crate::disk::usage::blocking;
 use crate::error::Result;
-use crate::owner_turns::OwnerTurns;
+use crate::fair_semaphore::OwnerTurns;
 use crate::service::{Scope, Service};
 
 /// Deleted sandboxes of one owner whose files are there still. Whoever deletes more of them waits.

@@ -11,12 +11,12 @@ use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
 use workspace_workspace::{Cancellable, Workspaces};
 
-use crate::cancellable::until;
 use crate::config::Config;
-use crate::door;
 use crate::error::{Doing as _, Result, SandboxError, without_host_paths};
-use crate::live::Live;
-use crate::remove::Removal;
+use crate::guest::listener;
+use crate::guest::live::Live;
+use crate::lifecycle::cancellable::until;
+use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, config_of};
 
 /// What a collection cleared away.
@@ -156,7 +156,7 @@ impl Service {
         let live = Arc::new(Live::of(sandbox, self.place(&sandbox.id), &config));
         let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
         self.add_live(&live);
-        door::open(socket, &live, Arc::new(self.clone()));
+        listener::open(socket, &live, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
             self.finish_making(live, config);
         } else {

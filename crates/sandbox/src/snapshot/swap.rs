@@ -14,11 +14,11 @@ use workspace_workspace::WorkspaceError;
 
 use crate::config::Config;
 use crate::error::{Result, SandboxError, without_host_paths};
-use crate::live::Live;
-use crate::operation::{failed, limited};
-use crate::place::Place;
-use crate::recover::recover_again;
+use crate::guest::live::Live;
+use crate::lifecycle::operation::{failed, limited};
+use crate::lifecycle::recover::recover_again;
 use crate::runtime::RuntimeError;
+use crate::sandbox_dir::Place;
 use crate::service::{Service, config_of};
 
 const ACTION: &str = "replace the workspace";

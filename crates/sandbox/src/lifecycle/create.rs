@@ -10,14 +10,14 @@ use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, New
 use workspace_state::Cancel;
 use workspace_workspace::{Kind, Made as Workspace};
 
-use crate::cancellable::until;
 use crate::config::{Config, NewSandbox};
-use crate::door;
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::live::Live;
-use crate::owner_turns::{OwnerTurn, OwnerTurns};
-use crate::pool::Ready;
-use crate::reserved::{Place, Reserved};
+use crate::fair_semaphore::{OwnerTurn, OwnerTurns};
+use crate::guest::listener;
+use crate::guest::live::Live;
+use crate::lifecycle::cancellable::until;
+use crate::lifecycle::pool::Ready;
+use crate::lifecycle::reservation::{Place, Reserved};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
 use crate::service::{Service, View, event, milliseconds, not_running, now};
 
@@ -398,7 +398,7 @@ impl Service {
     pub(crate) fn open_door(&self, live: &Arc<Live>) -> Result<()> {
         live.place.make()?;
         let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
-        door::open(socket, live, Arc::new(self.clone()));
+        listener::open(socket, live, Arc::new(self.clone()));
         Ok(())
     }
 

@@ -27,11 +27,11 @@ use workspace_host::free_space::{Shortage, Unit};
 use workspace_host::usage::ENTRY_MIN;
 use workspace_workspace::{Bounds, Usage};
 
-use crate::disk::{LOOKS_AT_ONCE, blocking};
+use crate::disk::usage::{LOOKS_AT_ONCE, blocking};
 use crate::error::{Result, SandboxError};
-use crate::leftovers::Leftover;
-use crate::live::Live;
-use crate::remove::Removal;
+use crate::guest::live::Live;
+use crate::lifecycle::cleanup::Leftover;
+use crate::lifecycle::remove::Removal;
 use crate::service::Service;
 use choice::{Holding, Step, choose};
 

@@ -4,7 +4,7 @@
 //! command left it behind, and a signal to that command reaches it.
 
 use crate::error::{Result, SandboxError};
-use crate::live::Live;
+use crate::guest::live::Live;
 use crate::service::{Scope, Service};
 
 /// A process of a sandbox.

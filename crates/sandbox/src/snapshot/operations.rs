@@ -3,7 +3,7 @@
 //! While a workspace is read, everything in its sandbox stands still, so that a snapshot is a moment in time. Whoever is
 //! killed meanwhile has noted in the sandbox's place that it stands still; the next server lets it go on.
 //!
-//! Each operation stops when its request does (see [`crate::cancellable`]), and then it was not done: a commit made no
+//! Each operation stops when its request does (see [`crate::lifecycle::cancellable`]), and then it was not done: a commit made no
 //! snapshot, a fork no sandbox, and a restore either left the workspace as it was or, once the workspace is being
 //! replaced, is finished.
 
@@ -18,17 +18,17 @@ use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{Cancellable, Changes, Committed, Materialize, WorkspaceError};
 
-use crate::cancellable::{lost, until};
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
-use crate::create::Wanted;
 use crate::error::{Result, SandboxError};
-use crate::live::Live;
-use crate::operation::limited;
-use crate::operation_lock::OPERATION_WAIT;
-use crate::place::Place;
+use crate::guest::live::Live;
+use crate::lifecycle::cancellable::{lost, until};
+use crate::lifecycle::create::Wanted;
+use crate::lifecycle::operation::limited;
+use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
+use crate::sandbox_dir::Place;
 use crate::service::{Scope, Service, View, config_of, not_running};
-use crate::swap::Swap;
+use crate::snapshot::swap::Swap;
 
 /// How many sandboxes one fork may make.
 pub const FORKS_MAX: u32 = 1_000;

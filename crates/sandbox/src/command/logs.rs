@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use workspace_agent_protocol::output::{Frame, Item, Reader, Segment, Stream, all_segments};
 use workspace_state::{Cancel, Cancelled};
 
+use crate::command::output::PIECE_OVERHEAD;
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::output::PIECE_OVERHEAD;
 use crate::service::{Scope, Service};
 
 /// Of so many commands.

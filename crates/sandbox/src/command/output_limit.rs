@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use workspace_agent_protocol::output::{self, Segment};
 
-use crate::disk::blocking;
+use crate::disk::usage::blocking;
 use crate::error::Result;
-use crate::live::Live;
-use crate::place::Place;
+use crate::guest::live::Live;
+use crate::sandbox_dir::Place;
 use crate::service::Service;
 
 /// Output that every sandbox may keep, however full its workspace is.
@@ -69,7 +69,7 @@ impl Service {
             let (place, limit, running) =
                 (live.place.clone(), service.output_limit(&live), live.kept_of_running());
             let trimmed = blocking(move || trim(&place.output(), limit - limit / 8, &running)).await;
-            match trimmed.and_then(|trimmed| trimmed.map_err(super::output::broken)) {
+            match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::broken)) {
                 Ok(kept) => live.output.end(Some(kept)),
                 Err(error) => {
                     live.output.end(None);

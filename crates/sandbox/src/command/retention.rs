@@ -3,8 +3,8 @@
 use std::fs::File;
 
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::live::Live;
-use crate::place::Place;
+use crate::guest::live::Live;
+use crate::sandbox_dir::Place;
 use crate::service::Service;
 use workspace_agent_protocol::output;
 

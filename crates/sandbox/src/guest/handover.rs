@@ -14,7 +14,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::place::{Place, START};
+use crate::sandbox_dir::{Place, START};
 
 /// A guest that is gone is an error, no signal. Where there is no such flag, programs in Rust ignore the signal.
 #[cfg(target_os = "linux")]

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use crate::config::{Config, NewSandbox};
 use crate::error::{Doing as _, Result};
+use crate::guest::live::Live;
 use crate::id::{self, Token};
-use crate::live::Live;
 use crate::runtime::{Limits, Network, Start};
 use crate::service::Service;
 

@@ -16,11 +16,11 @@ use workspace_agent_protocol::v1::{
 use workspace_catalog::{Sandbox, State};
 use workspace_workspace::Usage;
 
+use crate::command::input::{Arrival, Input, NoInput, PIECE};
+use crate::command::output_limit::KeptOutput;
 use crate::config::Config;
 use crate::error::{Result, SandboxError};
-use crate::input::{Arrival, Input, NoInput, PIECE};
-use crate::output_limit::KeptOutput;
-use crate::place::Place;
+use crate::sandbox_dir::Place;
 use crate::service::now;
 
 /// How long an order may take to get into the line.

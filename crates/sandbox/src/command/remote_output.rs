@@ -15,7 +15,7 @@ use workspace_agent_protocol::v1::{
     CommandOutput, OutputStored, OutputType, PtyOutput, RegisterRequest, pty_output,
 };
 
-use crate::live::{Live, Running};
+use crate::guest::live::{Live, Running};
 use crate::service::Service;
 
 /// What is kept at least, as guests do that write files themselves.

@@ -6,11 +6,11 @@ use tokio::time::{sleep, timeout};
 use workspace_catalog::{Sandbox, State};
 use workspace_state::Cancel;
 
-use crate::cancellable::until;
 use crate::error::{Result, SandboxError};
-use crate::operation_lock::{OPERATION_WAIT, Operation};
-use crate::place::Place;
+use crate::lifecycle::cancellable::until;
+use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
 use crate::runtime::{Frozen, RuntimeError};
+use crate::sandbox_dir::Place;
 use crate::service::{Service, not_running};
 
 /// Longest time of one call to the runtime. Runtimes have shorter limits of their own for what they wait for; this one
@@ -20,7 +20,7 @@ const RUNTIME_TIMEOUT: Duration = Duration::from_secs(90);
 const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
 
 impl Service {
-    /// Begins an operation on a sandbox (see [`crate::operation_lock::OperationLocks`]).
+    /// Begins an operation on a sandbox (see [`crate::lifecycle::operation_lock::OperationLocks`]).
     pub(crate) async fn operation(&self, id: &str, cancel: &Cancel) -> Result<Operation> {
         let operation = until(cancel, self.0.operations.lock_within(id, OPERATION_WAIT)).await?;
         operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use workspace_state::Cancel;
 use workspace_workspace::{Cancellable, Workspaces};
 
-use crate::disk::blocking;
+use crate::disk::usage::blocking;
 use crate::error::{Result, SandboxError};
 use crate::service::Service;
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use workspace_agent_protocol::v1::server_message::Payload as Asked;
 use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, ResizePtyRequest};
 
-use crate::command::{CommandHandle, check_command, environment, new_command};
+use crate::command::run::{CommandHandle, check_command, environment, new_command};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
+use crate::guest::live::Live;
 use crate::id;
-use crate::live::Live;
 use crate::service::{Scope, Service};
 
 const WORKSPACE: &str = "/workspace";

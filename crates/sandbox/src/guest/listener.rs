@@ -23,9 +23,9 @@ use workspace_agent_protocol::v1::{
     AgentMessage, OutputStored, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
 };
 
-use crate::counted::{Known, Limited, Room};
+use crate::guest::connection_limit::{Known, Limited, Room};
+use crate::guest::live::Live;
 use crate::id;
-use crate::live::Live;
 
 /// How many connections a sandbox may have; a guest needs one, and another while the first is being lost.
 const CONNECTIONS: usize = 16;

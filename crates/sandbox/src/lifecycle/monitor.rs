@@ -12,12 +12,12 @@ use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, Reg
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 use workspace_workspace::Bounds;
 
-use crate::disk::{blocking, free};
-use crate::door::Listener;
+use crate::disk::usage::{blocking, free};
 use crate::error::{Result, SandboxError};
-use crate::live::{End, Live};
-use crate::owner_turns::OwnerTurn;
-use crate::remove::Removal;
+use crate::fair_semaphore::OwnerTurn;
+use crate::guest::listener::Listener;
+use crate::guest::live::{End, Live};
+use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, event, milliseconds, now};
 
 /// How long before its end a sandbox's owner is told.

@@ -13,8 +13,8 @@ use workspace_agent_protocol::output::{Frame, Item, Reader};
 pub use workspace_agent_protocol::output::Stream;
 
 use crate::error::{Result, SandboxError};
-use crate::live::{End, Live, Progress, Running};
-use crate::place::Place;
+use crate::guest::live::{End, Live, Progress, Running};
+use crate::sandbox_dir::Place;
 
 /// Bytes that are read at once, unless somebody wants fewer.
 const BATCH: usize = 512 << 10;

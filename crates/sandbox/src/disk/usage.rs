@@ -1,0 +1,227 @@
+//! What a sandbox keeps in its workspace.
+//!
+//! Where the filesystem keeps quotas for the runtime's workspaces, what does not fit is refused and the sandbox goes on.
+//! Everywhere else a sandbox that keeps too much is ended ([`crate::lifecycle::monitor`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use workspace_host::{HostError, quota};
+use workspace_state::{Cancel, Store};
+use workspace_workspace::{Bounds, Kind, Made, New, Options, Usage, Workspaces};
+
+use crate::config::NewSandbox;
+use crate::error::{Result, SandboxError};
+use crate::guest::live::Live;
+use crate::runtime::Runtime;
+use crate::service::{Service, now};
+use crate::settings::Settings;
+
+/// Looks at workspaces at once: by the server itself, and for requests.
+pub(crate) const LOOKS_AT_ONCE: u32 = 4;
+pub(crate) const ASKED_LOOKS_AT_ONCE: u32 = 4;
+/// Time of a look for a request.
+const ASKED_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time of a look at a workspace that was just made.
+const FIRST_LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Takes up the workspaces of a server.
+pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
+    runtime.find_own_users(&settings.workspaces, &settings.sandboxes, settings.lazy.is_some()).await?;
+    let holder = runtime.mounts().await;
+    let (settings, owner) = (settings.clone(), runtime.owner());
+    let opened = blocking(move || -> Result<Workspaces> {
+        let store =
+            Store::open_or_create(&settings.store).map_err(workspace_workspace::WorkspaceError::from)?;
+        let store = store.with_walk_limits(settings.walk_limits);
+        Ok(Workspaces::open(Options {
+            directory: settings.workspaces,
+            layers: settings.layers,
+            store,
+            holder,
+            owner,
+            provider: settings.provider,
+            lazy: settings.lazy,
+            reserve: settings.disk_reserve,
+        })?)
+    })
+    .await??;
+    tell(&opened);
+    Ok(opened)
+}
+
+/// Says how workspaces are made, and why not better.
+fn tell(workspaces: &Workspaces) {
+    let chosen = workspaces.chosen();
+    tracing::info!(provider = %chosen.kind, "workspaces are made by this provider");
+    for (kind, reason) in chosen.better() {
+        tracing::warn!(provider = %kind, reason, "a better provider cannot be used");
+    }
+}
+
+/// Runs what waits for the disk where nobody waits for it.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await.map_err(|error| SandboxError::Io {
+        action: "work on a workspace".to_owned(),
+        source: std::io::Error::other(error),
+    })
+}
+
+impl Service {
+    /// Makes the workspace of a sandbox, which may hold so many bytes, unless it is cancelled.
+    pub(crate) async fn make_workspace(
+        &self,
+        id: &str,
+        owner: &str,
+        new: &NewSandbox,
+        bytes: Option<u64>,
+        cancel: &Cancel,
+    ) -> Result<Made> {
+        let (snapshot, materialize) = (new.snapshot, new.materialize);
+        // An empty one is a plain directory: nothing to share.
+        let provider = new.provider.or(snapshot.is_none().then_some(Kind::Copy));
+        let bytes = bytes.filter(|_| self.0.runtime.keeps_quotas());
+        if let Ok(holder) = self.0.runtime.mounts().await {
+            self.0.workspaces.use_holder(holder);
+        }
+        let user = self.0.runtime.user(id, &self.place(id)).await?;
+        let (id, owner) = (id.to_owned(), owner.to_owned());
+        self.on_workspaces_until(cancel, move |workspaces| {
+            let owner = Some(owner.as_str());
+            let prepare = |path: &Path| {
+                if let Some(bytes) = bytes {
+                    limit(&id, path, bytes);
+                }
+            };
+            workspaces.create(&id, &New { snapshot, provider, materialize, user, owner, prepare: &prepare })
+        })
+        .await
+    }
+
+    /// Does something with the workspaces that may take a while.
+    pub(crate) async fn on_workspaces<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Workspaces) -> workspace_workspace::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let workspaces = Arc::clone(&self.0.workspaces);
+        Ok(blocking(move || work(&workspaces)).await??)
+    }
+
+    /// Removes a workspace and its quota. What is not there is gone.
+    pub(crate) async fn remove_workspace(&self, id: &str) -> Result<()> {
+        let id = id.to_owned();
+        self.on_workspaces(move |workspaces| {
+            release(&workspaces.directory_of(&id));
+            workspaces.cleanup(&id)
+        })
+        .await
+    }
+
+    /// Bytes on disk that are a workspace's own. What cannot be looked at does not count.
+    pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
+        self.look(id, Bounds::NONE).await.bytes
+    }
+
+    /// The same up to a bound.
+    pub(crate) async fn look(&self, id: &str, bounds: Bounds) -> Usage {
+        let deleted = self.live(id).map_or(0, |live| live.deleted());
+        let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
+        let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
+        Usage { bytes: used.bytes + deleted, ..used }
+    }
+
+    /// Notes what a workspace has before its sandbox writes anything: what is there more at the next look was written by
+    /// the sandbox, however soon that was.
+    pub(crate) async fn first_look(&self, live: &Live, new: &NewSandbox) {
+        let bounds = Bounds { time: FIRST_LOOK_TIMEOUT, ..Bounds::NONE };
+        let used = match new.snapshot {
+            Some(_) => self.look(&live.id, bounds).await,
+            None => Usage::default(),
+        };
+        live.disk_begins(used);
+    }
+
+    /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
+    /// run is not looked at by itself: it is now, for a short time, and a few at once.
+    pub(crate) async fn last_look(&self, id: &str, owner: &str) -> (u64, i64) {
+        if let Some(seen) = self.live(id).and_then(|live| live.disk_last_seen()) {
+            return seen;
+        }
+        // Fails only when the service is closed.
+        let _turn = self.0.asked_looks.take(owner).await;
+        let bounds = Bounds { time: ASKED_LOOK_TIMEOUT, ..Bounds::NONE };
+        (self.look(id, bounds).await.bytes, now())
+    }
+
+    /// Looks for files without a name that a sandbox has open. By how many bytes they have grown since the last look.
+    pub(crate) async fn look_for_deleted(&self, live: &Live) -> u64 {
+        match self.0.runtime.deleted(&live.id, &live.place).await {
+            Ok(bytes) => bytes.saturating_sub(live.deleted_seen(bytes)),
+            Err(error) => {
+                tracing::debug!(sandbox = live.id, %error, "it was not looked for files without a name");
+                0
+            }
+        }
+    }
+}
+
+/// Tells when a disk has become so much fuller that it is worth looking who did it.
+#[derive(Debug, Default)]
+pub(crate) struct Fullness(AtomicU64);
+
+impl Fullness {
+    /// Bytes by which it becomes fuller before somebody looks.
+    const WORTH: u64 = 16 << 20;
+
+    /// Whether it has become so much fuller since this was true for the last time.
+    pub(crate) fn is_worth_a_look(&self, free: u64) -> bool {
+        let before = self.0.fetch_max(free, Ordering::Relaxed);
+        let is_fuller = before.saturating_sub(free) >= Self::WORTH;
+        if is_fuller {
+            self.0.store(free, Ordering::Relaxed);
+        }
+        is_fuller
+    }
+}
+
+/// Bytes that the filesystem of a directory has left.
+pub(crate) fn free(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail * stat.f_frsize)
+}
+
+/// Sets a quota where one can be had.
+fn limit(id: &str, path: &Path, bytes: u64) {
+    match quota::limit(path, bytes) {
+        Ok(()) => {}
+        Err(error @ HostError::NoQuota { .. }) => {
+            tracing::debug!(sandbox = id, %error, "its workspace is measured instead");
+        }
+        Err(error) => {
+            tracing::warn!(sandbox = id, %error, "its workspace is measured instead");
+        }
+    }
+}
+
+/// Lets a workspace hold any number of bytes, because it is no sandbox's any more.
+pub(crate) fn release(path: &Path) {
+    if let Err(error) = quota::release(path) {
+        tracing::warn!(workspace = %path.display(), %error, "a quota could not be lifted");
+    }
+}
+
+/// As the filesystem counts them, else by looking at every file.
+fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> Usage {
+    let path: PathBuf = workspaces.directory_of(id);
+    match quota::used(&path) {
+        Ok(Some(used)) => return used,
+        Ok(None) => {}
+        Err(error) => {
+            tracing::warn!(workspace = id, %error, "its quota cannot be seen: files are counted");
+        }
+    }
+    workspaces.usage_within(id, bounds).unwrap_or_default()
+}

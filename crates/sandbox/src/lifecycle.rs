@@ -1,0 +1,13 @@
+//! The life of a sandbox: creation, supervision, expiry, removal, and recovery after a restart.
+
+pub(crate) mod cancellable;
+pub(crate) mod cleanup;
+pub(crate) mod create;
+pub(crate) mod idle;
+pub(crate) mod monitor;
+pub(crate) mod operation;
+pub(crate) mod operation_lock;
+pub(crate) mod pool;
+pub(crate) mod recover;
+pub(crate) mod remove;
+pub(crate) mod reservation;
