@@ -173,7 +173,7 @@ pub enum SandboxError {
     Template(#[from] TemplateError),
     /// The sandbox would live longer than any may.
     #[error(
-        "a sandbox may live {limit} s in all (MAX_SANDBOX_LIFETIME); this one could be extended by {left} s"
+        "a sandbox may handle {limit} s in all (MAX_SANDBOX_LIFETIME); this one could be extended by {left} s"
     )]
     Lifetime {
         /// The longest life in seconds.

@@ -7,7 +7,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Turns of which one owner has at most half, and one at least.
 #[derive(Debug)]
-pub(crate) struct OwnerTurns {
+pub(crate) struct FairSemaphore {
     total: usize,
     per_owner: usize,
     all: Arc<Semaphore>,
@@ -17,12 +17,12 @@ pub(crate) struct OwnerTurns {
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct OwnerTurn {
+pub(crate) struct FairPermit {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-impl OwnerTurns {
+impl FairSemaphore {
     pub(crate) fn new(total: u32) -> Self {
         let total = total.max(1) as usize;
         let all = Arc::new(Semaphore::new(total));
@@ -31,15 +31,15 @@ impl OwnerTurns {
 
     /// Waits for a turn. The owner's own comes first: a request that waits for it takes nothing from other owners.
     /// Fails when the turns are closed.
-    pub(crate) async fn take(&self, owner: &str) -> Result<OwnerTurn, AcquireError> {
+    pub(crate) async fn take(&self, owner: &str) -> Result<FairPermit, AcquireError> {
         let own = self.of(owner).acquire_owned().await?;
-        Ok(OwnerTurn { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
+        Ok(FairPermit { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
     }
 
     /// A turn, if there is one without waiting.
-    pub(crate) fn try_take(&self, owner: &str) -> Option<OwnerTurn> {
+    pub(crate) fn try_take(&self, owner: &str) -> Option<FairPermit> {
         let own = self.of(owner).try_acquire_owned().ok()?;
-        Some(OwnerTurn { _own: own, _all: Arc::clone(&self.all).try_acquire_owned().ok()? })
+        Some(FairPermit { _own: own, _all: Arc::clone(&self.all).try_acquire_owned().ok()? })
     }
 
     /// Counts the turns that an owner has taken, or all owners where this one may take more.
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     /// A turn, if there is one for this owner without waiting.
-    async fn now(turns: &OwnerTurns, owner: &str) -> Option<OwnerTurn> {
+    async fn now(turns: &FairSemaphore, owner: &str) -> Option<FairPermit> {
         let taken = turns.taken(owner);
         let turn = turns.try_take(owner);
         // Whoever waits gets one at the same time.
@@ -85,7 +85,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_owner_cannot_take_all_turns() {
-        let turns = OwnerTurns::new(5);
+        let turns = FairSemaphore::new(5);
         let mut first = Vec::new();
         while let Some(turn) = now(&turns, "a").await {
             first.push(turn);
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_turn_is_everybodys() {
-        let turns = OwnerTurns::new(0);
+        let turns = FairSemaphore::new(0);
         let turn = turns.take("a").await.unwrap();
         assert!(now(&turns, "b").await.is_none());
         drop(turn);
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test]
     async fn owners_without_a_turn_are_forgotten() {
-        let turns = OwnerTurns::new(4);
+        let turns = FairSemaphore::new(4);
         for owner in 0..100 {
             turns.take(&owner.to_string()).await.unwrap();
         }

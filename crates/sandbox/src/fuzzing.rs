@@ -6,50 +6,50 @@ use std::path::Path;
 
 use workspace_agent_protocol::fuzzing::messages;
 use workspace_agent_protocol::output::{Item, Reader, Writer};
-use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat};
 
 use crate::command::remote_output::{KEEP_LEAST, Piece};
+use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::check_generation;
-use crate::guest::live::Live;
 use crate::id;
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 
 /// Items of a command's output that are looked at.
 const ITEMS_MAX: usize = 10_000;
 
 /// Hears messages, each behind its length, as those of a guest are heard. Output that it sends is written to a directory.
 pub fn hear_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
-    let live = Live::new("sbx-1", Place::new(directory.to_owned()), id::NOBODYS);
+    let handle = SandboxHandle::new("sbx-1", SandboxDir::new(directory.to_owned()), id::NOBODYS);
     for message in messages(bytes) {
         let Some(said) = message.payload else { return Ok(()) };
         match said {
-            Said::Register(request) => {
-                assert!(!id::is_token_of(&request.token, &live.token_hash), "nobody's token was accepted");
+            AgentPayload::Register(request) => {
+                assert!(!id::is_token_of(&request.token, &handle.token_hash), "nobody's token was accepted");
                 // Refused or not, it is heard here.
                 drop(check_generation(request.generation));
                 for progress in request.commands {
-                    let running = live.told_of(&progress.command_id);
+                    let running = handle.told_of(&progress.command_id);
                     running.input.received(progress.input_received, 1);
-                    hear_progress(&live, progress);
+                    hear_progress(&handle, progress);
                 }
             }
-            Said::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => live.counted(usage),
-            Said::Heartbeat(_) => {}
-            Said::Processes(listed) => live.listed(listed.processes),
-            Said::CommandProgress(progress) => hear_progress(&live, progress),
-            Said::RequestFailed(failed) => drop(live.told_of(&failed.id)),
-            Said::CommandOutput(output) => store(Piece::of_command(output), directory)?,
-            Said::PtyOutput(output) => store(Piece::of_terminal(output), directory)?,
+            AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => handle.counted(usage),
+            AgentPayload::Heartbeat(_) => {}
+            AgentPayload::Processes(listed) => handle.listed(listed.processes),
+            AgentPayload::CommandProgress(progress) => hear_progress(&handle, progress),
+            AgentPayload::RequestFailed(failed) => drop(handle.told_of(&failed.id)),
+            AgentPayload::CommandOutput(output) => store(Piece::of_command(output), directory)?,
+            AgentPayload::PtyOutput(output) => store(Piece::of_terminal(output), directory)?,
         }
     }
     Ok(())
 }
 
-fn hear_progress(live: &Live, progress: CommandProgress) {
+fn hear_progress(handle: &SandboxHandle, progress: CommandProgress) {
     let written = progress.written;
-    let (running, end) = live.progressed(progress);
-    live.output.add(written.saturating_sub(running.written()));
+    let (running, end) = handle.progressed(progress);
+    handle.output.add(written.saturating_sub(running.written()));
     running.advance(written, end.as_ref());
     assert!(running.written() >= written, "what was written became less");
     // Somebody types, whatever the guest says of what came before.

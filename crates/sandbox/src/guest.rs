@@ -1,9 +1,9 @@
 //! Guest agents: how they connect and prove who they are, and the state the server keeps for each of them.
 
 pub(crate) mod connection_limit;
+pub(crate) mod handle;
 pub(crate) mod handover;
 pub(crate) mod identity;
 pub(crate) mod listener;
-pub(crate) mod live;
 pub(crate) mod processes;
 pub(crate) mod tcp;

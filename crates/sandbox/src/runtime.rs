@@ -44,7 +44,7 @@ pub use workspace_host::limits::{Limits, Usage};
 pub use workspace_host::users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
 
 use crate::guest::tcp::Reach;
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
 /// What to start.
@@ -57,7 +57,7 @@ pub struct Start<'a> {
     /// The directory that becomes `/workspace`; none for one that is started before anybody wants it.
     pub workspace: Option<&'a Path>,
     /// Where its socket, its output and its notes are.
-    pub place: &'a Place,
+    pub dir: &'a SandboxDir,
     /// With which the guest agent proves for whom it speaks.
     pub token: &'a [u8],
     /// What it may use.
@@ -178,8 +178,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Gives a sandbox that was started without a workspace this one.
-    async fn attach(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
-        let _ = (id, place, workspace);
+    async fn attach(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
+        let _ = (id, dir, workspace);
         let reason = "its sandboxes are started with their workspace".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "attach a workspace", reason })
     }
@@ -209,8 +209,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// The user of the machine that a sandbox has for itself, or is going to have, and to whom its workspace is to be
     /// shown; none where sandboxes share one.
-    async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
-        let _ = (id, place);
+    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+        let _ = (id, dir);
         Ok(None)
     }
 
@@ -221,35 +221,35 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Whether its first process runs.
-    async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError>;
+    async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError>;
 
     /// What was asked for and is not applied to one that runs, also if another server started it.
-    async fn missing(&self, id: &str, place: &Place) -> Result<Vec<String>, RuntimeError> {
-        let _ = (id, place);
+    async fn missing(&self, id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+        let _ = (id, dir);
         Ok(Vec::new())
     }
 
     /// Waits until its first process has ended, or there is none.
-    async fn ended(&self, id: &str, place: &Place) -> Result<(), RuntimeError>;
+    async fn ended(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Ends everything in it and removes what the runtime made. What is not there is gone.
-    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError>;
+    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Stops everything in it for a moment, so that its files stay as they are until [`Runtime::thaw`]. Before anything
-    /// is stopped, that is noted in its place ([`Place::frozen`]). When this fails, everything goes on. Whoever drops
+    /// is stopped, that is noted in its place ([`SandboxDir::frozen`]). When this fails, everything goes on. Whoever drops
     /// it while it is under way has to thaw.
     ///
     /// The guest agent may be stopped as well, and may not be: nothing is to be asked of it meanwhile.
-    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
-        let _ = (id, place);
+    async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
+        let _ = (id, dir);
         let reason = "it has no way to".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "freeze a sandbox", reason })
     }
 
     /// Lets everything go on that is noted as stopped, whoever stopped it: to be called for every sandbox whose note is
     /// found, also if a server was killed before everything had stopped. Where nothing is noted, nothing is done.
-    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        let _ = (id, place);
+    async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        let _ = (id, dir);
         Ok(())
     }
 
@@ -274,41 +274,41 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     async fn workspace_users(
         &self,
         id: &str,
-        place: &Place,
+        dir: &SandboxDir,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let _ = (id, place, end);
+        let _ = (id, dir, end);
         let reason = outside::CANNOT.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::USERS, reason })
     }
 
     /// How many bytes of a sandbox's workspace are in files that have no name any more and are still open. Nobody can
     /// tell where the sandbox's processes cannot be looked at.
-    async fn deleted(&self, id: &str, place: &Place) -> Result<u64, RuntimeError> {
-        let _ = (id, place);
+    async fn deleted(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+        let _ = (id, dir);
         Ok(0)
     }
 
     /// Replaces the workspace of a running sandbox by another directory, which is given to its user. Processes whose working
     /// directory is the workspace itself go along; whoever uses the old one in another way stays with it.
-    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
-        let _ = (id, place, workspace);
+    async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
+        let _ = (id, dir, workspace);
         let reason = outside::CANNOT.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
     }
 
     /// Returns whether `workspace` is the workspace of a running sandbox, after a swap whose outcome is not known: whoever did
     /// it may have died, or not have answered.
-    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
-        let _ = (id, place, workspace);
+    async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
+        let _ = (id, dir, workspace);
         let reason = outside::CANNOT.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
     }
 
     /// What its guest agent said last, to be put behind an error.
-    async fn agent_log(&self, id: &str, place: &Place) -> String {
+    async fn agent_log(&self, id: &str, dir: &SandboxDir) -> String {
         let _ = id;
-        std::fs::read_to_string(place.log()).unwrap_or_default()
+        std::fs::read_to_string(dir.log()).unwrap_or_default()
     }
 
     /// What it uses.

@@ -19,11 +19,11 @@ pub(crate) const START: &str = "start.sock";
 
 /// The directory of one sandbox.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct SandboxDir {
     root: PathBuf,
 }
 
-impl Place {
+impl SandboxDir {
     /// At this directory.
     pub fn new(root: PathBuf) -> Self {
         Self { root }
@@ -148,14 +148,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let long = home.path().join("x".repeat(120));
         fs::create_dir(&long).unwrap();
-        let place = Place::new(long.join("sbx-1"));
-        place.make().unwrap();
-        let listener = place.listen().unwrap();
-        std::os::unix::fs::symlink(place.sockets(), home.path().join("s")).unwrap();
+        let dir = SandboxDir::new(long.join("sbx-1"));
+        dir.make().unwrap();
+        let listener = dir.listen().unwrap();
+        std::os::unix::fs::symlink(dir.sockets(), home.path().join("s")).unwrap();
         let dialled = tokio::net::UnixStream::connect(home.path().join("s/agent.sock")).await;
         assert!(dialled.is_ok());
         drop(listener);
-        place.listen().unwrap();
+        dir.listen().unwrap();
     }
 
     #[test]

@@ -13,22 +13,22 @@ use workspace_workspace::Workspaces;
 
 use crate::config::{Config, check_labels};
 use crate::disk::full_disk::FullDisk;
-use crate::disk::scan::Looks;
+use crate::disk::scan::DiskScans;
 use crate::disk::usage::{self, Fullness};
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::fair_semaphore::OwnerTurns;
-use crate::guest::live::Live;
+use crate::fair_semaphore::FairSemaphore;
+use crate::guest::handle::SandboxHandle;
 use crate::guest::tcp::{GuestPort, Reach};
 use crate::lifecycle::cancellable::UnderWay;
-use crate::lifecycle::cleanup::Leftovers;
+use crate::lifecycle::cleanup::CleanupQueue;
 use crate::lifecycle::operation_lock::OperationLocks;
 use crate::lifecycle::pool::Pool;
 use crate::lifecycle::remove;
-use crate::lifecycle::reservation::Places;
+use crate::lifecycle::reservation::Reservations;
 use crate::runtime::{Runtime, Template};
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::settings::Settings;
-use crate::template::{ImportOptions, Known, TemplateError, Templates};
+use crate::template::{ImportOptions, ImportedTemplate, TemplateError, Templates};
 
 /// Longest time that closing waits for operations that were cancelled, and for the files of deleted sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
-    lives: RwLock<HashMap<String, Arc<Live>>>,
+    handles: RwLock<HashMap<String, Arc<SandboxHandle>>>,
     /// Stops long operations: the settings', or that of [`Service::close`].
     pub(crate) cancel: Cancel,
     /// Operations that are not over.
@@ -51,10 +51,10 @@ pub(crate) struct Inner {
     /// One operation on a sandbox at a time.
     pub(crate) operations: OperationLocks,
     /// Sandboxes that are being started.
-    pub(crate) starts: OwnerTurns,
+    pub(crate) starts: FairSemaphore,
     /// Workspaces that are being filled from a snapshot.
-    pub(crate) fills: OwnerTurns,
-    pub(crate) waiting: OwnerTurns,
+    pub(crate) fills: FairSemaphore,
+    pub(crate) waiting: FairSemaphore,
     /// Held for reading by who makes a sandbox, for writing by who ends what is there only for sandboxes.
     pub(crate) making: tokio::sync::RwLock<()>,
     /// When it was seen first that there is no sandbox; none if there is one.
@@ -62,18 +62,18 @@ pub(crate) struct Inner {
     /// Held by who counts the sandboxes and writes down one more.
     pub(crate) counting: Mutex<()>,
     /// Deleted sandboxes whose files are being removed.
-    pub(crate) leftovers: Leftovers,
+    pub(crate) leftovers: CleanupQueue,
     /// Places for sandboxes that are being made.
-    pub(crate) reserved: Places,
+    pub(crate) reserved: Reservations,
     /// Sandboxes that were started for nobody yet.
     pub(crate) pool: Pool,
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
     /// Looks at workspaces that are under way: by the server itself, and for requests.
-    pub(crate) looks: Looks,
-    pub(crate) asked_looks: OwnerTurns,
+    pub(crate) looks: DiskScans,
+    pub(crate) asked_looks: FairSemaphore,
     /// Removals for requests that name several sandboxes.
-    pub(crate) batch_removals: OwnerTurns,
+    pub(crate) batch_removals: FairSemaphore,
     /// How full the disk was when files without a name were looked for.
     pub(crate) fullness: Fullness,
     pub(crate) full_disk: FullDisk,
@@ -139,9 +139,10 @@ impl Service {
             private_directory(directory).doing(|| format!("make {}", directory.display()))?;
         }
         let workspaces = Arc::new(usage::open(&settings, &runtime).await?);
-        let turns = || OwnerTurns::new(settings.creations_at_once);
+        let turns = || FairSemaphore::new(settings.creations_at_once);
         let (starts, fills) = (turns(), turns());
-        let waiting = OwnerTurns::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
+        let waiting =
+            FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
             under_way: UnderWay::default(),
@@ -149,7 +150,7 @@ impl Service {
             catalog,
             runtime,
             workspaces,
-            lives: RwLock::default(),
+            handles: RwLock::default(),
             operations: OperationLocks::default(),
             starts,
             fills,
@@ -157,13 +158,13 @@ impl Service {
             making: tokio::sync::RwLock::default(),
             idle_since: std::sync::Mutex::default(),
             counting: Mutex::default(),
-            leftovers: Leftovers::default(),
-            reserved: Places::default(),
+            leftovers: CleanupQueue::default(),
+            reserved: Reservations::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
-            looks: Looks::new(usage::LOOKS_AT_ONCE),
-            asked_looks: OwnerTurns::new(usage::ASKED_LOOKS_AT_ONCE),
-            batch_removals: OwnerTurns::new(remove::AT_ONCE),
+            looks: DiskScans::new(usage::LOOKS_AT_ONCE),
+            asked_looks: FairSemaphore::new(usage::ASKED_LOOKS_AT_ONCE),
+            batch_removals: FairSemaphore::new(remove::AT_ONCE),
             fullness: Fullness::default(),
             full_disk: FullDisk::default(),
             retained: std::sync::Mutex::default(),
@@ -192,9 +193,9 @@ impl Service {
         self.empty_pool().await;
         // What is left after that the next start removes.
         self.files_removed(deadline.saturating_duration_since(Instant::now())).await;
-        let lives = std::mem::take(&mut *self.0.lives.write().unwrap_or_else(PoisonError::into_inner));
-        for live in lives.values() {
-            live.shut();
+        let handles = std::mem::take(&mut *self.0.handles.write().unwrap_or_else(PoisonError::into_inner));
+        for handle in handles.values() {
+            handle.shut();
         }
         if let Err(error) = self.on_workspaces(Workspaces::close).await {
             tracing::warn!(%error, "whoever comes next waits for the workspaces");
@@ -253,7 +254,7 @@ impl Service {
         name: &str,
         archive: std::fs::File,
         options: ImportOptions,
-    ) -> Result<Known> {
+    ) -> Result<ImportedTemplate> {
         let (templates, name) = (self.imported()?.clone(), name.to_owned());
         let stop = options.cancel.on_drop();
         let import = move || templates.import(&name, archive, &options);
@@ -338,17 +339,17 @@ impl Service {
             return Err(SandboxError::Lifetime { limit, left });
         }
         // Of an extension and an expiry at the same moment one wins.
-        let lives = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
+        let handles = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
         let change = |sandbox: &Sandbox| {
-            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest && lives(sandbox))?;
+            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest && handles(sandbox))?;
             Some(Change { expires_at: Some(expires_at), ..Change::default() })
         };
         let sandbox = self.change(id, change, &[]).await?;
-        if !lives(&sandbox) {
+        if !handles(&sandbox) {
             return Err(not_running(&sandbox));
         }
-        if let Some(live) = self.live(id) {
-            live.expires_at(sandbox.expires_at);
+        if let Some(handle) = self.handle(id) {
+            handle.expires_at(sandbox.expires_at);
         }
         self.view(sandbox)
     }
@@ -377,7 +378,7 @@ impl Service {
 
     pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
         let config = config_of(&sandbox)?;
-        let agent_connected = self.live(&sandbox.id).is_some_and(|live| live.is_connected());
+        let agent_connected = self.handle(&sandbox.id).is_some_and(|handle| handle.is_connected());
         Ok(View { sandbox, config, agent_connected })
     }
 
@@ -400,39 +401,39 @@ impl Service {
         }
     }
 
-    pub(crate) fn place(&self, id: &str) -> Place {
-        Place::new(self.0.settings.sandboxes.join(id))
+    pub(crate) fn dir(&self, id: &str) -> SandboxDir {
+        SandboxDir::new(self.0.settings.sandboxes.join(id))
     }
 
-    pub(crate) fn live(&self, id: &str) -> Option<Arc<Live>> {
-        self.0.lives.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    pub(crate) fn handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {
+        self.0.handles.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    pub(crate) fn lives(&self) -> Vec<Arc<Live>> {
-        self.0.lives.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    pub(crate) fn handles(&self) -> Vec<Arc<SandboxHandle>> {
+        self.0.handles.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    pub(crate) fn add_live(&self, live: &Arc<Live>) {
-        let mut lives = self.0.lives.write().unwrap_or_else(PoisonError::into_inner);
-        lives.insert(live.id.clone(), live.clone());
+    pub(crate) fn add_handle(&self, handle: &Arc<SandboxHandle>) {
+        let mut handles = self.0.handles.write().unwrap_or_else(PoisonError::into_inner);
+        handles.insert(handle.id.clone(), handle.clone());
     }
 
-    pub(crate) fn remove_live(&self, id: &str) -> Option<Arc<Live>> {
-        self.0.lives.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+    pub(crate) fn remove_handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {
+        self.0.handles.write().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 
     /// The sandbox of that id, if something can be run in it now. Needs no look into the catalog as long as the
     /// guest is there.
-    pub(crate) async fn running(&self, scope: &Scope, id: &str) -> Result<Arc<Live>> {
-        let live = self.live(id).filter(|live| scope.covers(live.owner()));
-        if live.as_ref().is_some_and(|live| live.has_expired(now())) {
+    pub(crate) async fn running(&self, scope: &Scope, id: &str) -> Result<Arc<SandboxHandle>> {
+        let handle = self.handle(id).filter(|handle| scope.covers(handle.owner()));
+        if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }
-        if let Some(live) = live.as_ref().filter(|live| live.is_connected()) {
-            return Ok(live.clone());
+        if let Some(handle) = handle.as_ref().filter(|handle| handle.is_connected()) {
+            return Ok(handle.clone());
         }
         let sandbox = self.find_here(scope, id).await?;
-        match (sandbox.state, live) {
+        match (sandbox.state, handle) {
             (State::Running, Some(_)) => Err(SandboxError::AgentAway { id: id.to_owned() }),
             _ => Err(not_running(&sandbox)),
         }

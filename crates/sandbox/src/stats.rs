@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::command::output_limit::kept;
 use crate::disk::usage::blocking;
 use crate::error::Result;
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::runtime::{Limits, Usage};
 use crate::service::{Scope, Service, config_of, now};
 
@@ -40,34 +40,34 @@ impl Service {
     pub async fn stats(&self, scope: &Scope, id: &str) -> Result<Stats> {
         let sandbox = self.find_here(scope, id).await?;
         let config = config_of(&sandbox)?;
-        let (usage, cpu_percent) = match self.live(id) {
-            Some(live) => self.sample(&live).await?,
+        let (usage, cpu_percent) = match self.handle(id) {
+            Some(handle) => self.sample(&handle).await?,
             None => (Usage::default(), 0.0),
         };
-        let place = self.place(id);
+        let dir = self.dir(id);
         // None is kept of a sandbox that is just being made or removed.
-        let output = blocking(move || kept(&place).unwrap_or(0)).await?;
+        let output = blocking(move || kept(&dir).unwrap_or(0)).await?;
         let (workspace, disk_time) = self.last_look(&sandbox.id, &sandbox.owner).await;
         let disk = workspace + output;
         let (limits, disk_limit) = (config.limits, config.disk);
         Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, disk_time, time: now() })
     }
 
-    async fn sample(&self, live: &Live) -> Result<(Usage, f64)> {
-        let (before, began) = (self.usage(live).await?, Instant::now());
+    async fn sample(&self, handle: &SandboxHandle) -> Result<(Usage, f64)> {
+        let (before, began) = (self.usage(handle).await?, Instant::now());
         sleep(SAMPLE).await;
-        let (after, took) = (self.usage(live).await?, began.elapsed());
+        let (after, took) = (self.usage(handle).await?, began.elapsed());
         let used = after.cpu.unwrap_or_default().saturating_sub(before.cpu.unwrap_or_default());
         Ok((after, used.as_secs_f64() * 100.0 / took.as_secs_f64()))
     }
 
     /// What the runtime counts, and what it does not, as the guest does.
-    async fn usage(&self, live: &Live) -> Result<Usage> {
-        let usage = self.0.runtime.usage(&live.id).await?;
+    async fn usage(&self, handle: &SandboxHandle) -> Result<Usage> {
+        let usage = self.0.runtime.usage(&handle.id).await?;
         if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {
             return Ok(usage);
         }
-        let Some(counted) = live.count().await else { return Ok(usage) };
+        let Some(counted) = handle.count().await else { return Ok(usage) };
         Ok(Usage {
             cpu: usage.cpu.or(Some(Duration::from_micros(counted.cpu_micros))),
             memory_bytes: usage.memory_bytes.or(Some(counted.memory_bytes)),

@@ -112,7 +112,7 @@ impl ImportOptions {
 
 /// What is known of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct ImportedTemplate {
     /// Names it.
     pub name: String,
     /// Bytes of its files.
@@ -140,7 +140,7 @@ impl Templates {
     }
 
     /// All of them, by name.
-    pub fn list(&self) -> io::Result<Vec<Known>> {
+    pub fn list(&self) -> io::Result<Vec<ImportedTemplate>> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -152,12 +152,12 @@ impl Templates {
                 found.extend(read(&path)?);
             }
         }
-        found.sort_by(|a: &Known, b: &Known| a.name.cmp(&b.name));
+        found.sort_by(|a: &ImportedTemplate, b: &ImportedTemplate| a.name.cmp(&b.name));
         Ok(found)
     }
 
     /// The one of that name, and its root.
-    pub fn find(&self, name: &str) -> io::Result<Option<(Known, PathBuf)>> {
+    pub fn find(&self, name: &str) -> io::Result<Option<(ImportedTemplate, PathBuf)>> {
         let Ok(path) = self.path(name) else { return Ok(None) };
         Ok(read(&path)?.map(|known| (known, path.join(ROOT))))
     }
@@ -169,7 +169,12 @@ impl Templates {
     }
 
     /// Makes a template of an archive, compressed with gzip or zstd or not at all.
-    pub fn import(&self, name: &str, archive: File, options: &ImportOptions) -> Result<Known, TemplateError> {
+    pub fn import(
+        &self,
+        name: &str,
+        archive: File,
+        options: &ImportOptions,
+    ) -> Result<ImportedTemplate, TemplateError> {
         let path = self.path(name)?;
         if path.exists() {
             return Err(TemplateError::Exists { name: name.to_owned() });
@@ -197,7 +202,7 @@ impl Templates {
         archive: File,
         new: &Path,
         options: &ImportOptions,
-    ) -> Result<Known, TemplateError> {
+    ) -> Result<ImportedTemplate, TemplateError> {
         let root = new.join(ROOT);
         fs::create_dir_all(&root)?;
         let archive = plain(archive, options, || self.receive())?;
@@ -212,7 +217,7 @@ impl Templates {
             return Err(TemplateError::Archive("it has no /bin/sh".to_owned()));
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let known = Known {
+        let known = ImportedTemplate {
             name: name.to_owned(),
             size: extractor.report().bytes,
             created_at: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
@@ -268,7 +273,7 @@ fn is_unfinished(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
 }
 
-fn read(path: &Path) -> io::Result<Option<Known>> {
+fn read(path: &Path) -> io::Result<Option<ImportedTemplate>> {
     match fs::read(path.join(NOTE)) {
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

@@ -16,7 +16,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{FORKS_MAX, Kept, NewSandbox, Scope, Service, Wanted};
+use workspace_sandbox::{Caller, FORKS_MAX, Kept, NewSandbox, Scope, Service};
 
 pub(crate) use shape::{
     BatchDelete, BatchDeleted, Choices, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery,
@@ -95,7 +95,7 @@ async fn create(
         Some(key) => Some((key, hash().map_err(ApiError::internal)?)),
         None => None,
     };
-    let wanted = Wanted {
+    let wanted = Caller {
         owner: caller.owner.clone(),
         unlimited: caller.is_admin(),
         most: caller.limits.max_sandboxes,

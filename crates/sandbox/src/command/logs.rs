@@ -45,12 +45,12 @@ impl Service {
             // Nor may there be a place for what they print yet.
             return Ok(Logs::default());
         }
-        let place = self.place(id);
+        let dir = self.dir(id);
         let wanted = since.unwrap_or(i64::MIN)..=until.unwrap_or(i64::MAX);
         let cancel = self.0.cancel.child();
         let stop = cancel.on_drop();
         let read = move || {
-            let files = File::open(place.output())?;
+            let files = File::open(dir.output())?;
             Ok(read(&files, &ids, Newest::new(wanted, BYTES, READ_MAX), &cancel)?.lines(tail))
         };
         let read = tokio::task::spawn_blocking(read).await;

@@ -13,8 +13,8 @@ use workspace_agent_protocol::output::{Frame, Item, Reader};
 pub use workspace_agent_protocol::output::Stream;
 
 use crate::error::{Result, SandboxError};
-use crate::guest::live::{End, Live, Progress, Running};
-use crate::sandbox_dir::Place;
+use crate::guest::handle::{End, Progress, Running, SandboxHandle};
+use crate::sandbox_dir::SandboxDir;
 
 /// Bytes that are read at once, unless somebody wants fewer.
 const BATCH: usize = 512 << 10;
@@ -90,7 +90,7 @@ pub struct Output {
     found: Option<Vec<Piece>>,
     progress: watch::Receiver<Progress>,
     /// The command, if it may run still, and its sandbox.
-    of: Option<(Arc<Live>, Arc<Running>)>,
+    of: Option<(Arc<SandboxHandle>, Arc<Running>)>,
     /// The offset that was asked for.
     from: u64,
     /// The offset behind what was given out last.
@@ -104,13 +104,13 @@ pub struct Output {
 
 impl Output {
     pub(crate) async fn open(
-        place: &Place,
+        dir: &SandboxDir,
         id: &str,
         from: u64,
         progress: watch::Receiver<Progress>,
-        of: Option<(Arc<Live>, Arc<Running>)>,
+        of: Option<(Arc<SandboxHandle>, Arc<Running>)>,
     ) -> Result<Self> {
-        let mut source = Source { directory: place.output(), id: id.to_owned(), from, reader: None };
+        let mut source = Source { directory: dir.output(), id: id.to_owned(), from, reader: None };
         // Files of a command that ended may be gone, which the caller wants to know at once.
         if of.is_none() {
             let open = move || source.open().map(|_| ()).map(|()| source);
@@ -142,8 +142,8 @@ impl Output {
                 self.given = self.given.max(written);
             }
             // Whoever asks for more has what was given. Each time: its guest may have come back since.
-            if let Some((live, running)) = &self.of {
-                live.taken(running, self.given).await;
+            if let Some((handle, running)) = &self.of {
+                handle.taken(running, self.given).await;
             }
             let stale = self.reading.is_some();
             let mut pieces = match (self.found.take(), &end) {
@@ -179,7 +179,7 @@ impl Output {
                 return Ok(Some(pieces));
             }
             let told = match &self.of {
-                Some((live, running)) => live.news(running, &mut self.progress).await?,
+                Some((handle, running)) => handle.news(running, &mut self.progress).await?,
                 None => self.progress.changed().await.is_ok(),
             };
             if !told {
@@ -244,8 +244,8 @@ impl Output {
 }
 
 /// Whether there is anything of what a command printed, be it only its end.
-pub(crate) async fn is_kept(place: &Place, id: &str) -> Result<bool> {
-    let (directory, id) = (place.output(), id.to_owned());
+pub(crate) async fn is_kept(dir: &SandboxDir, id: &str) -> Result<bool> {
+    let (directory, id) = (dir.output(), id.to_owned());
     let look = move || workspace_agent_protocol::output::is_kept(File::open(directory)?, &id);
     let kept = spawn_blocking(look).await.map_err(|error| broken(std::io::Error::other(error)))?;
     kept.map_err(broken)

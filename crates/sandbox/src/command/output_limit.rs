@@ -18,8 +18,8 @@ use workspace_agent_protocol::output::{self, Segment};
 
 use crate::disk::usage::blocking;
 use crate::error::Result;
-use crate::guest::live::Live;
-use crate::sandbox_dir::Place;
+use crate::guest::handle::SandboxHandle;
+use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 
 /// Output that every sandbox may keep, however full its workspace is.
@@ -30,19 +30,19 @@ const WAITING_PART: u64 = 16;
 
 impl Service {
     /// Bytes of output that a command keeps.
-    pub(crate) fn kept_of_command(&self, live: &Live, waits_for_readers: bool) -> u64 {
+    pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, waits_for_readers: bool) -> u64 {
         let most = self.0.settings.output_kept;
-        if waits_for_readers { most.min(self.output_limit(live) / WAITING_PART) } else { most }
+        if waits_for_readers { most.min(self.output_limit(handle) / WAITING_PART) } else { most }
     }
 
     /// Measures the output of sandboxes in which files came or went since they were last measured: guests do not tell what is
     /// printed by programs that outlive their command.
-    pub(crate) async fn measure_outputs(&self, lives: &[Arc<Live>]) -> Result<()> {
-        let outputs: Vec<_> = lives.iter().map(|live| (live.place.clone(), Arc::clone(live))).collect();
+    pub(crate) async fn measure_outputs(&self, handles: &[Arc<SandboxHandle>]) -> Result<()> {
+        let outputs: Vec<_> = handles.iter().map(|handle| (handle.dir.clone(), Arc::clone(handle))).collect();
         let measure = move || {
-            for (place, live) in outputs {
-                if let Err(error) = live.output.measure(&place) {
-                    tracing::warn!(sandbox = live.id, %error, "failed to measure the output that is kept");
+            for (dir, handle) in outputs {
+                if let Err(error) = handle.output.measure(&dir) {
+                    tracing::warn!(sandbox = handle.id, %error, "failed to measure the output that is kept");
                 }
             }
         };
@@ -50,30 +50,33 @@ impl Service {
     }
 
     /// Bytes of output that a sandbox may keep, given how much its workspace had at the last look.
-    fn output_limit(&self, live: &Live) -> u64 {
+    fn output_limit(&self, handle: &SandboxHandle) -> u64 {
         let settings = &self.0.settings;
         // What is kept of one command fits, whatever is said of all.
         let most = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
-        let left = live.disk().map_or(u64::MAX, |limit| limit.saturating_sub(live.disk_used()));
+        let left = handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.disk_used()));
         most.min(left).max(LEAST)
     }
 
     /// Removes what is kept of a sandbox's output beyond its bound, if it may have grown beyond it.
-    pub(crate) fn bound_output(&self, live: &Arc<Live>) {
+    pub(crate) fn bound_output(&self, handle: &Arc<SandboxHandle>) {
         // What runs is known as long as the guest is there.
-        if !live.is_connected() || !live.output.may_exceed(self.output_limit(live)) || !live.output.begin() {
+        if !handle.is_connected()
+            || !handle.output.may_exceed(self.output_limit(handle))
+            || !handle.output.begin()
+        {
             return;
         }
-        let (service, live) = (self.clone(), Arc::clone(live));
+        let (service, handle) = (self.clone(), Arc::clone(handle));
         tokio::spawn(async move {
-            let (place, limit, running) =
-                (live.place.clone(), service.output_limit(&live), live.kept_of_running());
-            let trimmed = blocking(move || trim(&place.output(), limit - limit / 8, &running)).await;
+            let (dir, limit, running) =
+                (handle.dir.clone(), service.output_limit(&handle), handle.kept_of_running());
+            let trimmed = blocking(move || trim(&dir.output(), limit - limit / 8, &running)).await;
             match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::broken)) {
-                Ok(kept) => live.output.end(Some(kept)),
+                Ok(kept) => handle.output.end(Some(kept)),
                 Err(error) => {
-                    live.output.end(None);
-                    tracing::warn!(sandbox = live.id, %error, "failed to bound the output that is kept");
+                    handle.output.end(None);
+                    tracing::warn!(sandbox = handle.id, %error, "failed to bound the output that is kept");
                 }
             }
         });
@@ -112,8 +115,8 @@ impl KeptOutput {
     }
 
     /// Measures what is kept, if a file came or went since that was done.
-    fn measure(&self, place: &Place) -> io::Result<()> {
-        let directory = match std::fs::metadata(place.output()) {
+    fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
+        let directory = match std::fs::metadata(dir.output()) {
             // Deleted meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found?,
@@ -121,7 +124,7 @@ impl KeptOutput {
         let now = Some((directory.mtime(), directory.mtime_nsec()));
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if *changed != now && self.begin() {
-            let kept = kept(place);
+            let kept = kept(dir);
             self.end(kept.as_ref().ok().copied());
             kept?;
             *changed = now;
@@ -148,8 +151,8 @@ impl KeptOutput {
 }
 
 /// Bytes that are kept of the output of a sandbox.
-pub(crate) fn kept(place: &Place) -> io::Result<u64> {
-    let segments = output::all_segments(File::open(place.output())?)?;
+pub(crate) fn kept(dir: &SandboxDir) -> io::Result<u64> {
+    let segments = output::all_segments(File::open(dir.output())?)?;
     Ok(segments.iter().map(|segment| segment.bytes).sum())
 }
 
@@ -218,22 +221,22 @@ mod tests {
     #[test]
     fn output_that_nobody_told_of_is_found() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path().to_owned());
-        std::fs::create_dir(place.output()).unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        std::fs::create_dir(dir.output()).unwrap();
         let output = KeptOutput::default();
-        output.measure(&place).unwrap();
+        output.measure(&dir).unwrap();
         assert!(!output.may_exceed(1 << 10));
-        write(&place.output(), "cmd-1", 64 << 10);
-        output.measure(&place).unwrap();
+        write(&dir.output(), "cmd-1", 64 << 10);
+        output.measure(&dir).unwrap();
         assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
         // What is being removed is not measured meanwhile.
         assert!(output.begin());
-        write(&place.output(), "cmd-2", 64 << 10);
+        write(&dir.output(), "cmd-2", 64 << 10);
         let before = output.found();
-        output.measure(&place).unwrap();
+        output.measure(&dir).unwrap();
         assert_eq!(output.found(), before);
         output.end(None);
-        output.measure(&place).unwrap();
+        output.measure(&dir).unwrap();
         assert!(output.found() > before);
     }
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 use workspace_agent_protocol::output::{End, Stream, Writer};
-use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandOutput, OutputStored, OutputType, PtyOutput, RegisterRequest, pty_output,
 };
 
-use crate::guest::live::{Live, Running};
+use crate::guest::handle::{Running, SandboxHandle};
 use crate::service::Service;
 
 /// What is kept at least, as guests do that write files themselves.
@@ -72,56 +72,56 @@ impl Piece {
 
 impl Service {
     /// A guest sent what a command printed.
-    pub(crate) async fn command_output(&self, live: &Arc<Live>, output: CommandOutput) {
+    pub(crate) async fn command_output(&self, handle: &Arc<SandboxHandle>, output: CommandOutput) {
         if let Some(piece) = Piece::of_command(output) {
-            self.store(live, piece).await;
+            self.store(handle, piece).await;
         }
     }
 
     /// A guest sent what a terminal showed.
-    pub(crate) async fn terminal_output(&self, live: &Arc<Live>, output: PtyOutput) {
+    pub(crate) async fn terminal_output(&self, handle: &Arc<SandboxHandle>, output: PtyOutput) {
         if let Some(piece) = Piece::of_terminal(output) {
-            self.store(live, piece).await;
+            self.store(handle, piece).await;
         }
     }
 
-    async fn store(&self, live: &Arc<Live>, piece: Piece) {
+    async fn store(&self, handle: &Arc<SandboxHandle>, piece: Piece) {
         let id = piece.id.clone();
-        let Some(running) = live.command(&id) else { return };
-        let stored = self.with_writer(live, &running, move |writer| {
+        let Some(running) = handle.command(&id) else { return };
+        let stored = self.with_writer(handle, &running, move |writer| {
             // As with guests that write files: a full disk leaves a gap of which readers are told.
             let written = piece.write(writer);
             (writer.written(), written)
         });
         let Some((stored, written)) = stored.await else { return };
         if let Err(error) = written {
-            tracing::warn!(sandbox = live.id, command = id, %error, "failed to store output");
+            tracing::warn!(sandbox = handle.id, command = id, %error, "failed to store output");
         }
         let order = OutputStored { command_id: id, stored };
         // A guest that is away asks how much is stored when it is back.
-        drop(live.ask(Asked::OutputStored(order)).await);
+        drop(handle.ask(ServerPayload::OutputStored(order)).await);
     }
 
     /// Takes the commands out of a registration that this server or one before it did not start in the sandbox.
-    pub(crate) async fn retain_started(&self, live: &Arc<Live>, request: &mut RegisterRequest) {
-        if request.commands.iter().all(|told| live.command(&told.command_id).is_some()) {
+    pub(crate) async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
+        if request.commands.iter().all(|told| handle.command(&told.command_id).is_some()) {
             return;
         }
-        let started: HashSet<String> = match self.0.catalog.commands().newest(&live.id, u32::MAX).await {
+        let started: HashSet<String> = match self.0.catalog.commands().newest(&handle.id, u32::MAX).await {
             Ok(started) => started.into_iter().collect(),
             Err(error) => {
                 // Better one command too many than a running one that nobody hears of any more.
-                return tracing::error!(sandbox = live.id, %error, "failed to look for the commands of a sandbox");
+                return tracing::error!(sandbox = handle.id, %error, "failed to look for the commands of a sandbox");
             }
         };
         let before = request.commands.len();
         request
             .commands
-            .retain(|told| live.command(&told.command_id).is_some() || started.contains(&told.command_id));
+            .retain(|told| handle.command(&told.command_id).is_some() || started.contains(&told.command_id));
         let made_up = before - request.commands.len();
         if made_up > 0 {
             tracing::warn!(
-                sandbox = live.id,
+                sandbox = handle.id,
                 made_up,
                 "the guest agent told of commands that nobody started"
             );
@@ -131,7 +131,7 @@ impl Service {
     /// How much is stored of the commands that a guest told of, if it sends their output.
     pub(crate) async fn stored_outputs(
         &self,
-        live: &Arc<Live>,
+        handle: &Arc<SandboxHandle>,
         request: &RegisterRequest,
     ) -> Vec<OutputStored> {
         let mut stored = Vec::new();
@@ -139,8 +139,8 @@ impl Service {
             return stored;
         }
         for told in &request.commands {
-            let running = live.told_of(&told.command_id);
-            if let Some(written) = self.with_writer(live, &running, |writer| writer.written()).await {
+            let running = handle.told_of(&told.command_id);
+            if let Some(written) = self.with_writer(handle, &running, |writer| writer.written()).await {
                 stored.push(OutputStored { command_id: told.command_id.clone(), stored: written });
             }
         }
@@ -151,14 +151,14 @@ impl Service {
     /// may say anything.
     async fn with_writer<T: Send + 'static>(
         &self,
-        live: &Arc<Live>,
+        handle: &Arc<SandboxHandle>,
         running: &Arc<Running>,
         work: impl FnOnce(&mut Writer) -> T + Send + 'static,
     ) -> Option<T> {
         let mut stored = running.stored.lock().await;
         let mut writer = match stored.take() {
             Some(writer) => writer,
-            None => self.open_writer(live, &running.id).await?,
+            None => self.open_writer(handle, &running.id).await?,
         };
         let worked = spawn_blocking(move || {
             let done = work(&mut writer);
@@ -169,16 +169,16 @@ impl Service {
         Some(done)
     }
 
-    async fn open_writer(&self, live: &Live, id: &str) -> Option<Writer> {
+    async fn open_writer(&self, handle: &SandboxHandle, id: &str) -> Option<Writer> {
         let known = self.0.catalog.commands().get(id).await;
-        known.ok()?.filter(|command| command.sandbox_id == live.id)?;
-        let (directory, name) = (live.place.output(), id.to_owned());
+        known.ok()?.filter(|command| command.sandbox_id == handle.id)?;
+        let (directory, name) = (handle.dir.output(), id.to_owned());
         let keep = self.0.settings.output_kept.max(KEEP_LEAST);
         let open = move || Writer::resume(File::open(directory)?.into(), &name, keep);
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened
             .map_err(|error| {
-                tracing::error!(sandbox = live.id, command = id, %error, "failed to open the files of output");
+                tracing::error!(sandbox = handle.id, command = id, %error, "failed to open the files of output");
             })
             .ok()
     }

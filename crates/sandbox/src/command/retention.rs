@@ -3,8 +3,8 @@
 use std::fs::File;
 
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::guest::live::Live;
-use crate::sandbox_dir::Place;
+use crate::guest::handle::SandboxHandle;
+use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 use workspace_agent_protocol::output;
 
@@ -13,21 +13,21 @@ const SHARE: u32 = 10;
 
 impl Service {
     /// Forgets the oldest, now and then.
-    pub(crate) async fn forget_old(&self, live: &Live) {
+    pub(crate) async fn forget_old(&self, handle: &SandboxHandle) {
         let keep = self.0.settings.commands_kept;
-        if !live.is_forgetting_due(keep / SHARE) {
+        if !handle.is_forgetting_due(keep / SHARE) {
             return;
         }
-        if let Err(error) = self.forget_all_but(live, keep).await {
-            tracing::error!(sandbox = live.id, %error, "old commands could not be forgotten");
+        if let Err(error) = self.forget_all_but(handle, keep).await {
+            tracing::error!(sandbox = handle.id, %error, "old commands could not be forgotten");
         }
     }
 
-    async fn forget_all_but(&self, live: &Live, keep: u32) -> Result<()> {
+    async fn forget_all_but(&self, handle: &SandboxHandle, keep: u32) -> Result<()> {
         let commands = self.0.catalog.commands();
-        let old = commands.ended_before_newest(&live.id, keep).await?;
+        let old = commands.ended_before_newest(&handle.id, keep).await?;
         // Files first: what has no row would never be found again.
-        remove_output(live.place.clone(), old.clone()).await?;
+        remove_output(handle.dir.clone(), old.clone()).await?;
         for id in old {
             commands.forget(&id).await?;
         }
@@ -35,10 +35,10 @@ impl Service {
     }
 }
 
-async fn remove_output(place: Place, commands: Vec<String>) -> Result<()> {
+async fn remove_output(dir: SandboxDir, commands: Vec<String>) -> Result<()> {
     let doing = || "remove what commands printed".to_owned();
     let work = move || -> std::io::Result<()> {
-        commands.iter().try_for_each(|id| output::remove(File::open(place.output())?, id))
+        commands.iter().try_for_each(|id| output::remove(File::open(dir.output())?, id))
     };
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| SandboxError::Io { action: doing(), source: std::io::Error::other(error) })?

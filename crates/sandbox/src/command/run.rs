@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
 };
@@ -17,10 +17,10 @@ use workspace_catalog::{CatalogError, Command, CommandState, InsertedCommand, Ne
 use crate::command::output::{self, Output};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
-use crate::guest::live::{Coming, End, Live, Progress, Running};
+use crate::guest::handle::{Coming, End, Progress, Running, SandboxHandle};
 use crate::id;
 use crate::retry::Backoff;
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::service::{Scope, Service, now};
 
 const WORKSPACE: &str = "/workspace";
@@ -54,20 +54,20 @@ pub struct RunRequest {
 pub struct CommandHandle {
     /// Names it.
     pub id: String,
-    place: Place,
+    dir: SandboxDir,
     progress: watch::Receiver<Progress>,
     /// One that runs, and its sandbox. Keeps the progress coming.
-    running: Option<(Arc<Live>, Arc<Running>)>,
+    running: Option<(Arc<SandboxHandle>, Arc<Running>)>,
 }
 
 impl CommandHandle {
-    fn of(live: &Arc<Live>, running: &Arc<Running>) -> Self {
-        let (id, place, progress) = (running.id.clone(), live.place.clone(), running.follow());
-        Self { id, place, progress, running: Some((live.clone(), running.clone())) }
+    fn of(handle: &Arc<SandboxHandle>, running: &Arc<Running>) -> Self {
+        let (id, dir, progress) = (running.id.clone(), handle.dir.clone(), running.follow());
+        Self { id, dir, progress, running: Some((handle.clone(), running.clone())) }
     }
 
     /// One that ended before anybody asked.
-    fn ended(place: Place, command: &Command) -> Self {
+    fn ended(dir: SandboxDir, command: &Command) -> Self {
         let lost = || "it was lost with its sandbox, or could not be run".to_owned();
         let end = End {
             exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
@@ -75,15 +75,15 @@ impl CommandHandle {
             failed: (command.state == CommandState::Failed).then(lost),
         };
         let (_, progress) = watch::channel(Progress { written: 0, end: Some(end) });
-        Self { id: command.id.clone(), place, progress, running: None }
+        Self { id: command.id.clone(), dir, progress, running: None }
     }
 
     /// What it prints, from the byte at `from` on.
     pub async fn output(&self, from: u64) -> Result<Output> {
-        if self.running.is_none() && self.has_exited() && !output::is_kept(&self.place, &self.id).await? {
+        if self.running.is_none() && self.has_exited() && !output::is_kept(&self.dir, &self.id).await? {
             return Err(SandboxError::OutputGone { id: self.id.clone() });
         }
-        Output::open(&self.place, &self.id, from, self.progress.clone(), self.running.clone()).await
+        Output::open(&self.dir, &self.id, from, self.progress.clone(), self.running.clone()).await
     }
 
     /// Whether it ran to its end, so that its guest wrote at least that down.
@@ -98,8 +98,8 @@ impl CommandHandle {
                 return Ok(end);
             }
             // Nobody waits for one that has ended: its end is there.
-            let Some((live, running)) = &self.running else { return Ok(End::default()) };
-            if !live.news(running, &mut self.progress).await? {
+            let Some((handle, running)) = &self.running else { return Ok(End::default()) };
+            if !handle.news(running, &mut self.progress).await? {
                 return Ok(End::default());
             }
         }
@@ -145,7 +145,7 @@ impl Service {
                 return self.command(scope, sandbox, &id).await.map(Run::Repeated);
             }
         }
-        let live = self.running(scope, sandbox).await?;
+        let handle = self.running(scope, sandbox).await?;
         let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
         check_command(&request.command)?;
         check_cwd(cwd)?;
@@ -155,16 +155,16 @@ impl Service {
             command_id: id::new(COMMAND),
             command: request.command.clone(),
             cwd: cwd.to_owned(),
-            envs: environment(&live, request.envs),
+            envs: environment(&handle, request.envs),
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
             stdin: request.stdin,
-            keep_output: self.kept_of_command(&live, request.block),
+            keep_output: self.kept_of_command(&handle, request.block),
             block_output: request.block,
         };
         let id = order.command_id.clone();
         let limit = self.0.settings.commands;
-        let room = live.room(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
-        let row = new_command(&live, &id, &request.command, cwd);
+        let room = handle.room(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
+        let row = new_command(&handle, &id, &request.command, cwd);
         if let Some(claim) = &claim {
             let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
             if let InsertedCommand::Repeated { command_id } = inserted {
@@ -173,7 +173,7 @@ impl Service {
         } else {
             self.0.catalog.commands().insert(&row).await?;
         }
-        let running = self.begin(&live, &id, Asked::RunCommand(order), Some(room)).await?;
+        let running = self.begin(&handle, &id, ServerPayload::RunCommand(order), Some(room)).await?;
         if !timeout.is_zero() {
             running.set_due(timeout.saturating_add(self.0.settings.command_grace));
         }
@@ -183,20 +183,21 @@ impl Service {
         if !request.stdin {
             running.input.close();
         }
-        Ok(Run::Started(CommandHandle::of(&live, &running)))
+        Ok(Run::Started(CommandHandle::of(&handle, &running)))
     }
 
     /// Orders a command that was written down.
     pub(crate) async fn begin(
         &self,
-        live: &Live,
+        handle: &SandboxHandle,
         id: &str,
-        order: Asked,
+        order: ServerPayload,
         room: Option<Coming<'_>>,
     ) -> Result<Arc<Running>> {
-        let begun = live.begin(id, order, room).await;
+        let begun = handle.begin(id, order, room).await;
         if let Err(error) = &begun {
-            self.never_began(&live.id, id, &End { failed: Some(error.to_string()), ..End::default() }).await;
+            self.never_began(&handle.id, id, &End { failed: Some(error.to_string()), ..End::default() })
+                .await;
         }
         begun
     }
@@ -211,17 +212,19 @@ impl Service {
 
     /// The command of that id, whether it runs or has ended.
     pub async fn command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
-        let live = self.live(sandbox).filter(|live| scope.covers(live.owner()));
-        if let Some((live, running)) = live.and_then(|live| Some((live.clone(), live.command(id)?))) {
-            return Ok(CommandHandle::of(&live, &running));
+        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        if let Some((handle, running)) = handle.and_then(|handle| Some((handle.clone(), handle.command(id)?)))
+        {
+            return Ok(CommandHandle::of(&handle, &running));
         }
         let command = self.known_command(scope, sandbox, id).await?;
         if command.state != CommandState::Running {
-            return Ok(CommandHandle::ended(self.place(sandbox), &command));
+            return Ok(CommandHandle::ended(self.dir(sandbox), &command));
         }
         // It runs, but its guest has not told of it since the server was started.
-        let live = self.live(sandbox).ok_or_else(|| SandboxError::AgentAway { id: sandbox.to_owned() })?;
-        Ok(CommandHandle::of(&live, &live.told_of(id)))
+        let handle =
+            self.handle(sandbox).ok_or_else(|| SandboxError::AgentAway { id: sandbox.to_owned() })?;
+        Ok(CommandHandle::of(&handle, &handle.told_of(id)))
     }
 
     async fn known_command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Command> {
@@ -245,26 +248,26 @@ impl Service {
             let message = "a number from 1 to 64 is allowed".to_owned();
             return Err(SandboxError::Invalid { field: "signal", message });
         }
-        let live = match self.takes_orders(scope, sandbox, id).await {
+        let handle = match self.takes_orders(scope, sandbox, id).await {
             Err(SandboxError::CommandEnded { id }) => {
-                let Ok(live) = self.running(scope, sandbox).await else {
+                let Ok(handle) = self.running(scope, sandbox).await else {
                     return Err(SandboxError::CommandEnded { id });
                 };
-                match self.has_left(&live, &id).await {
-                    Ok(true) => live,
+                match self.has_left(&handle, &id).await {
+                    Ok(true) => handle,
                     Ok(false) => return Err(SandboxError::CommandEnded { id }),
                     // Nobody knows whether it left something, because the guest is older, slow or away. It is told anyway.
                     Err(_) => {
                         let order = KillCommandRequest { command_id: id.clone(), signal };
-                        drop(live.ask(Asked::KillCommand(order)).await);
+                        drop(handle.ask(ServerPayload::KillCommand(order)).await);
                         return Err(SandboxError::CommandEnded { id });
                     }
                 }
             }
-            live => live?,
+            handle => handle?,
         };
         let order = KillCommandRequest { command_id: id.to_owned(), signal };
-        live.ask(Asked::KillCommand(order)).await.map(|_| ())
+        handle.ask(ServerPayload::KillCommand(order)).await.map(|_| ())
     }
 
     /// Gives a command something to read.
@@ -276,21 +279,22 @@ impl Service {
         data: Vec<u8>,
         close: bool,
     ) -> Result<()> {
-        let live = self.takes_orders(scope, sandbox, id).await?;
-        let order =
-            |data, close| Asked::CommandInput(CommandInput { command_id: id.to_owned(), data, close });
-        live.feed(id, &data, PATIENCE, |data| order(data, false)).await?;
+        let handle = self.takes_orders(scope, sandbox, id).await?;
+        let order = |data, close| {
+            ServerPayload::CommandInput(CommandInput { command_id: id.to_owned(), data, close })
+        };
+        handle.feed(id, &data, PATIENCE, |data| order(data, false)).await?;
         if close {
-            live.close_input(id, PATIENCE, order(Vec::new(), true)).await?;
+            handle.close_input(id, PATIENCE, order(Vec::new(), true)).await?;
         }
         Ok(())
     }
 
     /// The sandbox of a command that has not ended.
-    async fn takes_orders(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<Live>> {
-        let live = self.live(sandbox).filter(|live| scope.covers(live.owner()));
-        if let Some(live) = live.filter(|live| live.command(id).is_some_and(|one| !one.has_ended())) {
-            return Ok(live);
+    async fn takes_orders(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
+        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        if let Some(handle) = handle.filter(|handle| handle.command(id).is_some_and(|one| !one.has_ended())) {
+            return Ok(handle);
         }
         match self.known_command(scope, sandbox, id).await?.state {
             CommandState::Running => self.running(scope, sandbox).await,
@@ -299,20 +303,20 @@ impl Service {
     }
 
     /// A command ended: whoever waits is told, it is written down, and then the guest may forget it.
-    pub(crate) async fn ended(&self, live: &Arc<Live>, id: &str, end: &End) {
+    pub(crate) async fn ended(&self, handle: &Arc<SandboxHandle>, id: &str, end: &End) {
         let mut backoff = Backoff::new();
-        while !self.write_end(&live.id, id, end).await {
+        while !self.write_end(&handle.id, id, end).await {
             backoff.wait().await;
-            if self.live(&live.id).is_none() {
+            if self.handle(&handle.id).is_none() {
                 // The guest tells the next server, or whoever removes the sandbox writes its commands off.
                 return;
             }
         }
         // A guest that is away tells again when it is back.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
-        drop(live.ask(Asked::ForgetCommand(forget)).await);
-        live.forget(id);
-        self.forget_old(live).await;
+        drop(handle.ask(ServerPayload::ForgetCommand(forget)).await);
+        handle.forget(id);
+        self.forget_old(handle).await;
     }
 
     /// Whether it is known now how the command ended.
@@ -335,10 +339,10 @@ impl Service {
 }
 
 /// The row of a command that is about to begin.
-pub(crate) fn new_command(live: &Live, id: &str, command: &str, cwd: &str) -> NewCommand {
+pub(crate) fn new_command(handle: &SandboxHandle, id: &str, command: &str, cwd: &str) -> NewCommand {
     NewCommand {
         id: id.to_owned(),
-        sandbox_id: live.id.clone(),
+        sandbox_id: handle.id.clone(),
         command: command.to_owned(),
         cwd: Some(cwd.to_owned()),
         started_at: now(),
@@ -347,10 +351,10 @@ pub(crate) fn new_command(live: &Live, id: &str, command: &str, cwd: &str) -> Ne
 
 /// The sandbox's variables, and over them the command's.
 pub(crate) fn environment(
-    live: &Live,
+    handle: &SandboxHandle,
     own: BTreeMap<String, String>,
 ) -> std::collections::HashMap<String, String> {
-    live.envs().into_iter().chain(own).collect()
+    handle.envs().into_iter().chain(own).collect()
 }
 
 pub(crate) fn check_command(command: &str) -> Result<()> {

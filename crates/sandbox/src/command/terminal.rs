@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, ResizePtyRequest};
 
 use crate::command::run::{CommandHandle, check_command, environment, new_command};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::id;
 use crate::service::{Scope, Service};
 
@@ -67,7 +67,7 @@ impl Service {
         sandbox: &str,
         request: TerminalRequest,
     ) -> Result<CommandHandle> {
-        let live = self.running(scope, sandbox).await?;
+        let handle = self.running(scope, sandbox).await?;
         let (cols, rows) = request.size.check()?;
         let usual = if request.command.is_some() { LINE_SHELL } else { SHELL };
         let (shell, cwd) = (request.shell.as_deref().unwrap_or(usual), request.cwd.as_deref());
@@ -83,17 +83,17 @@ impl Service {
             rows,
             shell: shell.to_owned(),
             cwd: cwd.to_owned(),
-            envs: environment(&live, request.envs),
+            envs: environment(&handle, request.envs),
             command: request.command.unwrap_or_default(),
         };
-        let _counting = live.terminals.lock().await;
+        let _counting = handle.terminals.lock().await;
         let limit = self.0.settings.terminals;
-        if live.running(TERMINAL).len() >= limit as usize {
+        if handle.running(TERMINAL).len() >= limit as usize {
             return Err(SandboxError::TooManyTerminals { limit });
         }
         let id = order.pty_id.clone();
-        self.0.catalog.commands().insert(&new_command(&live, &id, &shown, cwd)).await?;
-        self.begin(&live, &id, Asked::CreatePty(order), None).await?;
+        self.0.catalog.commands().insert(&new_command(&handle, &id, &shown, cwd)).await?;
+        self.begin(&handle, &id, ServerPayload::CreatePty(order), None).await?;
         self.terminal(scope, sandbox, &id).await
     }
 
@@ -108,37 +108,43 @@ impl Service {
 
     /// Types something.
     pub async fn type_in(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
-        let live = self.open_terminal_of(scope, sandbox, id).await?;
-        let order = |data| Asked::PtyInput(PtyInput { pty_id: id.to_owned(), data });
-        live.feed(id, &data, PATIENCE, order).await
+        let handle = self.open_terminal_of(scope, sandbox, id).await?;
+        let order = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
+        handle.feed(id, &data, PATIENCE, order).await
     }
 
     /// Gives the screen another size.
     pub async fn resize(&self, scope: &Scope, sandbox: &str, id: &str, size: Size) -> Result<()> {
         let (cols, rows) = size.check()?;
         let resize = ResizePtyRequest { pty_id: id.to_owned(), cols, rows };
-        self.order_terminal(scope, sandbox, id, Asked::ResizePty(resize)).await
+        self.order_terminal(scope, sandbox, id, ServerPayload::ResizePty(resize)).await
     }
 
     /// Closes a terminal and ends all that runs in it. One that is closed already stays so.
     pub async fn close_terminal(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<()> {
         let kill = KillPtyRequest { pty_id: id.to_owned() };
-        match self.order_terminal(scope, sandbox, id, Asked::KillPty(kill)).await {
+        match self.order_terminal(scope, sandbox, id, ServerPayload::KillPty(kill)).await {
             Err(SandboxError::CommandEnded { .. }) => Ok(()),
             done => done,
         }
     }
 
-    async fn order_terminal(&self, scope: &Scope, sandbox: &str, id: &str, order: Asked) -> Result<()> {
+    async fn order_terminal(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        id: &str,
+        order: ServerPayload,
+    ) -> Result<()> {
         self.open_terminal_of(scope, sandbox, id).await?.ask(order).await.map(|_| ())
     }
 
     /// The sandbox of a terminal that is open.
-    async fn open_terminal_of(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<Live>> {
-        let live = self.live(sandbox).filter(|live| scope.covers(live.owner()));
-        let open = live.filter(|live| live.command(id).is_some_and(|one| !one.has_ended()));
+    async fn open_terminal_of(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
+        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        let open = handle.filter(|handle| handle.command(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
-            Some(live) => Ok(live),
+            Some(handle) => Ok(handle),
             None => {
                 self.terminal(scope, sandbox, id).await?;
                 self.running(scope, sandbox).await?;

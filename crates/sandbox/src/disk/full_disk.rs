@@ -29,7 +29,7 @@ use workspace_workspace::{Bounds, Usage};
 
 use crate::disk::usage::{LOOKS_AT_ONCE, blocking};
 use crate::error::{Result, SandboxError};
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cleanup::Leftover;
 use crate::lifecycle::remove::Removal;
 use crate::service::Service;
@@ -83,7 +83,7 @@ impl FullDisk {
 
 /// A look at the workspace of a sandbox that runs.
 struct Look {
-    live: Arc<Live>,
+    handle: Arc<SandboxHandle>,
     /// Bytes that it holds, of what is short.
     held: u64,
     /// Bytes of that which it has written since there was room.
@@ -96,9 +96,10 @@ impl Service {
     /// Makes room while the disk has less than everybody is to leave. Returns how many sandboxes that cost.
     pub(crate) async fn check_room(&self) -> Result<u64> {
         // Before the disk is looked at: a look that ends meanwhile may have found what fills it.
-        let seen: Vec<_> = self.lives().into_iter().map(|live| (live.disk_last_usage(), live)).collect();
+        let seen: Vec<_> =
+            self.handles().into_iter().map(|handle| (handle.disk_last_usage(), handle)).collect();
         let Some(short) = self.shortage().await? else {
-            seen.iter().for_each(|(found, live)| live.disk_had_room(*found));
+            seen.iter().for_each(|(found, handle)| handle.disk_had_room(*found));
             return Ok(0);
         };
         self.collect_for_room();
@@ -118,9 +119,10 @@ impl Service {
                 break;
             }
         }
-        for look in looks.iter().filter(|look| look.grown < GROWING && self.live(&look.live.id).is_some()) {
+        for look in looks.iter().filter(|look| look.grown < GROWING && self.handle(&look.handle.id).is_some())
+        {
             // Whoever writes slowly is noticed when it is enough.
-            look.live.disk_grew(look.found);
+            look.handle.disk_grew(look.found);
         }
         Ok(cost)
     }
@@ -142,13 +144,13 @@ impl Service {
                 Err(error) => Err(error),
             };
         };
-        let Some(live) = self.live(id) else { return Ok(false) };
-        let stopped = self.stop(&live, &format!("{short}; {reason}")).await?;
+        let Some(handle) = self.handle(id) else { return Ok(false) };
+        let stopped = self.stop(&handle, &format!("{short}; {reason}")).await?;
         if stopped {
             let (held, grown) = (holding.bytes, holding.grown);
             tracing::warn!(sandbox = id, owner, %short, held, grown, "stopped a sandbox: {reason}");
         } else if let Some(found) = holding.found {
-            live.disk_grew(found);
+            handle.disk_grew(found);
         }
         Ok(stopped)
     }
@@ -156,22 +158,22 @@ impl Service {
     /// Looks at all workspaces in use, the one that has grown most since there was room first.
     async fn looks_for_room(&self, short: &Shortage) -> Vec<Look> {
         let unit = short.unit;
-        let look = move |service: Self, live: Arc<Live>| async move {
+        let look = move |service: Self, handle: Arc<SandboxHandle>| async move {
             let bounds = Bounds { time: LOOK_TIMEOUT, ..Bounds::NONE };
-            let used = service.look(&live.id, bounds).await;
-            let found = live.disk_grown(used);
+            let used = service.look(&handle.id, bounds).await;
+            let found = handle.disk_grown(used);
             // A look that was not finished does not lower what is known.
-            let held = amount(used, unit).max(if unit == Unit::Bytes { live.disk_used() } else { 0 });
-            let held = held + if unit == Unit::Bytes { live.output.found() } else { 0 };
-            Look { live, held, grown: amount(found, unit), found }
+            let held = amount(used, unit).max(if unit == Unit::Bytes { handle.disk_used() } else { 0 });
+            let held = held + if unit == Unit::Bytes { handle.output.found() } else { 0 };
+            Look { handle, held, grown: amount(found, unit), found }
         };
         let mut looks = self.at_all_lives(look).await;
         let is_growing = looks.iter().any(|look| look.grown >= GROWING);
         if !is_growing && unit == Unit::Bytes && self.0.fullness.is_worth_a_look(short.free) {
-            let look = |service: Self, live: Arc<Live>| async move {
-                let grown = service.look_for_deleted(&live).await;
-                let held = live.disk_used() + grown;
-                Look { live, held, grown, found: Usage::default() }
+            let look = |service: Self, handle: Arc<SandboxHandle>| async move {
+                let grown = service.look_for_deleted(&handle).await;
+                let held = handle.disk_used() + grown;
+                Look { handle, held, grown, found: Usage::default() }
             };
             looks = self.at_all_lives(look).await;
         }
@@ -179,13 +181,13 @@ impl Service {
     }
 
     /// Looks at several sandboxes at once, in turns of their own: other looks may take longer than the disk has room.
-    async fn at_all_lives<W>(&self, look: impl Fn(Self, Arc<Live>) -> W) -> Vec<Look>
+    async fn at_all_lives<W>(&self, look: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Look>
     where
         W: Future<Output = Look> + Send + 'static,
     {
         let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE as usize)));
-        for live in self.lives() {
-            let (turns, look) = (Arc::clone(&turns), look(self.clone(), live));
+        for handle in self.handles() {
+            let (turns, look) = (Arc::clone(&turns), look(self.clone(), handle));
             looks.spawn(async move {
                 let _turn = turns.acquire().await;
                 look.await
@@ -201,16 +203,16 @@ impl Service {
     async fn holdings(&self, looks: &[Look], short: &Shortage) -> Vec<Holding> {
         let mut all: Vec<Holding> = looks
             .iter()
-            .map(|Look { live, held, grown, found }| Holding {
-                id: live.id.clone(),
-                owner: live.owner().unwrap_or(&live.id).to_owned(),
+            .map(|Look { handle, held, grown, found }| Holding {
+                id: handle.id.clone(),
+                owner: handle.owner().unwrap_or(&handle.id).to_owned(),
                 bytes: *held,
                 grown: if *grown >= GROWING { *grown } else { 0 },
                 found: Some(*found),
                 is_running: true,
                 is_going: false,
                 stopped_for: None,
-                layers: self.0.workspaces.layers_of(&live.id),
+                layers: self.0.workspaces.layers_of(&handle.id),
             })
             .collect();
         let ended = self.ended_sandboxes().await;
@@ -246,7 +248,7 @@ impl Service {
                 return Vec::new();
             }
         };
-        ended.retain(|sandbox| self.live(&sandbox.id).is_none());
+        ended.retain(|sandbox| self.handle(&sandbox.id).is_none());
         let is_there = |id: &String| ended.iter().any(|sandbox| sandbox.id == *id);
         let mut known = self.0.full_disk.ended();
         known.stopped.retain(|id, _| is_there(id));

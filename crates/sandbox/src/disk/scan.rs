@@ -2,34 +2,34 @@
 
 use std::sync::Arc;
 
-use crate::fair_semaphore::{OwnerTurn, OwnerTurns};
-use crate::guest::live::Live;
+use crate::fair_semaphore::{FairPermit, FairSemaphore};
+use crate::guest::handle::SandboxHandle;
 
 /// Looks that the server makes by itself. Each is a task of its own: whoever begins one does not wait for it, and one that
 /// takes long delays none of another sandbox.
 #[derive(Debug)]
-pub(crate) struct Looks(Arc<OwnerTurns>);
+pub(crate) struct DiskScans(Arc<FairSemaphore>);
 
-impl Looks {
+impl DiskScans {
     pub(crate) fn new(at_once: u32) -> Self {
-        Self(Arc::new(OwnerTurns::new(at_once)))
+        Self(Arc::new(FairSemaphore::new(at_once)))
     }
 
     /// Begins a look at a sandbox, unless one is under way. It gets its turn, which it gives back when it has looked.
     pub(crate) fn begin<L: Future<Output = ()> + Send + 'static>(
         &self,
-        live: &Arc<Live>,
-        look: impl FnOnce(OwnerTurn) -> L + Send + 'static,
+        handle: &Arc<SandboxHandle>,
+        look: impl FnOnce(FairPermit) -> L + Send + 'static,
     ) {
-        if !live.begin_look() {
+        if !handle.begin_look() {
             return;
         }
-        let (turns, live) = (Arc::clone(&self.0), Arc::clone(live));
+        let (turns, handle) = (Arc::clone(&self.0), Arc::clone(handle));
         tokio::spawn(async move {
-            if let Ok(turn) = turns.take(live.owner().unwrap_or(&live.id)).await {
+            if let Ok(turn) = turns.take(handle.owner().unwrap_or(&handle.id)).await {
                 look(turn).await;
             }
-            live.end_look();
+            handle.end_look();
         });
     }
 }
@@ -39,47 +39,47 @@ mod tests {
     use tokio::sync::{Semaphore, mpsc};
 
     use super::*;
-    use crate::sandbox_dir::Place;
+    use crate::sandbox_dir::SandboxDir;
 
-    fn live(id: &str) -> Arc<Live> {
-        Arc::new(Live::new(id, Place::new("/nonexistent".into()), ""))
+    fn handle(id: &str) -> Arc<SandboxHandle> {
+        Arc::new(SandboxHandle::new(id, SandboxDir::new("/nonexistent".into()), ""))
     }
 
     #[tokio::test]
     async fn a_look_that_takes_long_delays_no_other_sandbox() {
-        let looks = Looks::new(2);
+        let looks = DiskScans::new(2);
         let (began, mut begun) = mpsc::unbounded_channel();
         let tree_end = Arc::new(Semaphore::new(0));
-        let huge = |live: &Arc<Live>| {
-            let (began, id, end) = (began.clone(), live.id.clone(), Arc::clone(&tree_end));
-            looks.begin(live, move |turn| async move {
+        let huge = |handle: &Arc<SandboxHandle>| {
+            let (began, id, end) = (began.clone(), handle.id.clone(), Arc::clone(&tree_end));
+            looks.begin(handle, move |turn| async move {
                 began.send(id).unwrap();
                 end.acquire().await.unwrap().forget();
                 drop(turn);
             });
         };
-        let small = |live: &Arc<Live>| {
-            let (began, id) = (began.clone(), live.id.clone());
-            looks.begin(live, move |turn| async move {
+        let small = |handle: &Arc<SandboxHandle>| {
+            let (began, id) = (began.clone(), handle.id.clone());
+            looks.begin(handle, move |turn| async move {
                 began.send(id).unwrap();
                 drop(turn);
             });
         };
-        let (first, second) = (live("first"), live("second"));
+        let (first, second) = (handle("first"), handle("second"));
         huge(&first);
         assert_eq!(begun.recv().await.unwrap(), "first");
         for id in ["a", "b", "c"] {
-            small(&live(id));
+            small(&handle(id));
             assert_eq!(begun.recv().await.unwrap(), id, "the first is still being looked at");
         }
         // One sandbox takes one turn.
         huge(&first);
-        small(&live("d"));
+        small(&handle("d"));
         assert_eq!(begun.recv().await.unwrap(), "d");
         // As many as there are turns are looked at at once.
         huge(&second);
         assert_eq!(begun.recv().await.unwrap(), "second");
-        small(&live("e"));
+        small(&handle("e"));
         tokio::task::yield_now().await;
         assert!(begun.try_recv().is_err());
         tree_end.add_permits(1);

@@ -15,7 +15,7 @@ use workspace_workspace::{Bounds, Kind, Made, New, Options, Usage, Workspaces};
 
 use crate::config::NewSandbox;
 use crate::error::{Result, SandboxError};
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::runtime::Runtime;
 use crate::service::{Service, now};
 use crate::settings::Settings;
@@ -87,7 +87,7 @@ impl Service {
         if let Ok(holder) = self.0.runtime.mounts().await {
             self.0.workspaces.use_holder(holder);
         }
-        let user = self.0.runtime.user(id, &self.place(id)).await?;
+        let user = self.0.runtime.user(id, &self.dir(id)).await?;
         let (id, owner) = (id.to_owned(), owner.to_owned());
         self.on_workspaces_until(cancel, move |workspaces| {
             let owner = Some(owner.as_str());
@@ -127,7 +127,7 @@ impl Service {
 
     /// The same up to a bound.
     pub(crate) async fn look(&self, id: &str, bounds: Bounds) -> Usage {
-        let deleted = self.live(id).map_or(0, |live| live.deleted());
+        let deleted = self.handle(id).map_or(0, |handle| handle.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
         let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
         Usage { bytes: used.bytes + deleted, ..used }
@@ -135,19 +135,19 @@ impl Service {
 
     /// Notes what a workspace has before its sandbox writes anything: what is there more at the next look was written by
     /// the sandbox, however soon that was.
-    pub(crate) async fn first_look(&self, live: &Live, new: &NewSandbox) {
+    pub(crate) async fn first_look(&self, handle: &SandboxHandle, new: &NewSandbox) {
         let bounds = Bounds { time: FIRST_LOOK_TIMEOUT, ..Bounds::NONE };
         let used = match new.snapshot {
-            Some(_) => self.look(&live.id, bounds).await,
+            Some(_) => self.look(&handle.id, bounds).await,
             None => Usage::default(),
         };
-        live.disk_begins(used);
+        handle.disk_begins(used);
     }
 
     /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
     /// run is not looked at by itself: it is now, for a short time, and a few at once.
     pub(crate) async fn last_look(&self, id: &str, owner: &str) -> (u64, i64) {
-        if let Some(seen) = self.live(id).and_then(|live| live.disk_last_seen()) {
+        if let Some(seen) = self.handle(id).and_then(|handle| handle.disk_last_seen()) {
             return seen;
         }
         // Fails only when the service is closed.
@@ -157,11 +157,11 @@ impl Service {
     }
 
     /// Looks for files without a name that a sandbox has open. By how many bytes they have grown since the last look.
-    pub(crate) async fn look_for_deleted(&self, live: &Live) -> u64 {
-        match self.0.runtime.deleted(&live.id, &live.place).await {
-            Ok(bytes) => bytes.saturating_sub(live.deleted_seen(bytes)),
+    pub(crate) async fn look_for_deleted(&self, handle: &SandboxHandle) -> u64 {
+        match self.0.runtime.deleted(&handle.id, &handle.dir).await {
+            Ok(bytes) => bytes.saturating_sub(handle.deleted_seen(bytes)),
             Err(error) => {
-                tracing::debug!(sandbox = live.id, %error, "it was not looked for files without a name");
+                tracing::debug!(sandbox = handle.id, %error, "it was not looked for files without a name");
                 0
             }
         }

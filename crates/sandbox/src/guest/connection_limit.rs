@@ -15,9 +15,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::transport::server::Connected;
 
 /// A connection that counts, and is closed when nobody says in time whose it is.
-pub(crate) struct Limited<S> {
+pub(crate) struct LimitedStream<S> {
     stream: S,
-    known: Known,
+    identified: Identified,
     deadline: Pin<Box<Sleep>>,
     /// What it takes up for as long as it is there.
     _permit: Option<OwnedSemaphorePermit>,
@@ -25,45 +25,48 @@ pub(crate) struct Limited<S> {
 
 /// Whether it is known whose a connection is.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(Arc<Origin>);
+pub(crate) struct Identified(Arc<PeerState>);
 
 #[derive(Debug, Default)]
-struct Origin {
-    known: AtomicBool,
+struct PeerState {
+    identified: AtomicBool,
     /// What it takes up: a place among the unknown of its address, and then one among those of its sandbox.
-    place: Mutex<Place>,
+    quota_use: Mutex<QuotaUse>,
     peer: Option<IpAddr>,
 }
 
 #[derive(Debug, Default)]
-enum Place {
+enum QuotaUse {
     #[default]
     None,
     Unknown {
-        _ticket: Ticket<IpAddr>,
+        _permit: ConnectionPermit<IpAddr>,
     },
     Sandbox {
-        _ticket: Ticket<String>,
+        _permit: ConnectionPermit<String>,
     },
 }
 
-impl Known {
+impl Identified {
     /// Of a connection that waits in a room.
-    pub(crate) fn waiting(ticket: Ticket<IpAddr>) -> Self {
-        let peer = Some(ticket.of);
-        let place = Mutex::new(Place::Unknown { _ticket: ticket });
-        Self(Arc::new(Origin { known: AtomicBool::new(false), place, peer }))
+    pub(crate) fn waiting(permit: ConnectionPermit<IpAddr>) -> Self {
+        let peer = Some(permit.of);
+        let quota_use = Mutex::new(QuotaUse::Unknown { _permit: permit });
+        Self(Arc::new(PeerState { identified: AtomicBool::new(false), quota_use, peer }))
     }
 
     /// It is known now, and takes up a place of its sandbox's.
-    pub(crate) fn set(&self, ticket: Ticket<String>) {
-        self.0.known.store(true, Ordering::Relaxed);
-        let place = Place::Sandbox { _ticket: ticket };
-        drop(std::mem::replace(&mut *self.0.place.lock().unwrap_or_else(PoisonError::into_inner), place));
+    pub(crate) fn set(&self, permit: ConnectionPermit<String>) {
+        self.0.identified.store(true, Ordering::Relaxed);
+        let quota_use = QuotaUse::Sandbox { _permit: permit };
+        drop(std::mem::replace(
+            &mut *self.0.quota_use.lock().unwrap_or_else(PoisonError::into_inner),
+            quota_use,
+        ));
     }
 
     fn is_set(&self) -> bool {
-        self.0.known.load(Ordering::Relaxed)
+        self.0.identified.load(Ordering::Relaxed)
     }
 
     /// Where it comes from, over a network.
@@ -72,31 +75,31 @@ impl Known {
     }
 }
 
-impl<S> Limited<S> {
+impl<S> LimitedStream<S> {
     pub(crate) fn new(
         stream: S,
-        known: Known,
+        identified: Identified,
         deadline: Instant,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
-        Self { stream, known, deadline: Box::pin(sleep_until(deadline)), _permit: permit }
+        Self { stream, identified, deadline: Box::pin(sleep_until(deadline)), _permit: permit }
     }
 
     /// Whether it took too long. Wakes who reads when it does.
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        !self.known.is_set() && self.deadline.as_mut().poll(cx).is_ready() && !self.known.is_set()
+        !self.identified.is_set() && self.deadline.as_mut().poll(cx).is_ready() && !self.identified.is_set()
     }
 }
 
-impl<S> Connected for Limited<S> {
-    type ConnectInfo = Known;
+impl<S> Connected for LimitedStream<S> {
+    type ConnectInfo = Identified;
 
-    fn connect_info(&self) -> Known {
-        self.known.clone()
+    fn connect_info(&self) -> Identified {
+        self.identified.clone()
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -109,7 +112,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, data)
     }
@@ -126,7 +129,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
 /// Counts connections: so many of each, of an address or a sandbox, so that who floods keeps nobody but itself out; and
 /// so many in all.
 #[derive(Debug)]
-pub(crate) struct Room<K: Eq + Hash> {
+pub(crate) struct ConnectionQuota<K: Eq + Hash> {
     each: usize,
     all: usize,
     taken: Mutex<HashMap<K, usize>>,
@@ -134,18 +137,18 @@ pub(crate) struct Room<K: Eq + Hash> {
 
 /// A place in the room; free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Ticket<K: Eq + Hash> {
-    room: Arc<Room<K>>,
+pub(crate) struct ConnectionPermit<K: Eq + Hash> {
+    quota: Arc<ConnectionQuota<K>>,
     of: K,
 }
 
-impl<K: Eq + Hash + Clone> Room<K> {
+impl<K: Eq + Hash + Clone> ConnectionQuota<K> {
     pub(crate) fn new(each: usize, all: usize) -> Arc<Self> {
         Arc::new(Self { each, all, taken: Mutex::default() })
     }
 
     /// A place for one more, if there is one.
-    pub(crate) fn enter(self: &Arc<Self>, of: K) -> Option<Ticket<K>> {
+    pub(crate) fn enter(self: &Arc<Self>, of: K) -> Option<ConnectionPermit<K>> {
         let mut taken = self.taken();
         let all: usize = taken.values().sum();
         let own = taken.get(&of).copied().unwrap_or_default();
@@ -153,19 +156,19 @@ impl<K: Eq + Hash + Clone> Room<K> {
             return None;
         }
         taken.insert(of.clone(), own + 1);
-        Some(Ticket { room: self.clone(), of })
+        Some(ConnectionPermit { quota: self.clone(), of })
     }
 }
 
-impl<K: Eq + Hash> Room<K> {
+impl<K: Eq + Hash> ConnectionQuota<K> {
     fn taken(&self) -> MutexGuard<'_, HashMap<K, usize>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Eq + Hash> Drop for Ticket<K> {
+impl<K: Eq + Hash> Drop for ConnectionPermit<K> {
     fn drop(&mut self) {
-        let mut taken = self.room.taken();
+        let mut taken = self.quota.taken();
         match taken.get_mut(&self.of) {
             Some(own) if *own > 1 => *own -= 1,
             // Those that have gone are not remembered.
@@ -180,21 +183,21 @@ mod tests {
 
     #[test]
     fn an_address_that_takes_all_its_places_leaves_those_of_others() {
-        let room = Room::new(2, 3);
+        let quota = ConnectionQuota::new(2, 3);
         let [one, other, third]: [IpAddr; 3] =
             ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|it| it.parse().unwrap());
-        let first = room.enter(one).unwrap();
-        let known = Known::waiting(room.enter(one).unwrap());
-        assert!(room.enter(one).is_none());
-        let last = room.enter(other).unwrap();
-        assert!(room.enter(third).is_none(), "there are no more than three in all");
-        let sandboxes = Room::new(1, 3);
-        known.set(sandboxes.enter("sbx-1".to_owned()).unwrap());
-        assert!(room.enter(third).is_some(), "who is known takes a place of its sandbox's instead");
+        let first = quota.enter(one).unwrap();
+        let identified = Identified::waiting(quota.enter(one).unwrap());
+        assert!(quota.enter(one).is_none());
+        let last = quota.enter(other).unwrap();
+        assert!(quota.enter(third).is_none(), "there are no more than three in all");
+        let sandboxes = ConnectionQuota::new(1, 3);
+        identified.set(sandboxes.enter("sbx-1".to_owned()).unwrap());
+        assert!(quota.enter(third).is_some(), "who is identified takes a quota_use of its sandbox's instead");
         assert!(
             sandboxes.enter("sbx-1".to_owned()).is_none() && sandboxes.enter("sbx-2".to_owned()).is_some()
         );
-        drop((first, last, known));
-        assert!(room.taken().is_empty() && sandboxes.taken().is_empty());
+        drop((first, last, identified));
+        assert!(quota.taken().is_empty() && sandboxes.taken().is_empty());
     }
 }

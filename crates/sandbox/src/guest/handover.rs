@@ -14,7 +14,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::sandbox_dir::{Place, START};
+use crate::sandbox_dir::{START, SandboxDir};
 
 /// A guest that is gone is an error, no signal. Where there is no such flag, programs in Rust ignore the signal.
 #[cfg(target_os = "linux")]
@@ -32,10 +32,10 @@ pub(crate) struct Handover {
 
 impl Handover {
     /// Opens the socket.
-    pub(crate) fn open(place: &Place) -> io::Result<Self> {
-        let listener = place.listen_on(START)?;
-        let output = File::open(place.output())?;
-        Ok(Self { listener, output, socket: place.sockets().join(START) })
+    pub(crate) fn open(dir: &SandboxDir) -> io::Result<Self> {
+        let listener = dir.listen_on(START)?;
+        let output = File::open(dir.output())?;
+        Ok(Self { listener, output, socket: dir.sockets().join(START) })
     }
 
     /// Waits for whoever comes first. As long as it is not given anything, it runs nothing.
@@ -82,11 +82,11 @@ mod tests {
     #[tokio::test]
     async fn who_comes_first_gets_all_and_nobody_comes_second() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path().join("sbx-1"));
-        place.make().unwrap();
-        std::fs::write(place.output().join("mark"), "").unwrap();
-        let handover = Handover::open(&place).unwrap();
-        let socket = place.sockets().join(START);
+        let dir = SandboxDir::new(home.path().join("sbx-1"));
+        dir.make().unwrap();
+        std::fs::write(dir.output().join("mark"), "").unwrap();
+        let handover = Handover::open(&dir).unwrap();
+        let socket = dir.sockets().join(START);
         let dial = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
         let (first, second) = (dial(), dial());
         let guest = handover.guest().await.unwrap();
@@ -100,10 +100,10 @@ mod tests {
     #[tokio::test]
     async fn much_is_given_as_a_whole() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path().join("sbx-1"));
-        place.make().unwrap();
-        let handover = Handover::open(&place).unwrap();
-        let mut guest = std::os::unix::net::UnixStream::connect(place.sockets().join(START)).unwrap();
+        let dir = SandboxDir::new(home.path().join("sbx-1"));
+        dir.make().unwrap();
+        let handover = Handover::open(&dir).unwrap();
+        let mut guest = std::os::unix::net::UnixStream::connect(dir.sockets().join(START)).unwrap();
         let much = vec![7; 2 << 20];
         let reading = tokio::task::spawn_blocking(move || {
             let mut got = Vec::new();

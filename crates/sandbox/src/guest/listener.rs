@@ -16,15 +16,15 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 use workspace_agent_protocol::GENERATION;
-use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
-use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     AgentMessage, OutputStored, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
 };
 
-use crate::guest::connection_limit::{Known, Limited, Room};
-use crate::guest::live::Live;
+use crate::guest::connection_limit::{ConnectionQuota, Identified, LimitedStream};
+use crate::guest::handle::SandboxHandle;
 use crate::id;
 
 /// How many connections a sandbox may have; a guest needs one, and another while the first is being lost.
@@ -44,34 +44,34 @@ const TELL: Duration = Duration::from_secs(10);
 
 /// Hears what guests say.
 #[tonic::async_trait]
-pub(crate) trait Listener: Send + Sync + 'static {
+pub(crate) trait GuestHandler: Send + Sync + 'static {
     /// The sandbox of that id.
-    fn sandbox(&self, id: &str) -> Option<Arc<Live>>;
+    fn sandbox(&self, id: &str) -> Option<Arc<SandboxHandle>>;
     /// Takes out of a registration the commands that the server did not start: a guest may say anything.
-    async fn retain_started(&self, live: &Arc<Live>, request: &mut RegisterRequest) {
-        let _ = (live, request);
+    async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
+        let _ = (handle, request);
     }
     /// How much is stored of the output that a guest sends, for each command that it tells of.
-    async fn stored(&self, live: &Arc<Live>, request: &RegisterRequest) -> Vec<OutputStored> {
-        let _ = (live, request);
+    async fn stored(&self, handle: &Arc<SandboxHandle>, request: &RegisterRequest) -> Vec<OutputStored> {
+        let _ = (handle, request);
         Vec::new()
     }
     /// A guest connected on the line of this number, and tells what it runs. Not called for a sandbox that is being made,
     /// which has run nothing and may not be in the catalog.
-    async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest);
+    async fn registered(&self, handle: &Arc<SandboxHandle>, line: u64, request: RegisterRequest);
     /// It says something.
-    async fn heard(&self, live: &Arc<Live>, said: Said);
+    async fn heard(&self, handle: &Arc<SandboxHandle>, said: AgentPayload);
     /// Its line was lost and no other has taken its place.
-    async fn lost(&self, live: &Arc<Live>);
+    async fn lost(&self, handle: &Arc<SandboxHandle>);
 }
 
 /// Lets the guest of a sandbox in, until the task is ended.
-pub(crate) fn open(socket: UnixListener, live: &Arc<Live>, listener: Arc<dyn Listener>) {
+pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, listener: Arc<dyn GuestHandler>) {
     // The task is kept by the sandbox, so it must not keep the sandbox.
-    let door = Door::new(Some(Arc::downgrade(live)), listener).service();
-    let id = live.id.clone();
-    live.keep(tokio::spawn(async move {
-        if let Err(error) = server().add_service(door).serve_with_incoming(incoming(socket)).await {
+    let service = GuestService::new(Some(Arc::downgrade(handle)), listener).service();
+    let id = handle.id.clone();
+    handle.keep(tokio::spawn(async move {
+        if let Err(error) = server().add_service(service).serve_with_incoming(incoming(socket)).await {
             tracing::error!(sandbox = id, %error, "the guest's socket failed");
         }
     }));
@@ -83,42 +83,51 @@ pub(crate) fn server() -> Server {
 }
 
 /// What listens to guests, by whichever way they came.
-pub(crate) struct Door {
+pub(crate) struct GuestService {
     /// Whose guest comes in; none where everybody's does.
-    only: Option<Weak<Live>>,
-    listener: Arc<dyn Listener>,
+    only: Option<Weak<SandboxHandle>>,
+    listener: Arc<dyn GuestHandler>,
     /// The connections of each sandbox.
-    lines: Arc<Room<String>>,
+    lines: Arc<ConnectionQuota<String>>,
     refusals: Refusals,
 }
 
-impl Door {
-    pub(crate) fn new(only: Option<Weak<Live>>, listener: Arc<dyn Listener>) -> Self {
-        Self { only, listener, lines: Room::new(CONNECTIONS, usize::MAX), refusals: Refusals::default() }
+impl GuestService {
+    pub(crate) fn new(only: Option<Weak<SandboxHandle>>, listener: Arc<dyn GuestHandler>) -> Self {
+        Self {
+            only,
+            listener,
+            lines: ConnectionQuota::new(CONNECTIONS, usize::MAX),
+            refusals: Refusals::default(),
+        }
     }
 
     pub(crate) fn service(self) -> AgentServiceServer<Self> {
         AgentServiceServer::new(self).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    fn sandbox(&self, id: &str) -> Option<Arc<Live>> {
+    fn sandbox(&self, id: &str) -> Option<Arc<SandboxHandle>> {
         match &self.only {
-            Some(only) => only.upgrade().filter(|live| live.id == id),
+            Some(only) => only.upgrade().filter(|handle| handle.id == id),
             None => self.listener.sandbox(id),
         }
     }
 
     /// The sandbox that a guest speaks for, if it has its token. Takes as long and says the same whether there is no
     /// such sandbox or the token is another's.
-    fn admit(&self, request: &RegisterRequest, known: Option<&Known>) -> Result<Arc<Live>, Status> {
-        let live = self.sandbox(&request.sandbox_id);
-        let hash = live.as_ref().map_or(id::NOBODYS, |live| live.token_hash.as_str());
+    fn admit(
+        &self,
+        request: &RegisterRequest,
+        identified: Option<&Identified>,
+    ) -> Result<Arc<SandboxHandle>, Status> {
+        let handle = self.sandbox(&request.sandbox_id);
+        let hash = handle.as_ref().map_or(id::NOBODYS, |handle| handle.token_hash.as_str());
         let fits = id::is_token_of(&request.token, hash);
-        if let Some(live) = live.filter(|_| fits) {
-            return Ok(live);
+        if let Some(handle) = handle.filter(|_| fits) {
+            return Ok(handle);
         }
         if let Some(refused) = self.refusals.count() {
-            let (sandbox, peer) = (&request.sandbox_id, known.and_then(Known::peer));
+            let (sandbox, peer) = (&request.sandbox_id, identified.and_then(Identified::peer));
             tracing::warn!(sandbox, ?peer, refused, "guests with another token were refused");
         }
         Err(Status::unauthenticated("this token is not of this sandbox"))
@@ -144,30 +153,30 @@ impl Refusals {
 }
 
 #[tonic::async_trait]
-impl AgentService for Door {
+impl AgentService for GuestService {
     type ConnectStream = ReceiverStream<Result<ServerMessage, Status>>;
 
     async fn connect(
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let known = request.extensions().get::<Known>().cloned();
+        let identified = request.extensions().get::<Identified>().cloned();
         let mut said = request.into_inner();
         let mut registration = registration(&mut said).await?;
-        let live = self.admit(&registration, known.as_ref())?;
+        let handle = self.admit(&registration, identified.as_ref())?;
         check_generation(registration.generation)?;
-        if let Some(known) = known {
-            let ticket = self.lines.enter(live.id.clone());
-            known.set(
-                ticket.ok_or_else(|| Status::resource_exhausted("this sandbox has too many connections"))?,
+        if let Some(identified) = identified {
+            let permit = self.lines.enter(handle.id.clone());
+            identified.set(
+                permit.ok_or_else(|| Status::resource_exhausted("this sandbox has too many connections"))?,
             );
         }
         let (orders, mut ordered) = mpsc::channel::<ServerMessage>(QUEUE);
         let (sender, receiver) = mpsc::channel(QUEUE);
-        self.listener.retain_started(&live, &mut registration).await;
+        self.listener.retain_started(&handle, &mut registration).await;
         // The welcome is the first message of the line, whatever is ordered meanwhile.
-        let outputs = self.listener.stored(&live, &registration).await;
-        let welcome = Ok(ServerMessage { payload: Some(Asked::RegisterResponse(welcome(outputs))) });
+        let outputs = self.listener.stored(&handle, &registration).await;
+        let welcome = Ok(ServerMessage { payload: Some(ServerPayload::RegisterResponse(welcome(outputs))) });
         sender.send(welcome).await.map_err(|_| Status::unavailable("the line is lost"))?;
         tokio::spawn(async move {
             while let Some(order) = ordered.recv().await {
@@ -180,24 +189,28 @@ impl AgentService for Door {
         let confirms_input = registration.capabilities.contains_key("receipts");
         // Whoever counts commands before he orders another knows of those that run.
         for told in &registration.commands {
-            live.told_of(&told.command_id);
+            handle.told_of(&told.command_id);
         }
-        tracing::debug!(sandbox = live.id, version = registration.agent_version, "the guest agent connected");
+        tracing::debug!(
+            sandbox = handle.id,
+            version = registration.agent_version,
+            "the guest agent connected"
+        );
         // Read first: the connection wakes whoever makes the sandbox, and its first command may run before the task below.
-        let is_being_made = live.is_being_made.load(Ordering::SeqCst);
-        let line = live.connect(orders, counts_input, confirms_input);
+        let is_being_made = handle.is_being_made.load(Ordering::SeqCst);
+        let line = handle.connect(orders, counts_input, confirms_input);
         let listener = self.listener.clone();
         tokio::spawn(async move {
             if !is_being_made {
-                listener.registered(&live, line, registration).await;
+                listener.registered(&handle, line, registration).await;
             }
             while let Ok(Ok(Some(message))) = timeout(SILENCE, said.message()).await {
                 if let Some(payload) = message.payload {
-                    listener.heard(&live, payload).await;
+                    listener.heard(&handle, payload).await;
                 }
             }
-            if live.disconnect(line) {
-                listener.lost(&live).await;
+            if handle.disconnect(line) {
+                listener.lost(&handle).await;
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
@@ -209,7 +222,7 @@ async fn registration(said: &mut Streaming<AgentMessage>) -> Result<RegisterRequ
     let first = timeout(REGISTER, said.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("register in time"))??;
     match first.and_then(|message| message.payload) {
-        Some(Said::Register(request)) => Ok(request),
+        Some(AgentPayload::Register(request)) => Ok(request),
         _ => Err(Status::invalid_argument("register first")),
     }
 }
@@ -229,12 +242,12 @@ fn welcome(outputs: Vec<OutputStored>) -> RegisterResponse {
 }
 
 /// The connections of a socket, a few at a time.
-fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result<Limited<UnixStream>>> {
+fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result<LimitedStream<UnixStream>>> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let quota = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            let Ok(permit) = room.clone().acquire_owned().await else { return };
+            let Ok(permit) = quota.clone().acquire_owned().await else { return };
             let connection = tokio::select! {
                 accepted = socket.accept() => accepted,
                 () = sender.closed() => return,
@@ -242,7 +255,7 @@ fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result
             match connection {
                 Ok((stream, _)) => {
                     let deadline = Instant::now() + REGISTER;
-                    let limited = Limited::new(stream, Known::default(), deadline, Some(permit));
+                    let limited = LimitedStream::new(stream, Identified::default(), deadline, Some(permit));
                     if sender.send(Ok(limited)).await.is_err() {
                         return;
                     }

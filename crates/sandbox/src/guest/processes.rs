@@ -4,7 +4,7 @@
 //! command left it behind, and a signal to that command reaches it.
 
 use crate::error::{Result, SandboxError};
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::service::{Scope, Service};
 
 /// A process of a sandbox.
@@ -25,20 +25,20 @@ pub struct Process {
 impl Service {
     /// The processes that commands and terminals of a sandbox started and that run now, by PID.
     pub async fn processes(&self, scope: &Scope, sandbox: &str) -> Result<Vec<Process>> {
-        let live = self.running(scope, sandbox).await?;
-        processes(&live).await
+        let handle = self.running(scope, sandbox).await?;
+        processes(&handle).await
     }
 
     /// Reports whether a command that ended left something behind that runs.
-    pub(crate) async fn has_left(&self, live: &Live, command: &str) -> Result<bool> {
-        Ok(processes(live).await?.iter().any(|process| process.command == command))
+    pub(crate) async fn has_left(&self, handle: &SandboxHandle, command: &str) -> Result<bool> {
+        Ok(processes(handle).await?.iter().any(|process| process.command == command))
     }
 }
 
-async fn processes(live: &Live) -> Result<Vec<Process>> {
-    let listed = live.list_processes().await;
-    let listed = listed.ok_or_else(|| SandboxError::AgentAway { id: live.id.clone() })?;
-    let runs = |id: &str| live.command(id).is_some_and(|command| !command.has_ended());
+async fn processes(handle: &SandboxHandle) -> Result<Vec<Process>> {
+    let listed = handle.list_processes().await;
+    let listed = listed.ok_or_else(|| SandboxError::AgentAway { id: handle.id.clone() })?;
+    let runs = |id: &str| handle.command(id).is_some_and(|command| !command.has_ended());
     let one = |found: workspace_agent_protocol::v1::Process| Process {
         pid: found.pid,
         parent: found.parent,

@@ -20,9 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::guest::connection_limit::{Known, Limited, Room, Ticket};
+use crate::guest::connection_limit::{ConnectionPermit, ConnectionQuota, Identified, LimitedStream};
 use crate::guest::identity::Identity;
-use crate::guest::listener::{Door, Listener, REGISTER, server};
+use crate::guest::listener::{GuestHandler, GuestService, REGISTER, server};
 
 /// Connections from one address of which it is not known whose they are; a guest needs one.
 const EACH: usize = 8;
@@ -76,15 +76,15 @@ impl GuestPort {
     }
 
     /// Lets guests in until the task is ended, which closes the port.
-    pub(crate) fn open(self, listener: Arc<dyn Listener>) -> JoinHandle<()> {
-        let door = Door::new(None, listener).service();
+    pub(crate) fn open(self, listener: Arc<dyn GuestHandler>) -> JoinHandle<()> {
+        let service = GuestService::new(None, listener).service();
         let (sender, receiver) = mpsc::channel(QUEUE);
         let Self { listener, identity, .. } = self;
         let mut server = server().http2_keepalive_interval(Some(ASK.0)).http2_keepalive_timeout(Some(ASK.1));
         tokio::spawn(async move {
             tokio::select! {
                 () = accept(listener, identity.acceptor(), sender) => {}
-                served = server.add_service(door).serve_with_incoming(ReceiverStream::new(receiver)) => {
+                served = server.add_service(service).serve_with_incoming(ReceiverStream::new(receiver)) => {
                     if let Err(error) = served {
                         tracing::error!(%error, "the guests' port failed");
                     }
@@ -94,15 +94,15 @@ impl GuestPort {
     }
 }
 
-type Guarded = Limited<TlsStream<TcpStream>>;
+type Guarded = LimitedStream<TlsStream<TcpStream>>;
 
 async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io::Result<Guarded>>) {
-    let room = Room::new(EACH, ALL);
+    let quota = ConnectionQuota::new(EACH, ALL);
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => match room.enter(peer.ip().to_canonical()) {
-                Some(ticket) => {
-                    tokio::spawn(shake_hands(stream, ticket, tls.clone(), sender.clone()));
+            Ok((stream, peer)) => match quota.enter(peer.ip().to_canonical()) {
+                Some(permit) => {
+                    tokio::spawn(shake_hands(stream, permit, tls.clone(), sender.clone()));
                 }
                 None => tracing::debug!(%peer, "a guest was not let in: too many have not said who they are"),
             },
@@ -117,18 +117,18 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io
 
 async fn shake_hands(
     stream: TcpStream,
-    ticket: Ticket<IpAddr>,
+    permit: ConnectionPermit<IpAddr>,
     tls: TlsAcceptor,
     sender: mpsc::Sender<io::Result<Guarded>>,
 ) {
     let deadline = Instant::now() + REGISTER;
-    let known = Known::waiting(ticket);
-    let peer = known.peer();
+    let identified = Identified::waiting(permit);
+    let peer = identified.peer();
     // A keystroke must not wait for more to send. A failure means that the connection is gone already.
     let _ = stream.set_nodelay(true);
     match timeout_at(deadline, tls.accept(stream)).await {
         // When nobody serves any more, it is closed.
-        Ok(Ok(stream)) => drop(sender.send(Ok(Limited::new(stream, known, deadline, None))).await),
+        Ok(Ok(stream)) => drop(sender.send(Ok(LimitedStream::new(stream, identified, deadline, None))).await),
         Ok(Err(error)) => tracing::debug!(%error, ?peer, "a guest's TLS handshake failed"),
         Err(_) => tracing::debug!(?peer, "a guest's TLS handshake took too long"),
     }

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::disk::usage::blocking;
 use crate::error::Result;
-use crate::fair_semaphore::OwnerTurns;
+use crate::fair_semaphore::FairSemaphore;
 use crate::service::{Scope, Service};
 
 /// Deleted sandboxes of one owner whose files are there still. Whoever deletes more of them waits.
@@ -26,12 +26,12 @@ const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(500));
 
 /// Deleted sandboxes whose files are being removed.
 #[derive(Debug)]
-pub(crate) struct Leftovers {
+pub(crate) struct CleanupQueue {
     /// By id.
     all: Mutex<HashMap<String, Leftover>>,
     /// Told of every change.
     changes: watch::Sender<()>,
-    turns: OwnerTurns,
+    turns: FairSemaphore,
 }
 
 /// A deleted sandbox whose files are being removed.
@@ -42,14 +42,14 @@ pub(crate) struct Leftover {
     pub(crate) bytes: u64,
 }
 
-impl Default for Leftovers {
+impl Default for CleanupQueue {
     fn default() -> Self {
-        let turns = OwnerTurns::new(AT_ONCE);
+        let turns = FairSemaphore::new(AT_ONCE);
         Self { all: Mutex::default(), changes: watch::Sender::default(), turns }
     }
 }
 
-impl Leftovers {
+impl CleanupQueue {
     fn add(&self, id: &str, leftover: Leftover) {
         self.lock().insert(id.to_owned(), leftover);
         self.changes.send_replace(());
@@ -131,8 +131,8 @@ impl Service {
     }
 
     pub(crate) async fn remove_place(&self, id: &str) -> Result<()> {
-        let place = self.place(id);
-        blocking(move || place.remove()).await?
+        let dir = self.dir(id);
+        blocking(move || dir.remove()).await?
     }
 
     /// Waits until the files of all sandboxes that were deleted before are removed, for so long; whether they are.
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_owner_waits_for_nobody_elses_files() {
-        let leftovers = Leftovers::default();
+        let leftovers = CleanupQueue::default();
         let alice = Scope::Owner("alice".to_owned());
         let is_done = |scope: &Scope| {
             let mut waiting = pin!(leftovers.none_of(scope));
@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_backlog_is_its_owners_alone() {
-        let leftovers = Leftovers::default();
+        let leftovers = CleanupQueue::default();
         let is_free = |owner: &str| {
             let scope = Scope::Owner(owner.to_owned());
             let mut waiting = pin!(leftovers.fewer_than(BACKLOG_MAX, &scope));

@@ -1,4 +1,4 @@
-//! Making a sandbox.
+//! Creation a sandbox.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -12,12 +12,12 @@ use workspace_workspace::{Kind, Made as Workspace};
 
 use crate::config::{Config, NewSandbox};
 use crate::error::{Doing as _, Result, SandboxError};
-use crate::fair_semaphore::{OwnerTurn, OwnerTurns};
+use crate::fair_semaphore::{FairPermit, FairSemaphore};
+use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
-use crate::guest::live::Live;
 use crate::lifecycle::cancellable::until;
 use crate::lifecycle::pool::Ready;
-use crate::lifecycle::reservation::{Place, Reserved};
+use crate::lifecycle::reservation::{Reservation, ReservationGuard};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
 use crate::service::{Service, View, event, milliseconds, not_running, now};
 
@@ -30,7 +30,7 @@ const LOG_SHOWN: usize = 2_000;
 
 /// Who wants a sandbox, and how often it may be wanted.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct Caller {
     /// Whose it will be.
     pub owner: String,
     /// Whether the owner may have any number.
@@ -43,7 +43,7 @@ pub struct Wanted {
 
 impl Service {
     /// Makes a sandbox; it runs when this is answered. Goes on when nobody waits for it any more.
-    pub async fn create(&self, wanted: Wanted, new: NewSandbox) -> Result<View> {
+    pub async fn create(&self, wanted: Caller, new: NewSandbox) -> Result<View> {
         self.create_until(&self.0.cancel, wanted, new).await
     }
 
@@ -51,7 +51,7 @@ impl Service {
     pub(crate) async fn create_until(
         &self,
         cancel: &Cancel,
-        wanted: Wanted,
+        wanted: Caller,
         new: NewSandbox,
     ) -> Result<View> {
         let (mut config, life) = new.check(&self.0.settings)?;
@@ -81,7 +81,7 @@ impl Service {
 
     async fn create_now(
         &self,
-        wanted: Wanted,
+        wanted: Caller,
         new: NewSandbox,
         config: Config,
         life: Duration,
@@ -92,44 +92,49 @@ impl Service {
         let _making = self.0.making.read().await;
         *self.0.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let claim = wanted.claim();
-        let place = loop {
+        let reservation = loop {
             cancel.check()?;
             match self.reserve(&wanted, claim.as_ref(), &new).await? {
-                Room::Here(place) => break place,
-                Room::Needless(made) => return self.made_before(&made, &cancel).await,
-                Room::Awaited => sleep(LOOK).await,
+                Reserve::Made(reservation) => break reservation,
+                Reserve::Replayed(made) => return self.made_before(&made, &cancel).await,
+                Reserve::InProgress => sleep(LOOK).await,
             }
         };
-        let making = Making { wanted, new, config, life, claim, cancel };
-        let made = match self.take_ready(&making.new, &making.config) {
-            Some(ready) => self.give_ready(&making, ready, place).await,
-            None => self.make(&making, self.unmade()?, place).await,
+        let creation = Creation { wanted, new, config, life, claim, cancel };
+        let made = match self.take_ready(&creation.new, &creation.config) {
+            Some(ready) => self.give_ready(&creation, ready, reservation).await,
+            None => self.make(&creation, self.unmade()?, reservation).await,
         };
         if made.is_ok() {
-            self.was_wanted(&making.new, &making.config);
+            self.was_wanted(&creation.new, &creation.config);
         }
         self.fill_pool();
         match made? {
-            Made::Now(sandbox) => Ok(*sandbox),
-            Made::Before(id) => self.made_before(&id, &making.cancel).await,
+            Created::New(sandbox) => Ok(*sandbox),
+            Created::Existing(id) => self.made_before(&id, &creation.cancel).await,
         }
     }
 
     /// Makes one from nothing. It is written down first: whatever is left of one that was not finished belongs to
     /// somebody.
-    async fn make(&self, making: &Making, ready: Ready, place: Reserved<'_>) -> Result<Made> {
-        let live = ready.live.clone();
-        let _operation = self.0.operations.lock(&live.id).await;
-        let row = making.row(self, &live, State::Starting, &making.config);
+    async fn make(
+        &self,
+        creation: &Creation,
+        ready: Ready,
+        reservation: ReservationGuard<'_>,
+    ) -> Result<Created> {
+        let handle = ready.handle.clone();
+        let _operation = self.0.operations.lock(&handle.id).await;
+        let row = creation.row(self, &handle, State::Starting, &creation.config);
         let events = [told_of(&row, EventKind::SandboxStarting)];
-        let sandbox = match self.write_down(making, &row, &events, place).await? {
+        let sandbox = match self.write_down(creation, &row, &events, reservation).await? {
             Inserted::New(sandbox) => *sandbox,
-            Inserted::Repeated { sandbox_id } => return Ok(Made::Before(sandbox_id)),
+            Inserted::Repeated { sandbox_id } => return Ok(Created::Existing(sandbox_id)),
         };
-        live.give(&sandbox.owner, sandbox.expires_at, &making.config);
-        self.add_live(&live);
-        match self.build(making, &sandbox, &ready).await {
-            Ok(sandbox) => Ok(Made::Now(Box::new(sandbox))),
+        handle.give(&sandbox.owner, sandbox.expires_at, &creation.config);
+        self.add_handle(&handle);
+        match self.build(creation, &sandbox, &ready).await {
+            Ok(sandbox) => Ok(Created::New(Box::new(sandbox))),
             Err(error) => {
                 self.undo(&sandbox).await;
                 Err(error)
@@ -139,42 +144,47 @@ impl Service {
 
     /// Gives away one that was started ahead. Until all is done it belongs to the pool, so it is written down once,
     /// as one that runs.
-    async fn give_ready(&self, making: &Making, ready: Ready, place: Reserved<'_>) -> Result<Made> {
-        let live = ready.live.clone();
-        let (missing, provider) = match self.attach_new(making, &ready).await {
+    async fn give_ready(
+        &self,
+        creation: &Creation,
+        ready: Ready,
+        reservation: ReservationGuard<'_>,
+    ) -> Result<Created> {
+        let handle = ready.handle.clone();
+        let (missing, provider) = match self.attach_new(creation, &ready).await {
             Ok(Some(attached)) => attached,
             unusable => {
-                self.discard(&live).await;
+                self.discard(&handle).await;
                 unusable?;
-                return self.make(making, self.unmade()?, place).await;
+                return self.make(creation, self.unmade()?, reservation).await;
             }
         };
-        let written = self.give_attached(making, &live, (missing, provider), place).await;
-        if !matches!(written, Ok(Made::Now(_))) {
-            self.remove_live(&live.id);
-            self.discard(&live).await;
+        let written = self.give_attached(creation, &handle, (missing, provider), reservation).await;
+        if !matches!(written, Ok(Created::New(_))) {
+            self.remove_handle(&handle.id);
+            self.discard(&handle).await;
         }
         written
     }
 
-    async fn attach_new(&self, making: &Making, ready: &Ready) -> Result<Option<(Vec<String>, Kind)>> {
-        let workspace = self.fill_workspace(making, &ready.live).await?;
-        let _turn = self.turn(&self.0.starts, making).await?;
+    async fn attach_new(&self, creation: &Creation, ready: &Ready) -> Result<Option<(Vec<String>, Kind)>> {
+        let workspace = self.fill_workspace(creation, &ready.handle).await?;
+        let _turn = self.turn(&self.0.starts, creation).await?;
         let missing = self.attach(ready, &workspace.path).await;
         Ok(missing.map(|missing| (missing, workspace.provider)))
     }
 
     async fn give_attached(
         &self,
-        making: &Making,
-        live: &Arc<Live>,
+        creation: &Creation,
+        handle: &Arc<SandboxHandle>,
         (missing, provider): (Vec<String>, Kind),
-        place: Reserved<'_>,
-    ) -> Result<Made> {
+        reservation: ReservationGuard<'_>,
+    ) -> Result<Created> {
         self.must_be_strict(&missing)?;
-        let _operation = self.0.operations.lock(&live.id).await;
-        let config = Config { missing, provider: Some(provider), ..making.config.clone() };
-        let row = making.row(self, live, State::Running, &config);
+        let _operation = self.0.operations.lock(&handle.id).await;
+        let config = Config { missing, provider: Some(provider), ..creation.config.clone() };
+        let row = creation.row(self, handle, State::Running, &config);
         let events = [
             EventKind::SandboxStarting,
             EventKind::AgentConnected,
@@ -183,41 +193,41 @@ impl Service {
         ];
         let events = events.map(|kind| told_of(&row, kind));
         // Whoever finds the row finds the sandbox.
-        live.give(&row.owner, row.expires_at, &config);
-        self.add_live(live);
-        match self.write_down(making, &row, &events, place).await? {
+        handle.give(&row.owner, row.expires_at, &config);
+        self.add_handle(handle);
+        match self.write_down(creation, &row, &events, reservation).await? {
             Inserted::New(sandbox) => {
-                self.0.pool.leave(&live.id);
-                self.is_made(live);
-                Ok(Made::Now(sandbox))
+                self.0.pool.leave(&handle.id);
+                self.is_made(handle);
+                Ok(Created::New(sandbox))
             }
-            Inserted::Repeated { sandbox_id } => Ok(Made::Before(sandbox_id)),
+            Inserted::Repeated { sandbox_id } => Ok(Created::Existing(sandbox_id)),
         }
     }
 
     /// Leaves nothing of one that was taken from the pool and is nobody's after all.
-    async fn discard(&self, live: &Live) {
-        self.end_ready(live).await;
-        if let Err(error) = self.remove_workspace(&live.id).await {
-            tracing::error!(sandbox = live.id, %error, "a workspace that nobody has could not be removed");
+    async fn discard(&self, handle: &SandboxHandle) {
+        self.end_ready(handle).await;
+        if let Err(error) = self.remove_workspace(&handle.id).await {
+            tracing::error!(sandbox = handle.id, %error, "a workspace that nobody has could not be removed");
         }
     }
 
     async fn write_down(
         &self,
-        making: &Making,
+        creation: &Creation,
         row: &workspace_catalog::NewSandbox,
         events: &[NewEvent],
-        place: Reserved<'_>,
+        reservation: ReservationGuard<'_>,
     ) -> Result<Inserted> {
         let sandboxes = self.0.catalog.sandboxes();
         // Whoever counts meanwhile would count the place and the row.
         let _counting = self.0.counting.lock().await;
-        let written = match &making.claim {
+        let written = match &creation.claim {
             None => sandboxes.insert(row, events).await.map(|made| Inserted::New(Box::new(made))),
             Some(claim) => sandboxes.insert_once(row, claim, events).await,
         };
-        drop(place);
+        drop(reservation);
         match written {
             // Another server on the same catalog took it since it was looked for.
             Err(CatalogError::NameTaken { name }) => {
@@ -229,26 +239,31 @@ impl Service {
     }
 
     /// Keeps a place for one more, if there is room.
-    async fn reserve(&self, wanted: &Wanted, claim: Option<&NewClaim>, new: &NewSandbox) -> Result<Room<'_>> {
+    async fn reserve(
+        &self,
+        wanted: &Caller,
+        claim: Option<&NewClaim>,
+        new: &NewSandbox,
+    ) -> Result<Reserve<'_>> {
         let key = wanted.key.as_ref().map(|(key, _)| key.clone());
         let (owner, template) = (wanted.owner.clone(), new.template.clone());
-        let place = Place { owner, template, name: new.name.clone(), key };
+        let reservation = Reservation { owner, template, name: new.name.clone(), key };
         let _counting = self.0.counting.lock().await;
         if let Some(claim) = claim
             && let Some(made) = self.0.catalog.idempotency().find(claim).await?
         {
-            return Ok(Room::Needless(made));
+            return Ok(Reserve::Replayed(made));
         }
         // Before the place is kept, which has the name itself. A request that comes again is no other sandbox.
         let taken = self.check_name(wanted, new).await;
-        let Some(reserved) = self.0.reserved.reserve(place) else { return Ok(Room::Awaited) };
+        let Some(reserved) = self.0.reserved.reserve(reservation) else { return Ok(Reserve::InProgress) };
         taken?;
         self.check_quota(wanted, 0).await?;
-        Ok(Room::Here(reserved))
+        Ok(Reserve::Made(reserved))
     }
 
     /// Refuses a name that is to be the only one, and is not.
-    async fn check_name(&self, wanted: &Wanted, new: &NewSandbox) -> Result<()> {
+    async fn check_name(&self, wanted: &Caller, new: &NewSandbox) -> Result<()> {
         let Some(name) = new.name.as_deref().filter(|_| new.unique_name) else { return Ok(()) };
         let sandbox = self.0.catalog.sandboxes().find_named(&wanted.owner, name).await?;
         if sandbox.is_some() || self.0.reserved.is_named(&wanted.owner, name) {
@@ -258,12 +273,12 @@ impl Service {
     }
 
     /// Refuses so many sandboxes more than there are, and are being made, if that is too much.
-    pub(crate) async fn must_have_room(&self, wanted: &Wanted, more: u32) -> Result<()> {
+    pub(crate) async fn must_have_room(&self, wanted: &Caller, more: u32) -> Result<()> {
         let _counting = self.0.counting.lock().await;
         self.check_quota(wanted, more).await
     }
 
-    async fn check_quota(&self, wanted: &Wanted, more: u32) -> Result<()> {
+    async fn check_quota(&self, wanted: &Caller, more: u32) -> Result<()> {
         let settings = &self.0.settings;
         let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &wanted.owner).await?;
         let (coming, own_coming) = self.0.reserved.counts(&wanted.owner);
@@ -288,28 +303,28 @@ impl Service {
     }
 
     /// A place among those who wait for a sandbox.
-    fn queue(&self, owner: &str) -> Result<OwnerTurn> {
+    fn queue(&self, owner: &str) -> Result<FairPermit> {
         let queue = &self.0.waiting;
         queue.try_take(owner).ok_or_else(|| SandboxError::QueueFull { waiting: queue.taken(owner) })
     }
 
     /// Waits for a turn of the owner of a sandbox.
-    async fn turn(&self, turns: &OwnerTurns, making: &Making) -> Result<OwnerTurn> {
-        let turn = until(&making.cancel, turns.take(&making.wanted.owner)).await?;
+    async fn turn(&self, turns: &FairSemaphore, creation: &Creation) -> Result<FairPermit> {
+        let turn = until(&creation.cancel, turns.take(&creation.wanted.owner)).await?;
         turn.map_err(|_| SandboxError::QueueFull { waiting: 0 })
     }
 
     /// Makes the workspace of a sandbox. Writing a large snapshot takes long, so it has turns of its own: meanwhile others
     /// start what needs none.
-    async fn fill_workspace(&self, making: &Making, live: &Live) -> Result<Workspace> {
-        let _turn = match making.new.snapshot {
-            Some(_) => Some(self.turn(&self.0.fills, making).await?),
+    async fn fill_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<Workspace> {
+        let _turn = match creation.new.snapshot {
+            Some(_) => Some(self.turn(&self.0.fills, creation).await?),
             None => None,
         };
-        let (owner, disk) = (&making.wanted.owner, making.config.disk);
-        let workspace = self.make_workspace(&live.id, owner, &making.new, disk, &making.cancel).await?;
-        self.first_look(live, &making.new).await;
-        making.cancel.check()?;
+        let (owner, disk) = (&creation.wanted.owner, creation.config.disk);
+        let workspace = self.make_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
+        self.first_look(handle, &creation.new).await;
+        creation.cancel.check()?;
         Ok(workspace)
     }
 
@@ -335,20 +350,20 @@ impl Service {
         }
     }
 
-    async fn build(&self, making: &Making, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
+    async fn build(&self, creation: &Creation, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
         self.still_wanted(sandbox).await?;
-        let workspace = self.fill_workspace(making, &ready.live).await?;
-        let (_turn, cancel) = (self.turn(&self.0.starts, making).await?, &making.cancel);
+        let workspace = self.fill_workspace(creation, &ready.handle).await?;
+        let (_turn, cancel) = (self.turn(&self.0.starts, creation).await?, &creation.cancel);
         self.still_wanted(sandbox).await?;
-        self.open_door(&ready.live)?;
-        let config = &making.config;
-        let egress = self.egress(&making.new.network);
+        self.open_door(&ready.handle)?;
+        let config = &creation.config;
+        let egress = self.egress(&creation.new.network);
         let progress = self.tell_progress(&sandbox.id);
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: Some(&workspace.path),
-            place: &ready.live.place,
+            dir: &ready.handle.dir,
             token: ready.token.as_bytes(),
             limits: &config.limits,
             progress: &progress,
@@ -356,7 +371,7 @@ impl Service {
             reach: self.reach(),
         };
         let missing = self.0.runtime.start(&start).await?.missing;
-        until(cancel, self.wait_for_guest(&ready.live)).await??;
+        until(cancel, self.wait_for_guest(&ready.handle)).await??;
         self.must_be_strict(&missing)?;
         self.set_running(
             &sandbox.id,
@@ -395,10 +410,10 @@ impl Service {
     }
 
     /// Makes its place, and lets its guest in.
-    pub(crate) fn open_door(&self, live: &Arc<Live>) -> Result<()> {
-        live.place.make()?;
-        let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
-        listener::open(socket, live, Arc::new(self.clone()));
+    pub(crate) fn open_door(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
+        handle.dir.make()?;
+        let socket = handle.dir.listen().doing(|| "listen for the guest agent".to_owned())?;
+        listener::open(socket, handle, Arc::new(self.clone()));
         Ok(())
     }
 
@@ -412,20 +427,20 @@ impl Service {
     }
 
     /// Waits until the guest agent is there. One that ends before that never will be.
-    pub(crate) async fn wait_for_guest(&self, live: &Live) -> Result<()> {
-        let mut line = live.follow_line();
+    pub(crate) async fn wait_for_guest(&self, handle: &SandboxHandle) -> Result<()> {
+        let mut line = handle.follow_line();
         let limit = self.0.settings.start_timeout;
         let outcome = tokio::select! {
             connected = timeout(limit, line.wait_for(Option::is_some)) => match connected {
                 Ok(_) => return Ok(()),
                 Err(_) => format!("did not connect within {} s", limit.as_secs()),
             },
-            ended = self.0.runtime.ended(&live.id, &live.place) => {
+            ended = self.0.runtime.ended(&handle.id, &handle.dir) => {
                 ended?;
                 "ended before it connected".to_owned()
             }
         };
-        let said = self.0.runtime.agent_log(&live.id, &live.place).await;
+        let said = self.0.runtime.agent_log(&handle.id, &handle.dir).await;
         let said = said.trim();
         let said = said.char_indices().rev().nth(LOG_SHOWN).map_or(said, |(at, _)| &said[at..]);
         let message = format!("the guest agent {outcome}{}{said}", if said.is_empty() { "" } else { ": " });
@@ -449,27 +464,27 @@ impl Service {
         if sandbox.state != State::Running {
             return Err(not_running(&sandbox));
         }
-        if let Some(live) = self.live(id) {
-            live.expires_at(sandbox.expires_at);
-            self.is_made(&live);
+        if let Some(handle) = self.handle(id) {
+            handle.expires_at(sandbox.expires_at);
+            self.is_made(&handle);
         }
         Ok(sandbox)
     }
 
     /// From now on it is looked after.
-    fn is_made(&self, live: &Arc<Live>) {
-        live.is_being_made.store(false, Ordering::SeqCst);
-        self.watch_end(live);
+    fn is_made(&self, handle: &Arc<SandboxHandle>) {
+        handle.is_being_made.store(false, Ordering::SeqCst);
+        self.watch_end(handle);
     }
 
     /// Leaves nothing of one that could not be made.
     async fn undo(&self, sandbox: &Sandbox) {
-        self.remove_live(&sandbox.id);
-        let place = self.place(&sandbox.id);
-        if let Err(error) = self.end(&sandbox.id, &place).await {
+        self.remove_handle(&sandbox.id);
+        let dir = self.dir(&sandbox.id);
+        if let Err(error) = self.end(&sandbox.id, &dir).await {
             tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed could not be ended");
         }
-        for removed in [place.remove(), self.remove_workspace(&sandbox.id).await] {
+        for removed in [dir.remove(), self.remove_workspace(&sandbox.id).await] {
             if let Err(error) = removed {
                 tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed left something");
             }
@@ -500,8 +515,8 @@ impl Service {
 }
 
 /// What is to be made.
-struct Making {
-    wanted: Wanted,
+struct Creation {
+    wanted: Caller,
     new: NewSandbox,
     config: Config,
     life: Duration,
@@ -510,41 +525,41 @@ struct Making {
 }
 
 /// Where one more may go.
-enum Room<'a> {
-    Here(Reserved<'a>),
+enum Reserve<'a> {
+    Made(ReservationGuard<'a>),
     /// The same request made the one of this id before.
-    Needless(String),
+    Replayed(String),
     /// The same request is under way.
-    Awaited,
+    InProgress,
 }
 
 /// What came of it.
-enum Made {
-    Now(Box<Sandbox>),
+enum Created {
+    New(Box<Sandbox>),
     /// The same request made the one of this id before.
-    Before(String),
+    Existing(String),
 }
 
-impl Wanted {
+impl Caller {
     fn claim(&self) -> Option<NewClaim> {
         let (key, request_hash) = self.key.clone()?;
         Some(NewClaim { key, request_hash, owner: self.owner.clone() })
     }
 }
 
-impl Making {
+impl Creation {
     fn row(
         &self,
         service: &Service,
-        live: &Live,
+        handle: &SandboxHandle,
         state: State,
         config: &Config,
     ) -> workspace_catalog::NewSandbox {
         let settings = &service.0.settings;
         let created_at = now();
         workspace_catalog::NewSandbox {
-            workspace_path: settings.workspaces.join(&live.id).to_string_lossy().into_owned(),
-            id: live.id.clone(),
+            workspace_path: settings.workspaces.join(&handle.id).to_string_lossy().into_owned(),
+            id: handle.id.clone(),
             node: settings.node.clone(),
             state,
             name: self.new.name.clone(),
@@ -553,7 +568,7 @@ impl Making {
             template: self.new.template.clone(),
             runtime: service.0.runtime.name().to_owned(),
             network: network_word(&self.new.network).to_owned(),
-            token_hash: live.token_hash.clone(),
+            token_hash: handle.token_hash.clone(),
             labels: self.new.labels.clone(),
             config: serde_json::to_value(config).unwrap_or_default(),
             created_at,

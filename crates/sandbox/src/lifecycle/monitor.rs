@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
-use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 use workspace_workspace::Bounds;
 
 use crate::disk::usage::{blocking, free};
 use crate::error::{Result, SandboxError};
-use crate::fair_semaphore::OwnerTurn;
-use crate::guest::listener::Listener;
-use crate::guest::live::{End, Live};
+use crate::fair_semaphore::FairPermit;
+use crate::guest::handle::{End, SandboxHandle};
+use crate::guest::listener::GuestHandler;
 use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, event, milliseconds, now};
 
@@ -38,75 +38,77 @@ const STOP_WAIT: Duration = Duration::from_millis(500);
 const REMOVALS_AT_ONCE: usize = 8;
 
 #[tonic::async_trait]
-impl Listener for Service {
-    fn sandbox(&self, id: &str) -> Option<Arc<Live>> {
-        self.live(id)
+impl GuestHandler for Service {
+    fn sandbox(&self, id: &str) -> Option<Arc<SandboxHandle>> {
+        self.handle(id)
     }
 
-    async fn retain_started(&self, live: &Arc<Live>, request: &mut RegisterRequest) {
-        self.retain_started(live, request).await;
+    async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
+        self.retain_started(handle, request).await;
     }
 
-    async fn stored(&self, live: &Arc<Live>, request: &RegisterRequest) -> Vec<OutputStored> {
-        self.stored_outputs(live, request).await
+    async fn stored(&self, handle: &Arc<SandboxHandle>, request: &RegisterRequest) -> Vec<OutputStored> {
+        self.stored_outputs(handle, request).await
     }
 
-    async fn registered(&self, live: &Arc<Live>, line: u64, request: RegisterRequest) {
+    async fn registered(&self, handle: &Arc<SandboxHandle>, line: u64, request: RegisterRequest) {
         let told: HashSet<&str> =
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
-        let unheard = live.ordered_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
+        let unheard = handle.ordered_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
         for running in unheard {
             let reason = "the connection was lost before it could begin";
             let end = End { failed: Some(reason.to_owned()), ..End::default() };
-            self.never_began(&live.id, &running.id, &end).await;
-            self.advanced(live, &running.id, 0, Some(end)).await;
+            self.never_began(&handle.id, &running.id, &end).await;
+            self.advanced(handle, &running.id, 0, Some(end)).await;
         }
-        self.lost_with_server(live, &told).await;
+        self.lost_with_server(handle, &told).await;
         for progress in request.commands {
-            let running = live.told_of(&progress.command_id);
+            let running = handle.told_of(&progress.command_id);
             running.input.received(progress.input_received, line);
-            live.tell_taken(&running).await;
-            self.progressed(live, progress).await;
+            handle.tell_taken(&running).await;
+            self.progressed(handle, progress).await;
         }
-        log(live, self.announce(live).await);
+        log(handle, self.announce(handle).await);
     }
 
-    async fn heard(&self, live: &Arc<Live>, said: Said) {
+    async fn heard(&self, handle: &Arc<SandboxHandle>, said: AgentPayload) {
         match said {
-            Said::CommandProgress(progress) => self.progressed(live, progress).await,
+            AgentPayload::CommandProgress(progress) => self.progressed(handle, progress).await,
             // Orders to a command that runs or has ended may fail too; they change nothing.
-            Said::RequestFailed(failed) if failed.never_began && live.command(&failed.id).is_some() => {
+            AgentPayload::RequestFailed(failed)
+                if failed.never_began && handle.command(&failed.id).is_some() =>
+            {
                 let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
-                self.never_began(&live.id, &failed.id, &end).await;
-                self.advanced(live, &failed.id, 0, Some(end)).await;
+                self.never_began(&handle.id, &failed.id, &end).await;
+                self.advanced(handle, &failed.id, 0, Some(end)).await;
             }
-            Said::CommandOutput(output) => self.command_output(live, output).await,
-            Said::PtyOutput(output) => self.terminal_output(live, output).await,
-            Said::Processes(listed) => live.listed(listed.processes),
-            Said::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => live.counted(usage),
+            AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
+            AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
+            AgentPayload::Processes(listed) => handle.listed(listed.processes),
+            AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => handle.counted(usage),
             _ => {}
         }
     }
 
-    async fn lost(&self, live: &Arc<Live>) {
+    async fn lost(&self, handle: &Arc<SandboxHandle>) {
         // A sandbox that is being removed need not be told of.
-        if self.live(&live.id).is_some() {
-            tracing::info!(sandbox = live.id, "the guest agent is away");
-            self.tell(live, EventKind::AgentDisconnected).await;
-            self.expect_back(live);
+        if self.handle(&handle.id).is_some() {
+            tracing::info!(sandbox = handle.id, "the guest agent is away");
+            self.tell(handle, EventKind::AgentDisconnected).await;
+            self.expect_back(handle);
         }
     }
 }
 
 impl Service {
     /// A guest is there again: a sandbox that was given up comes back.
-    async fn announce(&self, live: &Live) -> Result<()> {
-        let found = self.0.catalog.sandboxes().get(&live.id).await?;
+    async fn announce(&self, handle: &SandboxHandle) -> Result<()> {
+        let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         match found.map(|sandbox| sandbox.state) {
             None => {}
             // It comes back when it is known which directory is its workspace.
-            Some(State::Error) if self.is_undecided(&live.id).await? => {
-                self.tell(live, EventKind::AgentConnected).await;
+            Some(State::Error) if self.is_undecided(&handle.id).await? => {
+                self.tell(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
                 let back = |sandbox: &Sandbox| {
@@ -114,80 +116,80 @@ impl Service {
                         .then(|| Change { state: Some(State::Running), ..Change::default() })
                 };
                 let events = [EventKind::AgentConnected, EventKind::SandboxRunning];
-                self.change(&live.id, back, &events).await?;
+                self.change(&handle.id, back, &events).await?;
             }
-            Some(_) => self.tell(live, EventKind::AgentConnected).await,
+            Some(_) => self.tell(handle, EventKind::AgentConnected).await,
         }
         Ok(())
     }
 
     /// Takes note of what a guest tells of a command. One that the server did not start is none.
-    async fn progressed(&self, live: &Arc<Live>, progress: CommandProgress) {
-        if live.command(&progress.command_id).is_none() {
+    async fn progressed(&self, handle: &Arc<SandboxHandle>, progress: CommandProgress) {
+        if handle.command(&progress.command_id).is_none() {
             return;
         }
         let written = progress.written;
-        let (running, end) = live.progressed(progress);
-        self.advanced(live, &running.id, written, end).await;
+        let (running, end) = handle.progressed(progress);
+        self.advanced(handle, &running.id, written, end).await;
     }
 
-    async fn advanced(&self, live: &Arc<Live>, id: &str, written: u64, end: Option<End>) {
-        let running = live.told_of(id);
-        live.output.add(written.saturating_sub(running.written()));
-        self.bound_output(live);
+    async fn advanced(&self, handle: &Arc<SandboxHandle>, id: &str, written: u64, end: Option<End>) {
+        let running = handle.told_of(id);
+        handle.output.add(written.saturating_sub(running.written()));
+        self.bound_output(handle);
         if running.advance(written, end.as_ref())
             && let Some(end) = end
-            && let Some(turn) = live.end_turn(id).await
+            && let Some(turn) = handle.end_turn(id).await
         {
-            let (service, live, id) = (self.clone(), live.clone(), id.to_owned());
+            let (service, handle, id) = (self.clone(), handle.clone(), id.to_owned());
             // Whoever waits for the command need not wait for the catalog.
             tokio::spawn(async move {
-                service.ended(&live, &id, &end).await;
+                service.ended(&handle, &id, &end).await;
                 drop(turn);
             });
         }
     }
 
     /// Commands that were ordered by a server that was killed before the guest heard of them.
-    async fn lost_with_server(&self, live: &Arc<Live>, told: &HashSet<&str>) {
-        let running = match self.0.catalog.commands().running(&live.id).await {
+    async fn lost_with_server(&self, handle: &Arc<SandboxHandle>, told: &HashSet<&str>) {
+        let running = match self.0.catalog.commands().running(&handle.id).await {
             Ok(running) => running,
-            Err(error) => return log(live, Err::<(), _>(error.into())),
+            Err(error) => return log(handle, Err::<(), _>(error.into())),
         };
         for command in running {
-            if !told.contains(command.id.as_str()) && live.command(&command.id).is_none() {
+            if !told.contains(command.id.as_str()) && handle.command(&command.id).is_none() {
                 let failed = Some("the server was stopped before it could begin".to_owned());
-                self.never_began(&live.id, &command.id, &End { failed, ..End::default() }).await;
+                self.never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
             }
         }
     }
 
     /// Tells that a guest came or went, unless it does so all the time.
-    async fn tell(&self, live: &Live, kind: EventKind) {
-        if !live.tells_connection() {
+    async fn tell(&self, handle: &SandboxHandle, kind: EventKind) {
+        if !handle.tells_connection() {
             return;
         }
-        let data = json!({ "sandboxId": live.id, "owner": live.owner() });
-        let told = self.0.catalog.events().insert(Some(&live.id), &NewEvent { kind, data }).await;
-        log(live, told.map_err(Into::into));
+        let data = json!({ "sandboxId": handle.id, "owner": handle.owner() });
+        let told = self.0.catalog.events().insert(Some(&handle.id), &NewEvent { kind, data }).await;
+        log(handle, told.map_err(Into::into));
     }
 
     /// Gives a guest that is away some time.
-    pub(crate) fn expect_back(&self, live: &Arc<Live>) {
-        let (service, live) = (Arc::downgrade(&self.0), Arc::downgrade(live));
+    pub(crate) fn expect_back(&self, handle: &Arc<SandboxHandle>) {
+        let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
             let Some(grace) = service.upgrade().map(|service| service.settings.agent_grace) else { return };
             sleep(grace).await;
-            let (Some(inner), Some(live)) = (service.upgrade(), live.upgrade()) else { return };
-            if !live.is_connected() {
+            let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
+            if !handle.is_connected() {
                 let reason = format!("its guest agent has been away for {} s", grace.as_secs());
-                Service(inner).give_up(&live, &reason).await;
-                live.set_lost(&reason);
+                Service(inner).give_up(&handle, &reason).await;
+                handle.set_lost(&reason);
             }
         });
     }
 
-    async fn give_up(&self, live: &Live, reason: &str) {
+    async fn give_up(&self, handle: &SandboxHandle, reason: &str) {
         let change = |sandbox: &Sandbox| {
             matches!(sandbox.state, State::Running).then(|| Change {
                 state: Some(State::Error),
@@ -195,38 +197,38 @@ impl Service {
                 ..Change::default()
             })
         };
-        log(live, self.change(&live.id, change, &[EventKind::SandboxError]).await);
+        log(handle, self.change(&handle.id, change, &[EventKind::SandboxError]).await);
     }
 
     /// Takes notice when a sandbox's first process ends.
-    pub(crate) fn watch_end(&self, live: &Arc<Live>) {
-        let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(live));
-        let (runtime, id, place) = (self.0.runtime.clone(), live.id.clone(), live.place.clone());
-        live.keep(tokio::spawn(async move {
-            let ended = runtime.ended(&id, &place).await;
-            let (Some(inner), Some(live)) = (inner.upgrade(), weak.upgrade()) else { return };
+    pub(crate) fn watch_end(&self, handle: &Arc<SandboxHandle>) {
+        let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
+        let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
+        handle.keep(tokio::spawn(async move {
+            let ended = runtime.ended(&id, &dir).await;
+            let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
                 // In a task of its own: this one ends with the sandbox.
-                Ok(()) => drop(tokio::spawn(async move { Service(inner).died(&live).await })),
-                Err(error) => log(&live, Err::<(), _>(error.into())),
+                Ok(()) => drop(tokio::spawn(async move { Service(inner).died(&handle).await })),
+                Err(error) => log(&handle, Err::<(), _>(error.into())),
             }
         }));
     }
 
     /// Nothing runs in the sandbox any more, though nobody ended it.
-    pub(crate) async fn died(&self, live: &Arc<Live>) {
-        let _operation = self.0.operations.lock(&live.id).await;
-        if self.live(&live.id).is_none() {
+    pub(crate) async fn died(&self, handle: &Arc<SandboxHandle>) {
+        let _operation = self.0.operations.lock(&handle.id).await;
+        if self.handle(&handle.id).is_none() {
             return;
         }
-        self.give_up(live, "its processes ended: they were killed, or ran out of memory").await;
-        self.remove_live(&live.id);
-        log(live, self.end(&live.id, &live.place).await);
-        self.lose_commands(&live.id, Some(live), "the sandbox ended").await;
+        self.give_up(handle, "its processes ended: they were killed, or ran out of memory").await;
+        self.remove_handle(&handle.id);
+        log(handle, self.end(&handle.id, &handle.dir).await);
+        self.lose_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
     /// Commands of a sandbox in which nothing runs have ended, whatever was told of them.
-    pub(crate) async fn lose_commands(&self, id: &str, live: Option<&Arc<Live>>, reason: &str) {
+    pub(crate) async fn lose_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
         let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
@@ -236,7 +238,7 @@ impl Service {
             }
             Err(error) => tracing::error!(sandbox = id, %error, "its commands could not be written off"),
         }
-        for running in live.map(|live| live.running("")).unwrap_or_default() {
+        for running in handle.map(|handle| handle.running("")).unwrap_or_default() {
             running.advance(0, Some(&end));
         }
     }
@@ -321,15 +323,15 @@ impl Service {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
         let is_fuller = free.is_some_and(|free| self.0.fullness.is_worth_a_look(free));
-        let lives = self.lives();
-        self.measure_outputs(&lives).await?;
-        for live in lives {
-            self.bound_output(&live);
-            let deleted = is_fuller || live.deleted() > 0;
-            let is_due = live.disk().is_some() && live.is_disk_due();
+        let handles = self.handles();
+        self.measure_outputs(&handles).await?;
+        for handle in handles {
+            self.bound_output(&handle);
+            let deleted = is_fuller || handle.deleted() > 0;
+            let is_due = handle.disk().is_some() && handle.is_disk_due();
             if deleted || is_due {
-                let (service, looked_at) = (self.clone(), live.clone());
-                self.0.looks.begin(&live, move |turn| async move {
+                let (service, looked_at) = (self.clone(), handle.clone());
+                self.0.looks.begin(&handle, move |turn| async move {
                     log(&looked_at, service.check_disk(&looked_at, deleted, turn).await);
                 });
             }
@@ -339,24 +341,24 @@ impl Service {
     }
 
     /// Looks at the workspace of a sandbox, and ends the sandbox if there is more than it may have.
-    async fn check_disk(&self, live: &Arc<Live>, deleted: bool, turn: OwnerTurn) -> Result<()> {
+    async fn check_disk(&self, handle: &Arc<SandboxHandle>, deleted: bool, turn: FairPermit) -> Result<()> {
         if deleted {
-            self.look_for_deleted(live).await;
+            self.look_for_deleted(handle).await;
         }
-        let Some(limit) = live.disk().filter(|_| live.is_disk_due()) else { return Ok(()) };
+        let Some(limit) = handle.disk().filter(|_| handle.is_disk_due()) else { return Ok(()) };
         let began = Instant::now();
-        let time = live.look_time(LOOK_TIMEOUT);
-        let seen = self.look(&live.id, Bounds { time, bytes: limit }).await;
-        live.look_ended(!seen.at_least);
-        live.look_again_after(began.elapsed() * DISK_SHARE);
-        live.disk_seen(seen);
+        let time = handle.look_time(LOOK_TIMEOUT);
+        let seen = self.look(&handle.id, Bounds { time, bytes: limit }).await;
+        handle.look_ended(!seen.at_least);
+        handle.look_again_after(began.elapsed() * DISK_SHARE);
+        handle.disk_seen(seen);
         drop(turn);
         let used = seen.bytes;
         if used > limit {
             let words = if seen.at_least { "at least " } else { "" };
             let reason = format!("its workspace has {words}{used} bytes; {limit} are allowed");
-            tracing::warn!(sandbox = live.id, used, limit, "a sandbox is ended: its workspace is full");
-            self.stop(live, &reason).await?;
+            tracing::warn!(sandbox = handle.id, used, limit, "a sandbox is ended: its workspace is full");
+            self.stop(handle, &reason).await?;
         }
         Ok(())
     }
@@ -379,23 +381,23 @@ impl Service {
 
     /// Ends what runs in a sandbox because of the disk; the sandbox and its workspace stay. False when it is left to the next look, because
     /// another operation is under way, or it is gone.
-    pub(crate) async fn stop(&self, live: &Arc<Live>, reason: &str) -> Result<bool> {
+    pub(crate) async fn stop(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<bool> {
         // A commit may take long. Its sandbox is frozen meanwhile, and the others are looked at.
-        let operation = self.0.operations.lock_within(&live.id, STOP_WAIT).await;
-        if operation.is_none() || self.live(&live.id).is_none() {
+        let operation = self.0.operations.lock_within(&handle.id, STOP_WAIT).await;
+        if operation.is_none() || self.handle(&handle.id).is_none() {
             return Ok(false);
         }
-        self.remove_live(&live.id);
-        self.0.full_disk.note_stopped(&live.id);
-        let done = self.end_stopped(live, reason).await;
+        self.remove_handle(&handle.id);
+        self.0.full_disk.note_stopped(&handle.id);
+        let done = self.end_stopped(handle, reason).await;
         if done.is_err() {
             // Nobody else does: it is not among those that are looked after any more.
-            let (live, reason) = (live.clone(), reason.to_owned());
+            let (handle, reason) = (handle.clone(), reason.to_owned());
             self.retry(move |service| {
-                let (live, reason) = (live.clone(), reason.clone());
+                let (handle, reason) = (handle.clone(), reason.clone());
                 async move {
-                    let _operation = service.0.operations.lock(&live.id).await;
-                    service.end_stopped(&live, &reason).await
+                    let _operation = service.0.operations.lock(&handle.id).await;
+                    service.end_stopped(&handle, &reason).await
                 }
             });
         }
@@ -404,8 +406,8 @@ impl Service {
 
     /// Ends what runs in a sandbox and writes down that it is stopped, unless it was deleted meanwhile. The caller holds the
     /// sandbox's operation lock.
-    async fn end_stopped(&self, live: &Arc<Live>, reason: &str) -> Result<()> {
-        let found = self.0.catalog.sandboxes().get(&live.id).await?;
+    async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
+        let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         if !found.is_some_and(|sandbox| sandbox.state.may_become(State::Stopped)) {
             return Ok(());
         }
@@ -416,9 +418,9 @@ impl Service {
                 ..Change::default()
             })
         };
-        self.end(&live.id, &live.place).await?;
-        self.change(&live.id, stopped, &[EventKind::SandboxError]).await?;
-        self.lose_commands(&live.id, Some(live), reason).await;
+        self.end(&handle.id, &handle.dir).await?;
+        self.change(&handle.id, stopped, &[EventKind::SandboxError]).await?;
+        self.lose_commands(&handle.id, Some(handle), reason).await;
         Ok(())
     }
 }
@@ -454,8 +456,8 @@ where
     });
 }
 
-fn log<T>(live: &Live, done: Result<T>) {
+fn log<T>(handle: &SandboxHandle, done: Result<T>) {
     if let Err(error) = done {
-        tracing::error!(sandbox = live.id, %error, "looking after a sandbox failed");
+        tracing::error!(sandbox = handle.id, %error, "looking after a sandbox failed");
     }
 }

@@ -10,7 +10,7 @@ use crate::error::{Result, SandboxError};
 use crate::lifecycle::cancellable::until;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
 use crate::runtime::{Frozen, RuntimeError};
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, not_running};
 
 /// Longest time of one call to the runtime. Runtimes have shorter limits of their own for what they wait for; this one
@@ -33,26 +33,26 @@ impl Service {
     }
 
     /// Stops everything in a sandbox for a moment. One that ended meanwhile is refused with its state.
-    pub(crate) async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen> {
-        let error = match limited(self.0.runtime.freeze(id, place)).await {
+    pub(crate) async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen> {
+        let error = match limited(self.0.runtime.freeze(id, dir)).await {
             Ok(frozen) => return Ok(frozen),
             Err(error) => error,
         };
         // A freeze that took too long may still be under way; after this it stops nothing more.
-        if let Err(error) = self.thaw(id, place).await {
+        if let Err(error) = self.thaw(id, dir).await {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox after a failed freeze");
         }
-        Err(self.reason(id, place, error).await)
+        Err(self.reason(id, dir, error).await)
     }
 
     /// Lets everything in a sandbox go on, at the second attempt if need be: it must not stay frozen.
-    pub(crate) async fn thaw(&self, id: &str, place: &Place) -> Result<()> {
+    pub(crate) async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let (mut left, pause) = THAW_ATTEMPTS;
         loop {
             left -= 1;
-            match limited(self.0.runtime.thaw(id, place)).await {
+            match limited(self.0.runtime.thaw(id, dir)).await {
                 Ok(()) => return Ok(()),
-                Err(error) if left == 0 => return Err(self.reason(id, place, error).await),
+                Err(error) if left == 0 => return Err(self.reason(id, dir, error).await),
                 Err(error) => tracing::warn!(sandbox = id, %error, "failed to thaw a sandbox, trying again"),
             }
             sleep(pause).await;
@@ -60,12 +60,12 @@ impl Service {
     }
 
     /// Ends everything in a sandbox, within a time limit.
-    pub(crate) async fn end(&self, id: &str, place: &Place) -> Result<()> {
-        limited(self.0.runtime.end(id, place)).await.map_err(|error| failed(id, error))
+    pub(crate) async fn end(&self, id: &str, dir: &SandboxDir) -> Result<()> {
+        limited(self.0.runtime.end(id, dir)).await.map_err(|error| failed(id, error))
     }
 
     /// The reason why something could not be done to a sandbox: its state, if that is it.
-    pub(crate) async fn reason(&self, id: &str, place: &Place, error: RuntimeError) -> SandboxError {
+    pub(crate) async fn reason(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
         let sandbox = match self.current(id).await {
             Ok(sandbox) => sandbox,
             Err(gone @ SandboxError::NotFound { .. }) => return gone,
@@ -74,7 +74,7 @@ impl Service {
         if !matches!(sandbox.state, State::Running) {
             return not_running(&sandbox);
         }
-        match limited(self.0.runtime.is_running(id, place)).await {
+        match limited(self.0.runtime.is_running(id, dir)).await {
             // Its end is about to be noticed.
             Ok(false) => not_running(&Sandbox {
                 state: State::Error,

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::config::{Config, NewSandbox};
 use crate::error::{Doing as _, Result};
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::id::{self, Token};
 use crate::runtime::{Limits, Network, Start};
 use crate::service::Service;
@@ -31,7 +31,7 @@ const QUIET: Duration = Duration::from_millis(30);
 /// A sandbox that can be given away: one that was started ahead, or one of which nothing but the name is there.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    pub(crate) live: Arc<Live>,
+    pub(crate) handle: Arc<SandboxHandle>,
     pub(crate) token: Token,
     /// Its template and what is missing of it, if it was started.
     started: Option<(String, Vec<String>)>,
@@ -91,7 +91,7 @@ impl Pool {
         let mut inner = self.lock();
         inner.ids.remove(id);
         inner.ready.values_mut().find_map(|ready| {
-            let at = ready.iter().position(|one| one.live.id == id)?;
+            let at = ready.iter().position(|one| one.handle.id == id)?;
             Some(ready.swap_remove(at))
         })
     }
@@ -140,8 +140,8 @@ impl Service {
     pub(crate) fn unmade(&self) -> Result<Ready> {
         let token = Token::new().doing(|| "make a token".to_owned())?;
         let id = id::new("sbx");
-        let live = Arc::new(Live::new(&id, self.place(&id), &token.hash()));
-        Ok(Ready { live, token, started: None })
+        let handle = Arc::new(SandboxHandle::new(&id, self.dir(&id), &token.hash()));
+        Ok(Ready { handle, token, started: None })
     }
 
     /// One that was started ahead and is like the one that is wanted.
@@ -151,7 +151,7 @@ impl Service {
         }
         let mut inner = self.0.pool.lock();
         let ready = inner.ready.get_mut(&new.template)?;
-        let at = ready.iter().position(|one| one.live.is_connected())?;
+        let at = ready.iter().position(|one| one.handle.is_connected())?;
         let taken = ready.remove(at);
         inner.taken = Some(Instant::now());
         Some(taken)
@@ -179,14 +179,14 @@ impl Service {
     /// Attaches a workspace to one that was started ahead; what is missing of it. None if it is not usable any more.
     pub(crate) async fn attach(&self, ready: &Ready, workspace: &std::path::Path) -> Option<Vec<String>> {
         let (_, missing) = ready.started.as_ref()?;
-        let (id, place) = (&ready.live.id, &ready.live.place);
-        let attached = match self.0.runtime.attach(id, place, workspace).await {
+        let (id, dir) = (&ready.handle.id, &ready.handle.dir);
+        let attached = match self.0.runtime.attach(id, dir, workspace).await {
             // One that was just killed can be attached to, and is connected until that is noticed.
-            Ok(()) => self.0.runtime.is_running(id, place).await,
+            Ok(()) => self.0.runtime.is_running(id, dir).await,
             Err(error) => Err(error),
         };
         match attached {
-            Ok(true) if ready.live.is_connected() => Some(missing.clone()),
+            Ok(true) if ready.handle.is_connected() => Some(missing.clone()),
             attached => {
                 tracing::warn!(sandbox = id, ?attached, "one that was started ahead is of no use");
                 None
@@ -228,13 +228,13 @@ impl Service {
         // The namespaces that it is started in are not ended meanwhile.
         let _making = self.0.making.read().await;
         let ready = self.unmade()?;
-        let live = ready.live.clone();
-        self.0.pool.lock().ids.insert(live.id.clone());
+        let handle = ready.handle.clone();
+        self.0.pool.lock().ids.insert(handle.id.clone());
         let started = self.start_for_nobody(template, &ready).await;
         let missing = match started {
             Ok(missing) => missing,
             Err(error) => {
-                self.end_ready(&live).await;
+                self.end_ready(&handle).await;
                 return Err(error);
             }
         };
@@ -247,20 +247,20 @@ impl Service {
             inner.closed
         };
         if closed {
-            self.end_ready(&live).await;
+            self.end_ready(&handle).await;
             return Ok(());
         }
-        self.watch_ready(&live);
+        self.watch_ready(&handle);
         Ok(())
     }
 
     async fn start_for_nobody(&self, template: &str, ready: &Ready) -> Result<Vec<String>> {
-        self.open_door(&ready.live)?;
+        self.open_door(&ready.handle)?;
         let start = Start {
-            id: &ready.live.id,
+            id: &ready.handle.id,
             template,
             workspace: None,
-            place: &ready.live.place,
+            dir: &ready.handle.dir,
             token: ready.token.as_bytes(),
             limits: &self.usual_limits(),
             progress: &watch::Sender::default(),
@@ -268,36 +268,36 @@ impl Service {
             reach: self.reach(),
         };
         let started = self.0.runtime.start(&start).await?;
-        self.wait_for_guest(&ready.live).await?;
+        self.wait_for_guest(&ready.handle).await?;
         Ok(started.missing)
     }
 
     /// Takes notice when one ends that nobody has taken.
-    fn watch_ready(&self, live: &Arc<Live>) {
-        let (service, live) = (Arc::downgrade(&self.0), Arc::downgrade(live));
+    fn watch_ready(&self, handle: &Arc<SandboxHandle>) {
+        let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
             loop {
                 sleep(PAUSE).await;
-                let (Some(inner), Some(live)) = (service.upgrade(), live.upgrade()) else { return };
+                let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
                 let service = Service(inner);
-                if live.owner().is_some() {
+                if handle.owner().is_some() {
                     return;
                 }
-                if !live.is_connected() && service.0.pool.forget(&live.id).is_some() {
-                    service.end_ready(&live).await;
+                if !handle.is_connected() && service.0.pool.forget(&handle.id).is_some() {
+                    service.end_ready(&handle).await;
                     return;
                 }
             }
         });
     }
 
-    pub(crate) async fn end_ready(&self, live: &Live) {
-        live.shut();
-        let ended = self.0.runtime.end(&live.id, &live.place).await;
-        if let Err(error) = ended.map_err(Into::into).and_then(|()| live.place.remove()) {
-            tracing::error!(sandbox = live.id, %error, "one that was started ahead could not be ended");
+    pub(crate) async fn end_ready(&self, handle: &SandboxHandle) {
+        handle.shut();
+        let ended = self.0.runtime.end(&handle.id, &handle.dir).await;
+        if let Err(error) = ended.map_err(Into::into).and_then(|()| handle.dir.remove()) {
+            tracing::error!(sandbox = handle.id, %error, "one that was started ahead could not be ended");
         }
-        self.0.pool.lock().ids.remove(&live.id);
+        self.0.pool.lock().ids.remove(&handle.id);
     }
 
     /// Ends those of a template that nobody has taken, and starts no more.
@@ -308,7 +308,7 @@ impl Service {
             inner.ready.remove(template).unwrap_or_default()
         };
         for one in ready {
-            self.end_ready(&one.live).await;
+            self.end_ready(&one.handle).await;
         }
     }
 
@@ -320,7 +320,7 @@ impl Service {
             inner.ready.drain().flat_map(|(_, ready)| ready).collect()
         };
         for one in ready {
-            self.end_ready(&one.live).await;
+            self.end_ready(&one.handle).await;
         }
     }
 
@@ -332,7 +332,7 @@ impl Service {
             inner.ready.drain().flat_map(|(_, ready)| ready).collect()
         };
         for one in ready {
-            self.end_ready(&one.live).await;
+            self.end_ready(&one.handle).await;
         }
         // One that is just being started ends as soon as it is.
         while self.0.pool.lock().filling {

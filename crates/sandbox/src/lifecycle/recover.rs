@@ -13,8 +13,8 @@ use workspace_workspace::{Cancellable, Workspaces};
 
 use crate::config::Config;
 use crate::error::{Doing as _, Result, SandboxError, without_host_paths};
+use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
-use crate::guest::live::Live;
 use crate::lifecycle::cancellable::until;
 use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, config_of};
@@ -121,18 +121,18 @@ impl Service {
         let id = sandbox.id.as_str();
         let _operation = self.0.operations.lock(id).await;
         let sandbox = self.current(id).await?;
-        if let Some(live) = self.live(id) {
-            return self.decide(&live, &sandbox).await;
+        if let Some(handle) = self.handle(id) {
+            return self.decide(&handle, &sandbox).await;
         }
         if matches!(sandbox.state, State::Stopping | State::Stopped) {
             return Ok(());
         }
-        let place = self.place(id);
-        if self.0.runtime.is_running(id, &place).await? {
-            self.finish_interrupted(id, &place).await?;
+        let dir = self.dir(id);
+        if self.0.runtime.is_running(id, &dir).await? {
+            self.finish_interrupted(id, &dir).await?;
             return self.take_up(&sandbox);
         }
-        self.end(id, &place).await?;
+        self.end(id, &dir).await?;
         let was_not_recovered = sandbox.state_reason.is_some_and(|told| told.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server was stopped while it was being made"),
@@ -153,41 +153,41 @@ impl Service {
     /// Lets the guest of a sandbox come back.
     fn take_up(&self, sandbox: &Sandbox) -> Result<()> {
         let config = config_of(sandbox)?;
-        let live = Arc::new(Live::of(sandbox, self.place(&sandbox.id), &config));
-        let socket = live.place.listen().doing(|| "listen for the guest agent".to_owned())?;
-        self.add_live(&live);
-        listener::open(socket, &live, Arc::new(self.clone()));
+        let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
+        let socket = handle.dir.listen().doing(|| "listen for the guest agent".to_owned())?;
+        self.add_handle(&handle);
+        listener::open(socket, &handle, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
-            self.finish_making(live, config);
+            self.finish_making(handle, config);
         } else {
-            self.watch_end(&live);
-            self.expect_back(&live);
+            self.watch_end(&handle);
+            self.expect_back(&handle);
         }
         Ok(())
     }
 
     /// Goes on where the last server was stopped.
-    fn finish_making(&self, live: Arc<Live>, config: Config) {
+    fn finish_making(&self, handle: Arc<SandboxHandle>, config: Config) {
         let service = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = service.finish_made(&live, config).await {
-                tracing::warn!(sandbox = live.id, %error, "a sandbox could not be finished");
+            if let Err(error) = service.finish_made(&handle, config).await {
+                tracing::warn!(sandbox = handle.id, %error, "a sandbox could not be finished");
                 let reason = without_host_paths(&error.to_string());
-                if let Err(error) = service.mark(&live.id, State::Error, &reason).await {
-                    tracing::error!(sandbox = live.id, %error, "and could not be marked");
+                if let Err(error) = service.mark(&handle.id, State::Error, &reason).await {
+                    tracing::error!(sandbox = handle.id, %error, "and could not be marked");
                 }
             }
         });
     }
 
-    async fn finish_made(&self, live: &Live, config: Config) -> Result<()> {
-        self.wait_for_guest(live).await?;
-        let missing = self.0.runtime.missing(&live.id, &live.place).await?;
+    async fn finish_made(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
+        self.wait_for_guest(handle).await?;
+        let missing = self.0.runtime.missing(&handle.id, &handle.dir).await?;
         if let Err(error) = self.must_be_strict(&missing) {
-            self.end(&live.id, &live.place).await?;
+            self.end(&handle.id, &handle.dir).await?;
             return Err(error);
         }
-        self.set_running(&live.id, &Config { missing, ..config }).await.map(|_| ())
+        self.set_running(&handle.id, &Config { missing, ..config }).await.map(|_| ())
     }
 
     pub(crate) async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {
@@ -293,7 +293,7 @@ impl Service {
     async fn clear_orphan(&self, id: &str) -> Result<()> {
         tracing::info!(sandbox = id, "removing a sandbox that nobody knows of");
         let _operation = self.0.operations.lock(id).await;
-        self.end(id, &self.place(id)).await?;
+        self.end(id, &self.dir(id)).await?;
         self.remove_place(id).await
     }
 }

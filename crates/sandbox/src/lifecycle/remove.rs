@@ -12,7 +12,7 @@ use workspace_workspace::WorkspaceError;
 
 use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
-use crate::guest::live::{End, Live};
+use crate::guest::handle::{End, SandboxHandle};
 use crate::service::{Scope, Service, event, not_running, now};
 
 /// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
@@ -169,24 +169,24 @@ impl Service {
         if !removal.covers(&sandbox) {
             return Err(not_running(&sandbox));
         }
-        let live = self.live(id);
+        let handle = self.handle(id);
         // From here on its guest is not missed.
-        self.remove_live(id);
-        let place = self.place(id);
-        self.end(id, &place).await?;
+        self.remove_handle(id);
+        let dir = self.dir(id);
+        self.end(id, &dir).await?;
         let reason = "the sandbox was removed";
-        end_waiting(live.as_ref(), reason);
+        end_waiting(handle.as_ref(), reason);
         if !removal.keeps_workspace() {
             self.forget_row(&sandbox).await?;
             let bytes =
-                live.as_ref().map_or_else(|| self.0.full_disk.known_usage(id), |live| live.disk_used());
+                handle.as_ref().map_or_else(|| self.0.full_disk.known_usage(id), |handle| handle.disk_used());
             self.remove_files_behind(id, &sandbox.owner, bytes).await;
             return Ok(Kept::Nothing);
         }
         let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {
             // Nothing of it is lost: it can be removed again, or committed when what is in the way is gone.
             Err(error) => {
-                self.lose_commands(id, live.as_ref(), reason).await;
+                self.lose_commands(id, handle.as_ref(), reason).await;
                 self.stay(id, &error).await;
                 return Err(error);
             }
@@ -211,7 +211,7 @@ impl Service {
             // What it leaves is what fills the disk, perhaps; whoever removes it wants none of it.
             Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
                 let _operation = self.0.operations.lock(id).await;
-                self.end(id, &self.place(id)).await?;
+                self.end(id, &self.dir(id)).await?;
                 self.remove_workspace(id).await?;
                 self.change(id, stopping, &[]).await?
             }
@@ -291,9 +291,9 @@ fn lost(error: tokio::task::JoinError) -> SandboxError {
 }
 
 /// Tells whoever waits for a command of a sandbox that it ended.
-fn end_waiting(live: Option<&Arc<Live>>, reason: &str) {
+fn end_waiting(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
     let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
-    for running in live.map(|live| live.running("")).unwrap_or_default() {
+    for running in handle.map(|handle| handle.running("")).unwrap_or_default() {
         running.advance(0, Some(&end));
     }
 }

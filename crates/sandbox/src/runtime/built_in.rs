@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{RuntimeError, Template};
-use crate::template::{Known, Templates};
+use crate::template::{ImportedTemplate, Templates};
 
 /// The template that every machine has.
 pub(super) const BASE: &str = "base";
@@ -40,7 +40,7 @@ fn base() -> Template {
     }
 }
 
-fn present(known: Known) -> Template {
+fn present(known: ImportedTemplate) -> Template {
     Template {
         description: "imported".to_owned(),
         size: Some(known.size),

@@ -37,7 +37,7 @@ use super::{
     paused,
 };
 use crate::guest::handover::Handover;
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 
 const NAME: &str = "docker";
 const FREEZE: &str = "freeze a sandbox";
@@ -178,7 +178,7 @@ impl Docker {
     async fn run(&self, order: &Start<'_>, abilities: &Abilities) -> Result<(), RuntimeError> {
         let user = User::of_sandboxes();
         user.own(order).map_err(|error| failed("give a sandbox its directories", &error))?;
-        let handover = Handover::open(order.place);
+        let handover = Handover::open(order.dir);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
         let image = self.image(order.template, order.progress).await?;
         let network = self.network(order).await?;
@@ -208,12 +208,12 @@ impl Docker {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
             },
-            ended = self.ended(order.id, order.place) => {
+            ended = self.ended(order.id, order.dir) => {
                 ended?;
                 "the guest agent ended at once".to_owned()
             }
         };
-        let said = self.agent_log(order.id, order.place).await;
+        let said = self.agent_log(order.id, order.dir).await;
         let between = if said.is_empty() { "" } else { ": " };
         Err(failed("start the guest agent", &format!("{reason}{between}{said}")))
     }
@@ -237,14 +237,14 @@ impl Docker {
     }
 
     /// Its first process, to which something is to be done.
-    async fn first(&self, id: &str, place: &Place, action: &'static str) -> Result<Process, RuntimeError> {
+    async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
         if !self.swaps() {
             return Err(failed(action, &"only the superuser can reach the mounts of containers"));
         }
         let found = self.find(id).await.map_err(|error| failed(action, &error))?;
         let pid = found.filter(runs).and_then(|found| found.state?.pid);
         let pid = pid.ok_or_else(|| failed(action, &"the sandbox is gone"))?;
-        let first = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, place));
+        let first = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, dir));
         let first = first.map_err(|error| failed(action, &error))?;
         first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))
     }
@@ -292,17 +292,17 @@ impl Runtime for Docker {
         Ok(Started { missing: abilities.lacks() })
     }
 
-    async fn missing(&self, _id: &str, _place: &Place) -> Result<Vec<String>, RuntimeError> {
+    async fn missing(&self, _id: &str, _place: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         self.lacks().await
     }
 
-    async fn is_running(&self, id: &str, _place: &Place) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, id: &str, _place: &SandboxDir) -> Result<bool, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         Ok(found.is_some_and(|found| runs(&found)))
     }
 
     /// A daemon that does not answer is asked again: its containers may run on without it.
-    async fn ended(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
+    async fn ended(&self, id: &str, _place: &SandboxDir) -> Result<(), RuntimeError> {
         loop {
             match self.find(id).await {
                 Ok(Some(found)) if runs(&found) => {}
@@ -322,32 +322,32 @@ impl Runtime for Docker {
         }
     }
 
-    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
-        if !self.is_running(id, place).await? {
+    async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
+        if !self.is_running(id, dir).await? {
             return Err(failed(FREEZE, &"the sandbox is gone"));
         }
-        paused::note(place).map_err(|error| failed(FREEZE, &error))?;
+        paused::note(dir).map_err(|error| failed(FREEZE, &error))?;
         let mut left = PAUSE_ATTEMPTS;
         while let Err(error) = self.client.pause_container(id).await {
             left -= 1;
             // What runs the container gives up soon where processes are slow to stop.
-            if left == 0 || !self.is_running(id, place).await? {
-                self.thaw(id, place).await?;
+            if left == 0 || !self.is_running(id, dir).await? {
+                self.thaw(id, dir).await?;
                 return Err(failed(FREEZE, &error));
             }
         }
         Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
     }
 
-    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        if !place.frozen().exists() {
+    async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        if !dir.frozen().exists() {
             return Ok(());
         }
         let found = self.find(id).await.map_err(|error| failed(THAW, &error))?;
         if found.and_then(|found| found.state?.paused).unwrap_or(false) {
             self.client.unpause_container(id).await.map_err(|error| failed(THAW, &error))?;
         }
-        paused::forget(place).map_err(|error| failed(THAW, &error))
+        paused::forget(dir).map_err(|error| failed(THAW, &error))
     }
 
     /// If the daemon is on this machine, which is seen when it is done.
@@ -358,29 +358,29 @@ impl Runtime for Docker {
     async fn workspace_users(
         &self,
         id: &str,
-        place: &Place,
+        dir: &SandboxDir,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (process, place) = (self.first(id, place, USERS).await?, place.clone());
-        blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &place, end)).await
+        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
+        blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &dir, end)).await
     }
 
-    async fn deleted(&self, id: &str, place: &Place) -> Result<u64, RuntimeError> {
-        let process = self.first(id, place, USERS).await?;
+    async fn deleted(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+        let process = self.first(id, dir, USERS).await?;
         blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
     }
 
-    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+    async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
+        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
         blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
     }
 
-    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+    async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
+        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
         blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
     }
 
-    async fn end(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
+    async fn end(&self, id: &str, _place: &SandboxDir) -> Result<(), RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         if found.is_none() {
             return Ok(());
@@ -396,7 +396,7 @@ impl Runtime for Docker {
         }
     }
 
-    async fn agent_log(&self, id: &str, _place: &Place) -> String {
+    async fn agent_log(&self, id: &str, _place: &SandboxDir) -> String {
         let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
         let mut log = self.client.logs(id, Some(options));
         let mut said = String::new();

@@ -20,8 +20,8 @@ use super::egress::{check_egress, no_egress};
 use super::outside::{self, SWAP, USERS};
 use super::watched::ended;
 use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
-use crate::sandbox_dir::Place;
-use crate::template::{Known, Templates};
+use crate::sandbox_dir::SandboxDir;
+use crate::template::{ImportedTemplate, Templates};
 
 const NAME: &str = "embedded";
 const FREEZE: &str = "freeze a sandbox";
@@ -101,7 +101,7 @@ impl Embedded {
         }
     }
 
-    fn found(&self, name: &str) -> Result<Option<(Known, PathBuf)>, RuntimeError> {
+    fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
         self.templates.find(name).map_err(|error| failed("look for a template", &error))
     }
 
@@ -115,10 +115,10 @@ impl Embedded {
     }
 
     async fn launch(&self, order: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
-        let user = self.user(order.id, order.place).await?;
+        let user = self.user(order.id, order.dir).await?;
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (order.id.to_owned(), order.token.to_vec());
-        let (workspace, place) = (order.workspace.map(Path::to_owned), order.place.clone());
+        let (workspace, dir) = (order.workspace.map(Path::to_owned), order.dir.clone());
         let (template, limits) = (self.template(order.template)?, order.limits.clone());
         let egress = order.egress.cloned();
         blocking(move || {
@@ -129,10 +129,10 @@ impl Embedded {
                 agent: &agent,
                 template,
                 workspace: workspace.as_deref(),
-                sockets: &place.sockets(),
-                output: &place.output(),
-                log: &place.log(),
-                note: &place.process(),
+                sockets: &dir.sockets(),
+                output: &dir.output(),
+                log: &dir.log(),
+                note: &dir.process(),
                 limits,
                 egress: egress.as_ref(),
                 token: &token,
@@ -188,9 +188,9 @@ impl Runtime for Embedded {
         Ok(())
     }
 
-    async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
+    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         // One that runs has what it was started with, perhaps by a server that gave it none.
-        if let Some(process) = noted(place)?.filter(Process::is_running) {
+        if let Some(process) = noted(dir)?.filter(Process::is_running) {
             return own_users::of(&process)
                 .map_err(|error| failed("look at the user ids of a sandbox", &error));
         }
@@ -250,36 +250,36 @@ impl Runtime for Embedded {
         true
     }
 
-    async fn attach(&self, _id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
-        let process = noted(place)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
+    async fn attach(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
+        let process = noted(dir)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());
         let attached = blocking(move || workspace_host::attach(&holder, &process, &workspace)).await?;
         attached.map_err(|error| failed("attach a workspace", &error))
     }
 
-    async fn is_running(&self, _id: &str, place: &Place) -> Result<bool, RuntimeError> {
-        Ok(noted(place)?.is_some_and(|process| process.is_running()))
+    async fn is_running(&self, _id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
+        Ok(noted(dir)?.is_some_and(|process| process.is_running()))
     }
 
-    async fn missing(&self, _id: &str, place: &Place) -> Result<Vec<String>, RuntimeError> {
-        let missing = launch::missing(&place.process());
+    async fn missing(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+        let missing = launch::missing(&dir.process());
         missing.map(|missing| told(&missing)).map_err(|error| failed("find out what is missing", &error))
     }
 
-    async fn ended(&self, _id: &str, place: &Place) -> Result<(), RuntimeError> {
-        let Some(process) = noted(place)?.and_then(|process| process.pidfd()) else { return Ok(()) };
+    async fn ended(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        let Some(process) = noted(dir)?.and_then(|process| process.pidfd()) else { return Ok(()) };
         ended(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
-    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
-        let process = running(place, FREEZE)?;
-        let (id, note) = (id.to_owned(), place.frozen());
+    async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
+        let process = running(dir, FREEZE)?;
+        let (id, note) = (id.to_owned(), dir.frozen());
         let frozen = blocking(move || freeze::freeze(&id, &process, &note)).await?;
         frozen.map_err(|error| failed(FREEZE, &error))
     }
 
-    async fn thaw(&self, _id: &str, place: &Place) -> Result<(), RuntimeError> {
-        let note = place.frozen();
+    async fn thaw(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        let note = dir.frozen();
         blocking(move || freeze::thaw(&note)).await?.map_err(|error| failed("thaw a sandbox", &error))
     }
 
@@ -306,44 +306,44 @@ impl Runtime for Embedded {
     async fn workspace_users(
         &self,
         _id: &str,
-        place: &Place,
+        dir: &SandboxDir,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (holder, process, place) = (self.holder(), running(place, USERS)?, place.clone());
-        let users = blocking(move || outside::workspace_users(&holder, &process, &place, end)).await?;
+        let (holder, process, dir) = (self.holder(), running(dir, USERS)?, dir.clone());
+        let users = blocking(move || outside::workspace_users(&holder, &process, &dir, end)).await?;
         users.map_err(|error| failed(USERS, &error))
     }
 
-    async fn deleted(&self, _id: &str, place: &Place) -> Result<u64, RuntimeError> {
-        let (holder, process) = (self.holder(), running(place, USERS)?);
+    async fn deleted(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+        let (holder, process) = (self.holder(), running(dir, USERS)?);
         let deleted = blocking(move || outside::deleted(&holder, &process)).await?;
         deleted.map_err(|error| failed(USERS, &error))
     }
 
-    async fn swap(&self, _id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
-        let (holder, process, workspace) = (self.holder(), running(place, SWAP)?, workspace.to_owned());
+    async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
+        let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
         let swapped = blocking(move || workspace_host::swap(&holder, &process, &workspace)).await?;
         swapped.map_err(|error| failed(SWAP, &error))
     }
 
-    async fn settle_swap(&self, _id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (holder, process, workspace) = (self.holder(), running(place, SWAP)?, workspace.to_owned());
+    async fn settle_swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
+        let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
         let settled = blocking(move || workspace_host::settle_swap(&holder, &process, &workspace)).await?;
         settled.map_err(|error| failed(SWAP, &error))
     }
 
-    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        let process = noted(place)?;
+    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        let process = noted(dir)?;
         let ending = async {
             loop {
                 if let Some(process) = &process {
                     process.kill();
                 }
                 // What is frozen may not end before it goes on. Without its groups it is not frozen either.
-                if self.thaw(id, place).await.is_err() {
+                if self.thaw(id, dir).await.is_err() {
                     remove_groups(id).await?;
                 }
-                if let Ok(ended) = timeout(END_POLL, self.ended(id, place)).await {
+                if let Ok(ended) = timeout(END_POLL, self.ended(id, dir)).await {
                     return ended;
                 }
             }
@@ -393,20 +393,20 @@ fn told(missing: &[Missing]) -> Vec<String> {
 /// The users that sandboxes have which run, by the names of their places.
 fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
     let places = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
-    let user = |place: std::fs::DirEntry| {
-        let process = Process::read(&Place::new(place.path()).process()).ok()??;
-        Some((place.file_name().into_string().ok()?, own_users::of(&process).ok().flatten()?))
+    let user = |dir: std::fs::DirEntry| {
+        let process = Process::read(&SandboxDir::new(dir.path()).process()).ok()??;
+        Some((dir.file_name().into_string().ok()?, own_users::of(&process).ok().flatten()?))
     };
     places.filter_map(user).collect()
 }
 
-fn noted(place: &Place) -> Result<Option<Process>, RuntimeError> {
-    Process::read(&place.process()).map_err(|error| failed("find a sandbox again", &error))
+fn noted(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
+    Process::read(&dir.process()).map_err(|error| failed("find a sandbox again", &error))
 }
 
 /// The first process of a sandbox to which something is to be done.
-fn running(place: &Place, action: &'static str) -> Result<Process, RuntimeError> {
-    let process = noted(place)?.filter(Process::is_running);
+fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
+    let process = noted(dir)?.filter(Process::is_running);
     process.ok_or_else(|| failed(action, &"the sandbox is gone"))
 }
 

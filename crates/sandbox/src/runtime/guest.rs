@@ -38,7 +38,7 @@ impl User {
         if !geteuid().is_root() {
             return Ok(());
         }
-        let output = order.place.output();
+        let output = order.dir.output();
         for directory in order.workspace.into_iter().chain([output.as_path()]) {
             chown(directory, Some(self.uid), Some(self.gid))?;
         }

@@ -30,8 +30,8 @@ use super::{
     Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, paused,
 };
 use crate::guest::handover::Handover;
-use crate::sandbox_dir::Place;
-use crate::template::{Known, Templates};
+use crate::sandbox_dir::SandboxDir;
+use crate::template::{ImportedTemplate, Templates};
 
 const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
@@ -149,10 +149,10 @@ impl Oci {
     }
 
     /// Its first process, to which something is to be done.
-    async fn first(&self, id: &str, place: &Place, action: &'static str) -> Result<Process, RuntimeError> {
+    async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
         let gone = || self.failed(action, &"the sandbox is gone");
         let pid = self.running(id).await?.ok_or_else(gone)?;
-        let first = first_process(pid.as_raw_nonzero().get(), place);
+        let first = first_process(pid.as_raw_nonzero().get(), dir);
         let first = first.map_err(|error| self.failed(action, &error))?;
         first.ok_or_else(|| self.failed(action, &outside::CANNOT))
     }
@@ -168,39 +168,39 @@ impl Oci {
     }
 
     /// Has the program stop a sandbox.
-    async fn pause(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
-        paused::note(place).map_err(|error| self.failed(FREEZE, &error))?;
+    async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
+        paused::note(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.ask(&["pause", id]).await;
         let paused = paused.and_then(|said| said.map_err(|complaint| self.failed(FREEZE, &complaint)));
         if let Err(error) = paused {
-            self.resume(id, place).await?;
+            self.resume(id, dir).await?;
             return Err(error);
         }
         Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
     }
 
     /// Has it go on, if it is stopped.
-    async fn resume(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+    async fn resume(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let state = self.state(id).await?;
         if state.is_some_and(|state| state.status == "paused") {
             let resumed = self.ask(&["resume", id]).await?;
             resumed.map_err(|complaint| self.failed(THAW, &complaint))?;
         }
-        paused::forget(place).map_err(|error| self.failed(THAW, &error))
+        paused::forget(dir).map_err(|error| self.failed(THAW, &error))
     }
 
     async fn run(&self, order: &Start<'_>) -> Result<(), RuntimeError> {
         let wrong = |error: std::io::Error| self.failed("start a sandbox", &error);
         let bundle = self.bundle(order)?;
-        let log = File::options().create(true).append(true).open(order.place.log()).map_err(wrong)?;
+        let log = File::options().create(true).append(true).open(order.dir.log()).map_err(wrong)?;
         let also = log.try_clone().map_err(wrong)?;
         let mut command = self.command(&["run", "--detach", "--bundle"]);
         command.arg(&bundle).arg(order.id).stdout(log).stderr(also);
-        let handover = Handover::open(order.place).map_err(wrong)?;
+        let handover = Handover::open(order.dir).map_err(wrong)?;
         let run = timeout(PATIENCE, command.status()).await;
         let run = run.map_err(|_| self.failed("start a sandbox", &"it takes too long"))?.map_err(wrong)?;
         if !run.success() {
-            return Err(self.failed("start a sandbox", &said(order.place)));
+            return Err(self.failed("start a sandbox", &said(order.dir)));
         }
         let reason = tokio::select! {
             given = timeout(PATIENCE, hand_over(handover, order.token, order.egress.cloned())) => match given {
@@ -209,9 +209,9 @@ impl Oci {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
             },
-            ended = self.ended(order.id, order.place) => {
+            ended = self.ended(order.id, order.dir) => {
                 ended?;
-                format!("the guest agent ended at once: {}", said(order.place))
+                format!("the guest agent ended at once: {}", said(order.dir))
             }
         };
         Err(self.failed("start the guest agent", &reason))
@@ -248,7 +248,7 @@ impl Oci {
         }
     }
 
-    fn found(&self, name: &str) -> Result<Option<(Known, PathBuf)>, RuntimeError> {
+    fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
         self.templates.find(name).map_err(|error| self.failed("look for a template", &error))
     }
 }
@@ -286,31 +286,31 @@ impl Runtime for Oci {
         Ok(Started::default())
     }
 
-    async fn is_running(&self, id: &str, _place: &Place) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, id: &str, _place: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(self.running(id).await?.is_some())
     }
 
-    async fn ended(&self, id: &str, _place: &Place) -> Result<(), RuntimeError> {
+    async fn ended(&self, id: &str, _place: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = self.process(id).await? else { return Ok(()) };
         ended(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
 
-    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
+    async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         // What some programs run is nobody's process here; they stop it themselves.
-        let Ok(process) = self.first(id, place, FREEZE).await else { return self.pause(id, place).await };
-        let (group, note) = (id.to_owned(), place.frozen());
+        let Ok(process) = self.first(id, dir, FREEZE).await else { return self.pause(id, dir).await };
+        let (group, note) = (id.to_owned(), dir.frozen());
         let frozen = self.blocking(FREEZE, move || freeze::freeze_group(&group, &process, &note)).await?;
         match frozen {
             Some(frozen) => Ok(frozen),
-            None => self.pause(id, place).await,
+            None => self.pause(id, dir).await,
         }
     }
 
-    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        if paused::is_noted(place).map_err(|error| self.failed(THAW, &error))? {
-            return self.resume(id, place).await;
+    async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        if paused::is_noted(dir).map_err(|error| self.failed(THAW, &error))? {
+            return self.resume(id, dir).await;
         }
-        let note = place.frozen();
+        let note = dir.frozen();
         self.blocking(THAW, move || freeze::thaw(&note)).await
     }
 
@@ -321,38 +321,38 @@ impl Runtime for Oci {
     async fn workspace_users(
         &self,
         id: &str,
-        place: &Place,
+        dir: &SandboxDir,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (process, place) = (self.first(id, place, USERS).await?, place.clone());
-        let users = move || outside::workspace_users(&Holder::Machine, &process, &place, end);
+        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
+        let users = move || outside::workspace_users(&Holder::Machine, &process, &dir, end);
         self.blocking(USERS, users).await
     }
 
-    async fn deleted(&self, id: &str, place: &Place) -> Result<u64, RuntimeError> {
-        let process = self.first(id, place, USERS).await?;
+    async fn deleted(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+        let process = self.first(id, dir, USERS).await?;
         self.blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
     }
 
-    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+    async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
+        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
         self.blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
     }
 
-    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, place, SWAP).await?, workspace.to_owned());
+    async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
+        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
         self.blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
     }
 
-    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         if self.state(id).await?.is_none() {
             return Ok(());
         }
         let process = self.process(id).await?;
-        if let Some(process) = process.as_ref().filter(|_| place.frozen().exists()) {
+        if let Some(process) = process.as_ref().filter(|_| dir.frozen().exists()) {
             // What is frozen may not end before it goes on. It may have ended all the same.
             let _ = pidfd_send_signal(process, Signal::KILL);
-            self.thaw(id, place).await?;
+            self.thaw(id, dir).await?;
         }
         match self.ask(&["delete", "--force", id]).await? {
             Err(complaint) if !is_unknown(id, &complaint) => {
@@ -365,7 +365,7 @@ impl Runtime for Oci {
             let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes stay"))?;
             ended.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
-        let bundle = bundle::at(place);
+        let bundle = bundle::at(dir);
         crate::sandbox_dir::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
     }
 
@@ -403,8 +403,8 @@ fn is_unknown(id: &str, complaint: &str) -> bool {
 }
 
 /// The end of what the program and the agent said.
-fn said(place: &Place) -> String {
-    let said = std::fs::read_to_string(place.log()).unwrap_or_default();
+fn said(dir: &SandboxDir) -> String {
+    let said = std::fs::read_to_string(dir.log()).unwrap_or_default();
     let said = said.trim();
     said.char_indices().rev().nth(SHOWN).map_or(said, |(at, _)| &said[at..]).to_owned()
 }

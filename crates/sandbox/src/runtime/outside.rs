@@ -12,7 +12,7 @@ use workspace_host::users::{self, User as WorkspaceUser, Users as WorkspaceUsers
 use workspace_host::{HostError, Process, settle_swap_given, swap_given};
 
 use super::guest::User;
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 
 /// What is being done, where it fails.
 pub(super) const USERS: &str = "find who uses a workspace";
@@ -25,12 +25,12 @@ pub(super) const CANNOT: &str = "it cannot reach the mounts of its sandboxes her
 pub(super) fn workspace_users(
     holder: &Holder,
     process: &Process,
-    place: &Place,
+    dir: &SandboxDir,
     end: Option<(WorkspaceUsers, Duration)>,
 ) -> Result<Vec<WorkspaceUser>, HostError> {
     match end {
         None => users::users(holder, process),
-        Some(_) if place.frozen().exists() => {
+        Some(_) if dir.frozen().exists() => {
             Err(HostError::Helper("the sandbox is frozen, and what is frozen does not end".to_owned()))
         }
         Some((whose, grace)) => users::end_users(holder, process, grace, whose),
@@ -49,12 +49,12 @@ pub(super) fn may_enter() -> bool {
 
 /// The first process of a container that others run, by its number; none if it is not on this machine. The number may
 /// mean somebody else here: a daemon may be elsewhere. Nobody else has this sandbox's sockets.
-pub(super) fn first_process(pid: i32, place: &Place) -> Result<Option<Process>, HostError> {
+pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process>, HostError> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
     let Ok(process) = Process::of(pid) else { return Ok(None) };
     let inside = PathBuf::from(format!("/proc/{pid}/root")).join(SOCKETS.trim_start_matches('/'));
     let which = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino()));
-    let same = match (which(&inside), which(&place.sockets())) {
+    let same = match (which(&inside), which(&dir.sockets())) {
         (Ok(inside), Ok(outside)) => inside == outside,
         _ => false,
     };

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::built_in::listed;
 use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
 /// Runs nothing, and says why.
@@ -54,15 +54,15 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn is_running(&self, _: &str, _: &Place) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, _: &str, _: &SandboxDir) -> Result<bool, RuntimeError> {
         self.error()
     }
 
-    async fn ended(&self, _: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn ended(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.error()
     }
 
-    async fn end(&self, _: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.error()
     }
 

@@ -20,13 +20,13 @@ use workspace_workspace::{Cancellable, Changes, Committed, Materialize, Workspac
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::{lost, until};
-use crate::lifecycle::create::Wanted;
+use crate::lifecycle::create::Caller;
 use crate::lifecycle::operation::limited;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::service::{Scope, Service, View, config_of, not_running};
 use crate::snapshot::swap::Swap;
 
@@ -263,8 +263,8 @@ impl Service {
     ) -> Result<Restored> {
         let _operation = self.operation(id, cancel).await?;
         let sandbox = &self.current(id).await?;
-        let live = self.live(id).filter(|_| sandbox.state == State::Running);
-        let live = live.ok_or_else(|| not_running(sandbox))?;
+        let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
+        let handle = handle.ok_or_else(|| not_running(sandbox))?;
         // Before anybody is ended for it.
         let known =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
@@ -272,7 +272,7 @@ impl Service {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         let must_be_free = async || {
-            let users = if force { Vec::new() } else { self.workspace_users(&live, None).await? };
+            let users = if force { Vec::new() } else { self.workspace_users(&handle, None).await? };
             match users.is_empty() {
                 true => Ok(()),
                 false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users }),
@@ -295,9 +295,9 @@ impl Service {
             left -= 1;
             cancel.check()?;
             if force {
-                ended.extend(self.workspace_users(&live, Some((whose, Duration::ZERO))).await?);
+                ended.extend(self.workspace_users(&handle, Some((whose, Duration::ZERO))).await?);
             }
-            match self.while_frozen(sandbox, self.replace(&live, snapshot, cancel)).await {
+            match self.while_frozen(sandbox, self.replace(&handle, snapshot, cancel)).await {
                 // Of those that go on, some may be in a directory each time: in the end they go as well.
                 Err(SandboxError::WorkspaceUsed { .. }) if force && left > 0 => {
                     if left == 1 {
@@ -320,10 +320,10 @@ impl Service {
 
     /// Gives a sandbox, of which nothing runs, another workspace. If that fails, or is cancelled before the workspace is
     /// replaced, it has the one it had.
-    async fn replace(&self, live: &Live, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
-        let (id, place) = (live.id.as_str(), &live.place);
+    async fn replace(&self, handle: &SandboxHandle, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
+        let (id, dir) = (handle.id.as_str(), &handle.dir);
         // Somebody may have come to use it before everything stood still.
-        let users = self.workspace_users(live, None).await?;
+        let users = self.workspace_users(handle, None).await?;
         if !users.is_empty() {
             return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
         }
@@ -345,14 +345,14 @@ impl Service {
         let swapped = match self.unmounted(id).await {
             // Nothing was begun.
             Some(error) => Swap::NotDone(error),
-            None => self.swap(id, place, &switched.made.path).await,
+            None => self.swap(id, dir, &switched.made.path).await,
         };
         let name = id.to_owned();
         match swapped {
             Swap::Done => self.on_workspaces(move |workspaces| workspaces.switched(&name)).await,
             Swap::NotDone(error) => {
                 self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
-                Err(self.unmoved(id, place, error).await)
+                Err(self.unmoved(id, dir, error).await)
             }
             Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
         }
@@ -361,19 +361,19 @@ impl Service {
     /// The processes that use the workspace of a sandbox, ended if they are to.
     async fn workspace_users(
         &self,
-        live: &Live,
+        handle: &SandboxHandle,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>> {
-        match limited(self.0.runtime.workspace_users(&live.id, &live.place, end)).await {
+        match limited(self.0.runtime.workspace_users(&handle.id, &handle.dir, end)).await {
             Ok(users) => Ok(users),
-            Err(error) => Err(self.unmoved(&live.id, &live.place, error).await),
+            Err(error) => Err(self.unmoved(&handle.id, &handle.dir, error).await),
         }
     }
 
     /// The reason why a sandbox does not get another workspace: its state, or the runtime. Those who hold its mounts may
     /// have died, for instance.
-    async fn unmoved(&self, id: &str, place: &Place, error: RuntimeError) -> SandboxError {
-        match self.reason(id, place, error).await {
+    async fn unmoved(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
+        match self.reason(id, dir, error).await {
             SandboxError::Operation { source, .. } | SandboxError::Runtime(source) => {
                 let reason = format!(
                     "it cannot be replaced where it is ({source}); fork the sandbox, or commit it, and go on there"
@@ -398,7 +398,7 @@ impl Service {
     }
 
     /// Makes sandboxes like one, whose workspaces hold what that one's holds now. All of them, or none.
-    pub async fn fork(&self, scope: &Scope, id: &str, wanted: Wanted, fork: Fork) -> Result<Forked> {
+    pub async fn fork(&self, scope: &Scope, id: &str, wanted: Caller, fork: Fork) -> Result<Forked> {
         if fork.count == 0 || fork.count > FORKS_MAX {
             let message = format!("1 to {FORKS_MAX} are allowed");
             return Err(SandboxError::Invalid { field: "count", message });
@@ -421,7 +421,7 @@ impl Service {
         &self,
         sandbox: &Sandbox,
         like: NewSandbox,
-        wanted: Wanted,
+        wanted: Caller,
         fork: Fork,
         cancel: &Cancel,
     ) -> Result<Forked> {
@@ -479,7 +479,7 @@ impl Service {
         work: impl Future<Output = Result<T>>,
     ) -> Result<(T, Result<Pause>)> {
         let began = Instant::now();
-        let (id, place) = (sandbox.id.as_str(), self.place(&sandbox.id));
+        let (id, dir) = (sandbox.id.as_str(), self.dir(&sandbox.id));
         let runs = match sandbox.state {
             State::Running => true,
             // What runs in one that is not made yet, or goes, is about to change anyway.
@@ -487,14 +487,14 @@ impl Service {
             // Nobody knows which directory is its workspace.
             State::Error if self.is_undecided(id).await? => return Err(not_running(sandbox)),
             // One whose guest is lost has processes all the same.
-            State::Error => limited(self.0.runtime.is_running(id, &place)).await?,
+            State::Error => limited(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,
         };
-        let frozen = if runs { Some(self.freeze(id, &place).await?) } else { None };
-        let live = self.live(id);
-        let silence = live.as_ref().map(|live| live.expect_silence());
+        let frozen = if runs { Some(self.freeze(id, &dir).await?) } else { None };
+        let handle = self.handle(id);
+        let silence = handle.as_ref().map(|handle| handle.expect_silence());
         let done = work.await;
-        let thawed = if runs { self.thaw(id, &place).await } else { Ok(()) };
+        let thawed = if runs { self.thaw(id, &dir).await } else { Ok(()) };
         drop(silence);
         Ok((done?, thawed.map(|()| Pause { frozen, lasted: began.elapsed() })))
     }

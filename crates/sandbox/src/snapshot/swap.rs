@@ -14,11 +14,11 @@ use workspace_workspace::WorkspaceError;
 
 use crate::config::Config;
 use crate::error::{Result, SandboxError, without_host_paths};
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::operation::{failed, limited};
 use crate::lifecycle::recover::recover_again;
 use crate::runtime::RuntimeError;
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, config_of};
 
 const ACTION: &str = "replace the workspace";
@@ -37,10 +37,10 @@ pub(crate) enum Swap {
 
 impl Service {
     /// Moves a sandbox to the new directory of its workspace.
-    pub(crate) async fn swap(&self, id: &str, place: &Place, path: &Path) -> Swap {
-        match limited(self.0.runtime.swap(id, place, path)).await {
+    pub(crate) async fn swap(&self, id: &str, dir: &SandboxDir, path: &Path) -> Swap {
+        match limited(self.0.runtime.swap(id, dir, path)).await {
             Ok(()) => Swap::Done,
-            Err(error) => self.outcome(id, place, error).await,
+            Err(error) => self.outcome(id, dir, error).await,
         }
     }
 
@@ -60,16 +60,16 @@ impl Service {
     }
 
     /// Finds out what came of a swap that failed with `error`.
-    async fn outcome(&self, id: &str, place: &Place, error: RuntimeError) -> Swap {
+    async fn outcome(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> Swap {
         let (mut left, pause) = LOOK_ATTEMPTS;
         loop {
             left -= 1;
-            let more = match self.is_swapped(id, place).await {
+            let more = match self.is_swapped(id, dir).await {
                 Ok(true) => return Swap::Done,
                 Ok(false) => return Swap::NotDone(error),
                 Err(more) => more,
             };
-            if let Ok(false) = limited(self.0.runtime.is_running(id, place)).await {
+            if let Ok(false) = limited(self.0.runtime.is_running(id, dir)).await {
                 // Of one that has ended nobody uses either directory.
                 return Swap::NotDone(error);
             }
@@ -82,12 +82,12 @@ impl Service {
     }
 
     /// Returns true if a sandbox has the new directory of its workspace, and not the former one.
-    async fn is_swapped(&self, id: &str, place: &Place) -> Result<bool> {
+    async fn is_swapped(&self, id: &str, dir: &SandboxDir) -> Result<bool> {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
         match self.on_workspaces(move |workspaces| workspaces.switching_between(&name)).await? {
-            (Some(new), _) => Ok(limited(runtime.settle_swap(id, place, &new)).await?),
-            (None, Some(former)) => Ok(!limited(runtime.settle_swap(id, place, &former)).await?),
+            (Some(new), _) => Ok(limited(runtime.settle_swap(id, dir, &new)).await?),
+            (None, Some(former)) => Ok(!limited(runtime.settle_swap(id, dir, &former)).await?),
             (None, None) => Err(self.swap_failed("neither of its workspaces is mounted any more").into()),
         }
     }
@@ -112,12 +112,12 @@ impl Service {
     }
 
     /// Lets a sandbox that was left undecided be used again, once it is known which directory is its workspace.
-    pub(crate) async fn decide(&self, live: &Live, sandbox: &Sandbox) -> Result<()> {
-        if sandbox.state != State::Error || !self.is_undecided(&live.id).await? {
+    pub(crate) async fn decide(&self, handle: &SandboxHandle, sandbox: &Sandbox) -> Result<()> {
+        if sandbox.state != State::Error || !self.is_undecided(&handle.id).await? {
             return Ok(());
         }
-        self.finish_interrupted(&live.id, &live.place).await?;
-        if !live.is_connected() {
+        self.finish_interrupted(&handle.id, &handle.dir).await?;
+        if !handle.is_connected() {
             // It is running when its guest is back.
             return Ok(());
         }
@@ -125,19 +125,19 @@ impl Service {
             (sandbox.state == State::Error)
                 .then(|| Change { state: Some(State::Running), ..Change::default() })
         };
-        self.change(&live.id, running, &[EventKind::SandboxRunning]).await.map(|_| ())
+        self.change(&handle.id, running, &[EventKind::SandboxRunning]).await.map(|_| ())
     }
 
     /// Lets a sandbox go on that a server which is gone has stopped, and finishes what it was doing.
-    pub(crate) async fn finish_interrupted(&self, id: &str, place: &Place) -> Result<()> {
+    pub(crate) async fn finish_interrupted(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let name = id.to_owned();
         let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
         if let Some(path) = path {
             let swapped = match self.unmounted(id).await {
                 // One that went on has written to the directory it has.
-                None if place.frozen().exists() => self.swap(id, place, &path).await,
-                None => self.outcome(id, place, self.swap_failed("it was interrupted")).await,
-                Some(error) => self.outcome(id, place, error).await,
+                None if dir.frozen().exists() => self.swap(id, dir, &path).await,
+                None => self.outcome(id, dir, self.swap_failed("it was interrupted")).await,
+                Some(error) => self.outcome(id, dir, error).await,
             };
             let name = id.to_owned();
             match swapped {
@@ -152,12 +152,12 @@ impl Service {
                 }
                 Swap::Unknown(error) => {
                     // It must not stand still for ever because of that.
-                    self.thaw(id, place).await?;
+                    self.thaw(id, dir).await?;
                     return Err(failed(id, self.swap_failed(&undecided(&error))));
                 }
             }
         }
-        self.thaw(id, place).await?;
+        self.thaw(id, dir).await?;
         self.note_restored(id).await
     }
 

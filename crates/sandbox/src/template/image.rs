@@ -113,10 +113,10 @@ impl<'o> Members<'o> {
     }
 
     fn open(&self, name: &str) -> Result<impl Read + '_, TemplateError> {
-        let place = name.trim_start_matches("./");
-        let place = self.places.get(place.as_bytes()).ok_or_else(|| wrong(format!("it has no `{name}`")))?;
-        (&self.archive).seek(SeekFrom::Start(place.0))?;
-        Ok(self.options.cancel.reader((&self.archive).take(place.1)))
+        let dir = name.trim_start_matches("./");
+        let dir = self.places.get(dir.as_bytes()).ok_or_else(|| wrong(format!("it has no `{name}`")))?;
+        (&self.archive).seek(SeekFrom::Start(dir.0))?;
+        Ok(self.options.cancel.reader((&self.archive).take(dir.1)))
     }
 
     fn text(&self, name: &str) -> Result<Vec<u8>, TemplateError> {

@@ -38,23 +38,28 @@ fn tar(members: &[Member<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-struct Place {
+struct SandboxDir {
     directory: tempfile::TempDir,
     templates: Templates,
 }
 
-impl Place {
+impl SandboxDir {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let templates = Templates::new(directory.path().join("templates"));
         Self { directory, templates }
     }
 
-    fn import(&self, name: &str, bytes: &[u8]) -> Result<Known, TemplateError> {
+    fn import(&self, name: &str, bytes: &[u8]) -> Result<ImportedTemplate, TemplateError> {
         self.import_with(name, bytes, &options(1 << 30))
     }
 
-    fn import_with(&self, name: &str, bytes: &[u8], options: &ImportOptions) -> Result<Known, TemplateError> {
+    fn import_with(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        options: &ImportOptions,
+    ) -> Result<ImportedTemplate, TemplateError> {
         let mut file = self.templates.receive().unwrap();
         file.write_all(bytes).unwrap();
         self.templates.import(name, file, options)
@@ -110,7 +115,7 @@ const SHELL: Member<'_> = Plain("bin/sh", b"#!", 0o755);
 
 #[test]
 fn a_root_filesystem_is_imported_listed_and_removed() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let archive = tar(&[
         Directory("bin"),
         SHELL,
@@ -119,38 +124,38 @@ fn a_root_filesystem_is_imported_listed_and_removed() {
         Link("etc/mtab", "/proc/mounts", EntryType::Symlink),
         Device("dev/null"),
     ]);
-    let known = place.import("python:3.11", &archive).unwrap();
+    let known = dir.import("python:3.11", &archive).unwrap();
     assert_eq!((known.size, known.left_out), (7, 1));
-    assert_eq!(place.templates.list().unwrap(), [known]);
-    let root = place.root("python:3.11");
+    assert_eq!(dir.templates.list().unwrap(), [known]);
+    let root = dir.root("python:3.11");
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let tool = fs::metadata(root.join("usr/bin/tool")).unwrap();
     assert_eq!((tool.permissions().mode() & 0o7777, tool.nlink()), (0o755, 2));
     assert_eq!(fs::read_link(root.join("etc/mtab")).unwrap(), Path::new("/proc/mounts"));
-    let twice = place.import("python:3.11", &archive).unwrap_err();
+    let twice = dir.import("python:3.11", &archive).unwrap_err();
     assert!(matches!(twice, TemplateError::Exists { .. }), "{twice}");
-    assert_eq!(place.names(), ["python%3A3.11"]);
-    assert!(place.templates.remove("python:3.11").unwrap());
-    assert!(!place.templates.remove("python:3.11").unwrap());
-    assert_eq!(place.names(), [] as [&str; 0]);
+    assert_eq!(dir.names(), ["python%3A3.11"]);
+    assert!(dir.templates.remove("python:3.11").unwrap());
+    assert!(!dir.templates.remove("python:3.11").unwrap());
+    assert_eq!(dir.names(), [] as [&str; 0]);
 }
 
 #[test]
 fn compressed_archives_are_read_too() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let archive = tar(&[SHELL]);
-    place.import("gzip", &gzip(&archive)).unwrap();
-    place.import("zstd", &zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
-    assert_eq!(place.templates.list().unwrap().len(), 2);
+    dir.import("gzip", &gzip(&archive)).unwrap();
+    dir.import("zstd", &zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
+    assert_eq!(dir.templates.list().unwrap().len(), 2);
 }
 
 #[test]
 fn nothing_leaves_the_root() {
-    let place = Place::new();
-    let outside = place.directory.path().join("outside");
+    let dir = SandboxDir::new();
+    let outside = dir.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
     let up = "../../../outside/x";
-    assert!(place.import("up", &tar(&[SHELL, Plain(up, b"x", 0o644)])).is_err());
+    assert!(dir.import("up", &tar(&[SHELL, Plain(up, b"x", 0o644)])).is_err());
     // A link out of it leads to where it would lead inside; one that leads nowhere there gives way.
     let target = outside.to_str().unwrap();
     let archive = tar(&[
@@ -160,39 +165,39 @@ fn nothing_leaves_the_root() {
         Link("up", "../../../../../../..", EntryType::Symlink),
         Plain("up/y", b"y", 0o644),
     ]);
-    place.import("links", &archive).unwrap();
-    let root = place.root("links");
+    dir.import("links", &archive).unwrap();
+    let root = dir.root("links");
     assert!(root.join("y").exists());
     assert!(root.join("door").is_dir() && root.join("door/x").exists());
     let hard = Link("shadow", "../../../../../../etc/shadow", EntryType::Link);
-    assert!(place.import("hard", &tar(&[SHELL, hard])).is_err());
+    assert!(dir.import("hard", &tar(&[SHELL, hard])).is_err());
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-    assert_eq!(place.names(), ["links"]);
+    assert_eq!(dir.names(), ["links"]);
 }
 
 #[test]
 fn what_is_no_template_leaves_nothing() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let truncated = tar(&[SHELL, Plain("big", &[7; 5_000], 0o644)]);
     for bytes in [&b""[..], b"no tar at all", &truncated[..2_000], &tar(&[Plain("a", b"", 0o644)])] {
-        let refused = place.import("x", bytes).unwrap_err();
+        let refused = dir.import("x", bytes).unwrap_err();
         assert!(matches!(refused, TemplateError::Archive(_)), "{refused}");
     }
     for name in ["", "..", "a b", "/etc", ".hidden", "a\0b", &"x".repeat(129)] {
-        let refused = place.import(name, &tar(&[SHELL])).unwrap_err();
+        let refused = dir.import(name, &tar(&[SHELL])).unwrap_err();
         assert!(matches!(refused, TemplateError::Name { .. }), "{refused}");
-        assert!(place.templates.find(name).unwrap().is_none());
+        assert!(dir.templates.find(name).unwrap().is_none());
     }
-    assert_eq!(place.names(), [] as [&str; 0]);
-    fs::create_dir(place.directory.path().join("templates").join(format!("{UNFINISHED}1"))).unwrap();
-    assert_eq!(place.templates.list().unwrap(), []);
-    place.templates.clear().unwrap();
-    assert_eq!(place.names(), [] as [&str; 0]);
+    assert_eq!(dir.names(), [] as [&str; 0]);
+    fs::create_dir(dir.directory.path().join("templates").join(format!("{UNFINISHED}1"))).unwrap();
+    assert_eq!(dir.templates.list().unwrap(), []);
+    dir.templates.clear().unwrap();
+    assert_eq!(dir.names(), [] as [&str; 0]);
 }
 
 #[test]
 fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let zeros = vec![0; 4 << 20];
     let large = tar(&[SHELL, Plain("zeros", &zeros, 0o644)]);
     // Compressed as a whole; of small members; a layer that is compressed; a layer that is there many times.
@@ -207,19 +212,19 @@ fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
     };
     let many = [r#""l""#; 4].join(",");
     for bytes in [gzip(&large), large.clone(), saved(r#""l""#, &gzip(&large)), saved(&many, &layer)] {
-        let refused = place.import_with("x", &bytes, &options(1 << 20)).unwrap_err();
+        let refused = dir.import_with("x", &bytes, &options(1 << 20)).unwrap_err();
         assert!(matches!(refused, TemplateError::TooLarge { .. }), "{refused}");
-        assert_eq!(place.names(), [] as [&str; 0]);
+        assert_eq!(dir.names(), [] as [&str; 0]);
     }
-    place.import_with("x", &gzip(&large), &options(8 << 20)).unwrap();
-    let refused = place.import("y", &saved(&[r#""l""#; 600].join(","), &layer)).unwrap_err();
+    dir.import_with("x", &gzip(&large), &options(8 << 20)).unwrap();
+    let refused = dir.import("y", &saved(&[r#""l""#; 600].join(","), &layer)).unwrap_err();
     assert!(refused.to_string().contains("600 layers"), "{refused}");
 }
 
 #[test]
 fn a_sparse_member_is_bounded_and_takes_no_room() {
     use std::os::unix::fs::MetadataExt as _;
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let sparse = |size: &str| {
         let records = [
             ("GNU.sparse.major", &b"1"[..]),
@@ -232,40 +237,40 @@ fn a_sparse_member_is_bounded_and_takes_no_room() {
         [&shell[..shell.len() - 1024], &end].concat()
     };
     for size in ["9223372036854775807", "1073741825"] {
-        let refused = place.import("x", &sparse(size)).unwrap_err();
+        let refused = dir.import("x", &sparse(size)).unwrap_err();
         assert!(matches!(refused, TemplateError::TooLarge { .. }), "{refused}");
     }
-    assert_eq!(place.names(), [] as [&str; 0]);
-    place.import("x", &sparse("1073741000")).unwrap();
-    let big = fs::metadata(place.root("x").join("big")).unwrap();
+    assert_eq!(dir.names(), [] as [&str; 0]);
+    dir.import("x", &sparse("1073741000")).unwrap();
+    let big = fs::metadata(dir.root("x").join("big")).unwrap();
     assert_eq!(big.len(), 1_073_741_000);
     assert!(big.blocks() * 512 < 1 << 20, "{}", big.blocks());
 }
 
 #[test]
 fn names_that_no_file_can_have_are_the_archives_mistake() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let (long, deep) = ("n".repeat(300), "d/".repeat(5_000));
     for path in [&b"a\0b"[..], long.as_bytes(), deep.as_bytes()] {
-        let refused = place.import("x", &with_records(&[("path", path)], b"")).unwrap_err();
+        let refused = dir.import("x", &with_records(&[("path", path)], b"")).unwrap_err();
         assert!(matches!(refused, TemplateError::Archive(_)), "{refused:?}");
     }
     let whiteout = tar(&[SHELL, Plain(".wh...", b"", 0o644)]);
-    let refused = place.import("x", &whiteout).unwrap_err();
+    let refused = dir.import("x", &whiteout).unwrap_err();
     assert!(matches!(refused, TemplateError::Archive(_)), "{refused:?}");
-    assert_eq!(place.names(), [] as [&str; 0]);
+    assert_eq!(dir.names(), [] as [&str; 0]);
 }
 
 #[test]
 fn a_cancelled_import_leaves_nothing() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let options = options(1 << 30);
     options.cancel.cancel();
     for bytes in [gzip(&tar(&[SHELL])), tar(&[SHELL])] {
-        let stopped = place.import_with("x", &bytes, &options).unwrap_err();
+        let stopped = dir.import_with("x", &bytes, &options).unwrap_err();
         assert!(matches!(stopped, TemplateError::Cancelled), "{stopped:?}");
     }
-    assert_eq!(place.names(), [] as [&str; 0]);
+    assert_eq!(dir.names(), [] as [&str; 0]);
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -277,7 +282,7 @@ const CONFIG: &[u8] = br#"{"config":{"Env":["PATH=/opt/bin:/bin","LANG=C"]}}"#;
 
 #[test]
 fn layers_of_a_saved_image_cover_each_other() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let first = tar(&[
         SHELL,
         Plain("etc/old", b"1", 0o644),
@@ -299,9 +304,9 @@ fn layers_of_a_saved_image_cover_each_other() {
         Plain("c.json", CONFIG, 0o644),
         Plain("manifest.json", manifest, 0o644),
     ]);
-    let known = place.import("saved", &saved).unwrap();
+    let known = dir.import("saved", &saved).unwrap();
     assert_eq!(known.envs["PATH"], "/opt/bin:/bin");
-    let root = place.root("saved");
+    let root = dir.root("saved");
     assert!(!root.join("etc/old").exists() && !root.join("var/cache/a").exists());
     assert_eq!(fs::read(root.join("etc/changed")).unwrap(), b"22");
     assert!(root.join("var/cache/b").exists() && root.join("swap").is_file());
@@ -309,7 +314,7 @@ fn layers_of_a_saved_image_cover_each_other() {
 
 #[test]
 fn an_oci_layout_is_checked_and_unpacked() {
-    let place = Place::new();
+    let dir = SandboxDir::new();
     let layer = gzip(&tar(&[SHELL]));
     let manifest = format!(
         r#"{{"config":{{"digest":"sha256:{}"}},"layers":[{{"digest":"sha256:{}"}}]}}"#,
@@ -328,10 +333,10 @@ fn an_oci_layout_is_checked_and_unpacked() {
             Plain(&layer_name, layer, 0o644),
         ])
     };
-    let known = place.import("oci", &layout(&layer)).unwrap();
+    let known = dir.import("oci", &layout(&layer)).unwrap();
     assert_eq!(known.envs["LANG"], "C");
     let mut damaged = layer.clone();
     damaged[20] ^= 1;
-    let refused = place.import("damaged", &layout(&damaged)).unwrap_err();
+    let refused = dir.import("damaged", &layout(&damaged)).unwrap_err();
     assert!(refused.to_string().contains("is damaged"), "{refused}");
 }

@@ -77,7 +77,7 @@ async fn leave_when<T: std::fmt::Debug>(
 
 /// It stands no longer still, and answers.
 async fn is_usable(home: &Home, service: &Service, view: &View) {
-    soon("it goes on", async || !home.place(view).frozen().exists()).await;
+    soon("it goes on", async || !home.dir(view).frozen().exists()).await;
     assert_eq!(sh(service, view, "echo works").await.stdout, "works\n");
     let now = service.get(&alice(), &view.sandbox.id).await.unwrap();
     assert_eq!(now.sandbox.state, State::Running);
@@ -121,9 +121,9 @@ async fn a_commit_whose_client_leaves_stops_and_lets_the_sandbox_go_on(home: &Ho
     let view = create_with(&service, small(&service), None).await;
     fill(&service, &view).await;
     let before = snapshots(&service);
-    let place = home.place(&view);
+    let dir = home.dir(&view);
     let (alice, id) = (alice(), view.sandbox.id.as_str());
-    leave_when(service.commit(&alice, id, NewCommit::default()), async || place.frozen().exists()).await;
+    leave_when(service.commit(&alice, id, NewCommit::default()), async || dir.frozen().exists()).await;
     is_usable(home, &service, &view).await;
     soon("its snapshot is gone", async || snapshots(&service) == before).await;
     // Nothing is in the way of the next, which has the parent that it would have had.
@@ -137,9 +137,9 @@ async fn changes_whose_client_leaves_let_the_sandbox_go_on(home: &Home) {
     let service = home.start().await;
     let view = create_with(&service, small(&service), None).await;
     fill(&service, &view).await;
-    let place = home.place(&view);
+    let dir = home.dir(&view);
     leave_when(async { service.changes(&alice(), &view.sandbox.id).await.map(drop) }, async || {
-        place.frozen().exists()
+        dir.frozen().exists()
     })
     .await;
     is_usable(home, &service, &view).await;
@@ -186,7 +186,7 @@ async fn a_restore_whose_client_leaves_changes_nothing(home: &Home) {
     let (id, to, layers) = (view.sandbox.id.as_str(), large(&service), home.path().join("layers/layers"));
     let before = files(&layers);
     leave_when(service.restore(&alice(), id, to, true), async || files(&layers) > before + 50).await;
-    soon("it goes on", async || !home.place(&view).frozen().exists()).await;
+    soon("it goes on", async || !home.dir(&view).frozen().exists()).await;
     assert_eq!(sh(&service, &view, "ls").await.stdout, "old\n");
     soon("what it wrote is gone", async || files(&layers) == before).await;
     is_usable(home, &service, &view).await;
@@ -213,11 +213,11 @@ async fn whoever_waits_for_another_operation_may_leave(home: &Home) {
     let service = home.start().await;
     let view = create_with(&service, small(&service), None).await;
     fill(&service, &view).await;
-    let (place, id, before) = (home.place(&view), view.sandbox.id.clone(), snapshots(&service));
+    let (dir, id, before) = (home.dir(&view), view.sandbox.id.clone(), snapshots(&service));
     let first = service.clone();
     let of_first = id.clone();
     let first = tokio::spawn(async move { first.commit(&alice(), &of_first, NewCommit::default()).await });
-    soon("the first one is under way", async || place.frozen().exists()).await;
+    soon("the first one is under way", async || dir.frozen().exists()).await;
     drop(
         tokio::time::timeout(Duration::from_millis(1), service.commit(&alice(), &id, NewCommit::default()))
             .await,

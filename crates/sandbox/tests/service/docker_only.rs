@@ -45,7 +45,7 @@ async fn two_servers_share_a_daemon(home: &Home) {
     assert_eq!(others.runtime().known().await.unwrap(), [""; 0]);
     assert_eq!(others.collect().await.unwrap().sandboxes, 0);
     assert_eq!(service.runtime().known().await.unwrap(), [view.sandbox.id.as_str()]);
-    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
+    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
 }
 
 async fn a_container_of_somebody_elses_stays(home: &Home) {

@@ -70,7 +70,7 @@ async fn files_of_the_machine_are_out_of_reach(home: &Home) {
     let (view, neighbour) = (create(&service).await, create(&service).await);
     bring(home, &view);
     let path = |name: &str| home.path().join(name).to_string_lossy().into_owned();
-    let place = |name: &str| path(&format!("sandboxes/{}/{name}", neighbour.sandbox.id));
+    let dir = |name: &str| path(&format!("sandboxes/{}/{name}", neighbour.sandbox.id));
     std::fs::write(home.path().join("secret"), "x").unwrap();
     let named = [
         path(""),
@@ -79,9 +79,9 @@ async fn files_of_the_machine_are_out_of_reach(home: &Home) {
         path("sandboxes"),
         path("workspaces"),
         home.workspace(&neighbour).to_string_lossy().into_owned(),
-        place("output"),
-        place("agent.log"),
-        place("sockets/agent.sock"),
+        dir("output"),
+        dir("agent.log"),
+        dir("sockets/agent.sock"),
     ];
     attempt(&service, &view, "files", &named.each_ref().map(String::as_str)).await;
 }
@@ -98,8 +98,8 @@ async fn signals_stay_inside(home: &Home) {
     // Whoever kills all, kills what watches over him too.
     let ran = sh(&service, &view, &format!("./attempt {WORD} kill-all")).await;
     assert!(ran.end.exit_code != 0 || ran.end.failed.is_some(), "{ran:?}");
-    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
-    assert_eq!(sh(&service, &neighbour, "echo lives").await.stdout, "lives\n");
+    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
+    assert_eq!(sh(&service, &neighbour, "echo handles").await.stdout, "handles\n");
     assert!(outside.try_wait().unwrap().is_none());
     outside.kill().unwrap();
     outside.wait().unwrap();
@@ -223,10 +223,10 @@ pub(crate) async fn assert_no_token(home: &Home, service: &Service, view: &View)
     if home.kind == Kind::Docker {
         assert!(!holds(docker::say(&["inspect", &view.sandbox.id]).as_bytes(), &hash));
     }
-    let place = home.path().join("sandboxes").join(&view.sandbox.id);
-    assert!(!place.join("sockets/start.sock").exists());
+    let dir = home.path().join("sandboxes").join(&view.sandbox.id);
+    assert!(!dir.join("sockets/start.sock").exists());
     for name in ["process", "agent.log", "bundle/config.json"] {
-        assert!(!holds(&std::fs::read(place.join(name)).unwrap_or_default(), &hash), "{name}");
+        assert!(!holds(&std::fs::read(dir.join(name)).unwrap_or_default(), &hash), "{name}");
     }
 }
 

@@ -12,7 +12,7 @@ use workspace_catalog::State;
 use workspace_sandbox::runtime::{
     Frozen, Holder, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
 };
-use workspace_sandbox::{NewSandbox, Place, ResourceRequest, Service, Settings};
+use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir, Service, Settings};
 
 use crate::home::{Home, alice, base, request, run, soon, wanted};
 use crate::kind::Kind;
@@ -89,37 +89,37 @@ impl Runtime for Failing {
         self.inner.find_own_users(workspaces, sandboxes, lazy).await
     }
 
-    async fn user(&self, id: &str, place: &Place) -> Result<Option<u32>, RuntimeError> {
-        self.inner.user(id, place).await
+    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+        self.inner.user(id, dir).await
     }
 
     fn keeps_quotas(&self) -> bool {
         self.inner.keeps_quotas()
     }
 
-    async fn is_running(&self, id: &str, place: &Place) -> Result<bool, RuntimeError> {
-        self.inner.is_running(id, place).await
+    async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
+        self.inner.is_running(id, dir).await
     }
 
-    async fn ended(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        self.inner.ended(id, place).await
+    async fn ended(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        self.inner.ended(id, dir).await
     }
 
-    async fn end(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
+    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let fails =
             self.failing_ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if fails.is_ok() {
             return Err(self.died());
         }
-        self.inner.end(id, place).await
+        self.inner.end(id, dir).await
     }
 
-    async fn freeze(&self, id: &str, place: &Place) -> Result<Frozen, RuntimeError> {
-        self.inner.freeze(id, place).await
+    async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
+        self.inner.freeze(id, dir).await
     }
 
-    async fn thaw(&self, id: &str, place: &Place) -> Result<(), RuntimeError> {
-        self.inner.thaw(id, place).await
+    async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        self.inner.thaw(id, dir).await
     }
 
     fn swaps(&self) -> bool {
@@ -129,25 +129,25 @@ impl Runtime for Failing {
     async fn workspace_users(
         &self,
         id: &str,
-        place: &Place,
+        dir: &SandboxDir,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        self.inner.workspace_users(id, place, end).await
+        self.inner.workspace_users(id, dir, end).await
     }
 
-    async fn swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<(), RuntimeError> {
+    async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         if self.dies_before.load(Ordering::SeqCst) {
             return Err(self.died());
         }
-        self.inner.swap(id, place, workspace).await?;
+        self.inner.swap(id, dir, workspace).await?;
         if self.dies_after.load(Ordering::SeqCst) { Err(self.died()) } else { Ok(()) }
     }
 
-    async fn settle_swap(&self, id: &str, place: &Place, workspace: &Path) -> Result<bool, RuntimeError> {
+    async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         if self.is_blind.load(Ordering::SeqCst) {
             return Err(self.died());
         }
-        self.inner.settle_swap(id, place, workspace).await
+        self.inner.settle_swap(id, dir, workspace).await
     }
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {

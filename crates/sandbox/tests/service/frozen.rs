@@ -28,12 +28,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 async fn freeze(home: &Home, service: &Service, view: &View) -> Frozen {
-    service.runtime().freeze(&view.sandbox.id, &home.place(view)).await.unwrap()
+    service.runtime().freeze(&view.sandbox.id, &home.dir(view)).await.unwrap()
 }
 
 async fn thaw(home: &Home, runtime: &dyn Runtime, view: &View) {
-    runtime.thaw(&view.sandbox.id, &home.place(view)).await.unwrap();
-    assert!(!home.place(view).frozen().exists());
+    runtime.thaw(&view.sandbox.id, &home.dir(view)).await.unwrap();
+    assert!(!home.dir(view).frozen().exists());
 }
 
 async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
@@ -64,7 +64,7 @@ async fn a_counter_stands_still_while_frozen(home: &Home) {
         assert!(!by_group || frozen.way == Way::Cgroup, "{frozen:?}");
         assert!(frozen.processes.is_none_or(|processes| processes > 0), "{frozen:?}");
         assert!(!grows(&count).await);
-        let again = service.runtime().freeze(&view.sandbox.id, &home.place(&view)).await.unwrap_err();
+        let again = service.runtime().freeze(&view.sandbox.id, &home.dir(&view)).await.unwrap_err();
         assert!(again.to_string().contains("already"), "{again}");
         assert!(!grows(&count).await);
         thaw(home, &**service.runtime(), &view).await;
@@ -174,18 +174,18 @@ async fn a_frozen_sandbox_is_removed(home: &Home) {
     tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
     assert!(!process.is_running());
     assert!(service.files_removed(PATIENCE).await);
-    assert!(!home.place(&view).root().exists());
+    assert!(!home.dir(&view).root().exists());
 }
 
 async fn what_is_gone_is_not_frozen(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
-    let place = home.place(&view);
-    service.runtime().end(&view.sandbox.id, &place).await.unwrap();
-    let error = service.runtime().freeze(&view.sandbox.id, &place).await.unwrap_err();
+    let dir = home.dir(&view);
+    service.runtime().end(&view.sandbox.id, &dir).await.unwrap();
+    let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
     // An OCI runtime says so in its own words.
     let told = home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("gone");
     assert!(told, "{error}");
-    assert!(!place.frozen().exists());
-    service.runtime().thaw(&view.sandbox.id, &place).await.unwrap();
+    assert!(!dir.frozen().exists());
+    service.runtime().thaw(&view.sandbox.id, &dir).await.unwrap();
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{NewCommit, Scope, Service, View, Wanted};
+use workspace_sandbox::{Caller, NewCommit, Scope, Service, View};
 
 use crate::home::{Home, base, request, soon, wanted};
 use crate::snapshots::small_disk;
@@ -23,7 +23,7 @@ fn scope(owner: &str) -> Scope {
 
 /// A sandbox whose workspace holds so many MiB.
 async fn holding(service: &Service, owner: &str, megabytes: u64) -> View {
-    let view = service.create(Wanted { owner: owner.to_owned(), ..wanted() }, base()).await.unwrap();
+    let view = service.create(Caller { owner: owner.to_owned(), ..wanted() }, base()).await.unwrap();
     let (scope, id) = (scope(owner), view.sandbox.id.as_str());
     service.run(&scope, id, request(&format!("fallocate -l {megabytes}m held"))).await.unwrap();
     soon("it is written", async || {

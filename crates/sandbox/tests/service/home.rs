@@ -11,7 +11,8 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::holder::Holder;
 use workspace_host::overlay;
 use workspace_sandbox::{
-    CommandHandle, End, NewSandbox, Piece, Place, RunRequest, Scope, Service, Settings, Stream, View, Wanted,
+    Caller, CommandHandle, End, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings, Stream,
+    View,
 };
 
 use crate::kind::Kind;
@@ -103,8 +104,8 @@ impl Home {
     }
 
     /// Where a runtime finds what it noted of a sandbox.
-    pub(crate) fn place(&self, view: &View) -> Place {
-        Place::new(self.path().join("sandboxes").join(&view.sandbox.id))
+    pub(crate) fn dir(&self, view: &View) -> SandboxDir {
+        SandboxDir::new(self.path().join("sandboxes").join(&view.sandbox.id))
     }
 
     pub(crate) fn workspace(&self, view: &View) -> PathBuf {
@@ -131,8 +132,8 @@ pub(crate) fn alice() -> Scope {
     Scope::Owner("alice".to_owned())
 }
 
-pub(crate) fn wanted() -> Wanted {
-    Wanted { owner: "alice".to_owned(), unlimited: false, most: None, key: None }
+pub(crate) fn wanted() -> Caller {
+    Caller { owner: "alice".to_owned(), unlimited: false, most: None, key: None }
 }
 
 pub(crate) fn base() -> NewSandbox {

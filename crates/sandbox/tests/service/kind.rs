@@ -193,5 +193,5 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let places = std::env::split_paths(&path).chain(more);
-    places.map(|place| place.join(program)).find(|path| path.is_file())
+    places.map(|dir| dir.join(program)).find(|path| path.is_file())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::{EventKind, Filter, State};
-use workspace_sandbox::{Kept, NewSandbox, ResourceRequest, SandboxError, Scope, Wanted};
+use workspace_sandbox::{Caller, Kept, NewSandbox, ResourceRequest, SandboxError, Scope};
 
 use crate::home::{Home, PATIENCE, alice, base, create, request, sh, soon, wanted};
 use crate::trials;
@@ -113,7 +113,7 @@ async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
         }
     }
     assert_eq!(made, 2);
-    let admin = Wanted { unlimited: true, ..wanted() };
+    let admin = Caller { unlimited: true, ..wanted() };
     for _ in 0..2 {
         service.create(admin.clone(), base()).await.unwrap();
     }
@@ -123,7 +123,7 @@ async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
 
 async fn the_same_request_makes_one_sandbox(home: &Home) {
     let service = home.start_with(|settings| settings.sandboxes_per_owner = 1).await;
-    let once = Wanted { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let once = Caller { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let (service, once) = (service.clone(), once.clone());
@@ -137,11 +137,11 @@ async fn the_same_request_makes_one_sandbox(home: &Home) {
         ids.push(sandbox.id);
     }
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-    let other = Wanted { key: Some(("k".to_owned(), "b".repeat(64))), ..wanted() };
+    let other = Caller { key: Some(("k".to_owned(), "b".repeat(64))), ..wanted() };
     let refused = service.create(other, base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::OtherRequest { .. }), "{refused}");
     // Another key needs room that is not there, and leaves nothing: neither row nor claim.
-    let second = Wanted { key: Some(("l".to_owned(), "a".repeat(64))), ..wanted() };
+    let second = Caller { key: Some(("l".to_owned(), "a".repeat(64))), ..wanted() };
     let refused = service.create(second.clone(), base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooMany { .. }), "{refused}");
     service.remove(&alice(), &ids[0], false).await.unwrap();
@@ -150,7 +150,7 @@ async fn the_same_request_makes_one_sandbox(home: &Home) {
 
 async fn many_are_made_at_once(home: &Home) {
     let service = home.start_with(|settings| settings.creations_at_once = 4).await;
-    let many = Wanted { unlimited: true, ..wanted() };
+    let many = Caller { unlimited: true, ..wanted() };
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let (service, many) = (service.clone(), many.clone());
@@ -165,7 +165,7 @@ async fn many_are_made_at_once(home: &Home) {
 
 async fn one_that_cannot_be_made_leaves_nothing(home: &Home) {
     let service = home.start().await;
-    let once = Wanted { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let once = Caller { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
     let unknown = NewSandbox { template: "nowhere".to_owned(), ..base() };
     for _ in 0..2 {
         let refused = service.create(once.clone(), unknown.clone()).await.unwrap_err();

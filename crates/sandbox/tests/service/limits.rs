@@ -64,7 +64,7 @@ async fn processes_and_memory_are_limited(home: &Home) {
     soon("there is room again", async || sh(&service, &view, room).await.stdout == "room\n").await;
     let ran = sh(&service, &view, "tail /dev/zero; echo $?").await;
     assert_eq!(ran.stdout, "137\n", "{ran:?}");
-    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
+    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
 }
 
 async fn full_directories_in_memory_leave_room_for_processes(home: &Home) {
@@ -79,7 +79,7 @@ async fn full_directories_in_memory_leave_room_for_processes(home: &Home) {
     let held = format!("du -ck {places} | tail -n 1 | cut -f 1");
     let held = sh(&service, &view, &held).await.stdout.trim().parse::<u64>().unwrap();
     assert!(held <= 49 << 10, "{held} KiB");
-    assert_eq!(sh(&service, &view, "echo lives").await.stdout, "lives\n");
+    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
 }
 
 async fn there_is_always_a_base_template(home: &Home) {

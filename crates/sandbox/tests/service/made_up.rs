@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Endpoint;
 use workspace_agent_protocol::GENERATION;
-use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, CommandEnd, CommandProgress, RegisterRequest};
 use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
-use workspace_sandbox::{Place, SandboxError, Service, Settings};
+use workspace_sandbox::{SandboxDir, SandboxError, Service, Settings};
 
 use crate::home::{Home, PATIENCE, alice, create, request, run};
 use crate::kind::Kind;
@@ -39,7 +39,7 @@ fn progress(id: &str, end: Option<CommandEnd>) -> CommandProgress {
 }
 
 impl Scripted {
-    fn say(&self, said: Said) {
+    fn say(&self, said: AgentPayload) {
         let message = AgentMessage { payload: Some(said), ..AgentMessage::default() };
         self.says.lock().unwrap().as_ref().unwrap().send(message).unwrap();
     }
@@ -58,14 +58,14 @@ impl Runtime for Scripted {
     async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
         let (says, said) = unbounded_channel();
         *self.says.lock().unwrap() = Some(says);
-        self.say(Said::Register(RegisterRequest {
+        self.say(AgentPayload::Register(RegisterRequest {
             sandbox_id: order.id.to_owned(),
             token: order.token.to_vec(),
             generation: GENERATION,
             commands: vec![progress("cmd-made-up", None)],
             ..RegisterRequest::default()
         }));
-        let socket = order.place.sockets().join("agent.sock");
+        let socket = order.dir.sockets().join("agent.sock");
         tokio::spawn(async move {
             let connector = tower::service_fn(move |_| {
                 let socket = socket.clone();
@@ -80,15 +80,15 @@ impl Runtime for Scripted {
         Ok(Started::default())
     }
 
-    async fn is_running(&self, _: &str, _: &Place) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, _: &str, _: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(true)
     }
 
-    async fn ended(&self, _: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn ended(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         std::future::pending().await
     }
 
-    async fn end(&self, _: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         Ok(())
     }
 
@@ -113,8 +113,8 @@ async fn commands_that_a_guest_makes_up_are_ignored(home: &Home) {
     let id = view.sandbox.id.as_str();
     // It does not count among those that run.
     let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
-    runtime.say(Said::CommandProgress(progress("cmd-more", None)));
-    runtime.say(Said::CommandProgress(progress(&handle.id, Some(CommandEnd::default()))));
+    runtime.say(AgentPayload::CommandProgress(progress("cmd-more", None)));
+    runtime.say(AgentPayload::CommandProgress(progress(&handle.id, Some(CommandEnd::default()))));
     timeout(PATIENCE, handle.wait()).await.unwrap().unwrap();
     for made_up in ["cmd-made-up", "cmd-more"] {
         let unknown = service.command(&alice(), id, made_up).await.map(|_| ()).unwrap_err();

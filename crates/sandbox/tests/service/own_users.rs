@@ -105,7 +105,7 @@ async fn users_are_kept_across_servers(home: &Home) {
     let id = first.sandbox.id.as_str();
     soon("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!([user(home, &first), user(home, &second)], before);
-    let asked = service.runtime().user(id, &home.place(&first)).await.unwrap();
+    let asked = service.runtime().user(id, &home.dir(&first)).await.unwrap();
     assert_eq!(asked, Some(before[0]));
     // What is given to it now is shown to the user it has.
     service.restore(&alice(), id, snapshot.id, true).await.unwrap();

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Filter, State};
 use workspace_host::holder::Holder;
 use workspace_host::{Process, overlay};
-use workspace_sandbox::{Fork, NewCommit, NewSandbox, SandboxError, Scope, Service, View, Wanted};
+use workspace_sandbox::{Caller, Fork, NewCommit, NewSandbox, SandboxError, Scope, Service, View};
 use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::home::{Home, PATIENCE, alice, base, create, request, sh, soon, wanted};
@@ -59,8 +59,8 @@ impl Random {
     }
 }
 
-fn anybody() -> Wanted {
-    Wanted { unlimited: true, ..wanted() }
+fn anybody() -> Caller {
+    Caller { unlimited: true, ..wanted() }
 }
 
 async fn operations_that_race_leave_nothing(home: &Home) {
@@ -78,7 +78,7 @@ async fn operations_that_race_leave_nothing(home: &Home) {
         let new = NewSandbox { snapshot: Some(snapshot), ..base() };
         let view = timeout(BOUND, service.create(anybody(), new)).await.unwrap().unwrap();
         if home.kind == Kind::Embedded {
-            processes.extend(Process::read(&home.place(&view).process()).unwrap());
+            processes.extend(Process::read(&home.dir(&view).process()).unwrap());
         }
         let busy = "while :; do echo x >> file; (sleep 0.01 &); sleep 0.005; done";
         service.run(&alice(), &view.sandbox.id, request(busy)).await.unwrap();
@@ -204,10 +204,10 @@ async fn a_start_does_not_wait_for_one_sandbox(home: &Home) {
     }
     let service = home.start().await;
     let (stuck, other) = (create(&service).await, create(&service).await);
-    service.runtime().freeze(&stuck.sandbox.id, &home.place(&stuck)).await.unwrap();
+    service.runtime().freeze(&stuck.sandbox.id, &home.dir(&stuck)).await.unwrap();
     service.close().await;
     drop(service);
-    let note = std::fs::File::open(home.place(&stuck).frozen()).unwrap();
+    let note = std::fs::File::open(home.dir(&stuck).frozen()).unwrap();
     flock(&note, FlockOperation::LockExclusive).unwrap();
     let service = timeout(BOUND, home.start()).await.expect("the server starts");
     let sandbox = service.get(&alice(), &stuck.sandbox.id).await.unwrap().sandbox;

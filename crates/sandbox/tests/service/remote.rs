@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use workspace_agent_protocol::handover::Handover;
 use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
 use workspace_sandbox::{
-    GuestPort, Identity, Piece, Place, RunRequest, Service, Settings, Size, TerminalRequest, View,
+    GuestPort, Identity, Piece, RunRequest, SandboxDir, Service, Settings, Size, TerminalRequest, View,
 };
 
 use crate::home::{Home, agent_program, alice, create, read, request, run, soon};
@@ -86,18 +86,18 @@ impl Runtime for Remote {
         Ok(Started::default())
     }
 
-    async fn is_running(&self, id: &str, _: &Place) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, id: &str, _: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(self.is_alive(id))
     }
 
-    async fn ended(&self, id: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn ended(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         while self.is_alive(id) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     }
 
-    async fn end(&self, id: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn end(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         if let Some(mut guest) = self.guests.lock().unwrap().remove(id) {
             let _ = guest.kill();
             let _ = guest.wait();

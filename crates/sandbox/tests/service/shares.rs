@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use workspace_catalog::{NewSandbox as Row, State};
 use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
-use workspace_sandbox::{NewSandbox, Place, SandboxError, Scope, Service, Settings, Wanted};
+use workspace_sandbox::{Caller, NewSandbox, SandboxDir, SandboxError, Scope, Service, Settings};
 use workspace_state::NewSnapshot;
 
 use crate::home::{Home, PATIENCE, base, run, soon, wanted};
@@ -58,7 +58,7 @@ impl Runtime for Never {
         Ok(Vec::new())
     }
 
-    async fn user(&self, _: &str, _: &Place) -> Result<Option<u32>, RuntimeError> {
+    async fn user(&self, _: &str, _: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         if self.fills.fetch_add(1, Ordering::SeqCst) == 0 && self.fills_slowly {
             self.never.notified().await;
         }
@@ -73,15 +73,15 @@ impl Runtime for Never {
         Err(RuntimeError::Isolation("it had its turn".to_owned()))
     }
 
-    async fn is_running(&self, _: &str, _: &Place) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, _: &str, _: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(false)
     }
 
-    async fn ended(&self, _: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn ended(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         Ok(())
     }
 
-    async fn end(&self, _: &str, _: &Place) -> Result<(), RuntimeError> {
+    async fn end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.ends.fetch_add(1, Ordering::SeqCst);
         if self.ends_slowly {
             self.never.notified().await;
@@ -107,8 +107,8 @@ async fn start(home: &Home, path: &Path, runtime: &Arc<Never>, at_once: u32) -> 
     Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap()
 }
 
-fn of(owner: &str) -> Wanted {
-    Wanted { owner: owner.to_owned(), ..wanted() }
+fn of(owner: &str) -> Caller {
+    Caller { owner: owner.to_owned(), ..wanted() }
 }
 
 fn make(service: &Service, owner: &str, template: &str) -> tokio::task::JoinHandle<String> {

@@ -116,7 +116,7 @@ async fn a_commit_is_a_moment_in_time(home: &Home) {
     // It goes on.
     let before = sh(&service, &view, "cat a").await.stdout;
     soon("it still counts", async || sh(&service, &view, "cat a").await.stdout != before).await;
-    assert!(!home.place(&view).frozen().exists());
+    assert!(!home.dir(&view).frozen().exists());
 }
 
 async fn a_sandbox_without_a_snapshot_is_committed_too(home: &Home) {
@@ -439,8 +439,8 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     let restored = service.restore(&alice(), id, other.id, true).await.unwrap();
     assert_eq!(restored.view.config.snapshot, Some(other.id));
     // As far as a service comes that is killed right before the sandbox gets its new workspace.
-    let place = home.place(&view);
-    service.runtime().freeze(id, &place).await.unwrap();
+    let dir = home.dir(&view);
+    service.runtime().freeze(id, &dir).await.unwrap();
     let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
     assert!(reset.unwrap().moved);
     service.close().await;
@@ -449,7 +449,7 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     soon("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
-    assert!(!place.frozen().exists());
+    assert!(!dir.frozen().exists());
     assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, Some(base.id));
     soon("the former one is gone", async || service.workspaces().record(id).unwrap().former.is_none()).await;
 }
@@ -463,8 +463,8 @@ async fn a_restore_to_a_mount_that_is_gone_is_taken_back(home: &Home) {
     let view = create_from(&service, base.id).await;
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo x > x").await;
-    let place = home.place(&view);
-    service.runtime().freeze(id, &place).await.unwrap();
+    let dir = home.dir(&view);
+    service.runtime().freeze(id, &dir).await.unwrap();
     let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
     // As its holder leaves it that dies.
     let holder = service.workspaces().holder();
@@ -730,7 +730,7 @@ async fn restores_and_commits_come_one_after_another(home: &Home) {
     for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap().unwrap();
     }
-    assert!(!home.place(&view).frozen().exists());
+    assert!(!home.dir(&view).frozen().exists());
 }
 
 async fn commits_at_once_come_one_after_another(home: &Home) {
@@ -744,5 +744,5 @@ async fn commits_at_once_come_one_after_another(home: &Home) {
     for one in asked.collect::<Vec<_>>() {
         assert_eq!(content(&service, &one.await.unwrap().unwrap().committed.snapshot, "x"), "x\n");
     }
-    assert!(!home.place(&view).frozen().exists());
+    assert!(!home.dir(&view).frozen().exists());
 }

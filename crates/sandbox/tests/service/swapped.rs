@@ -24,12 +24,12 @@ async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
 }
 
 async fn users(home: &Home, service: &Service, view: &View, end: Option<Duration>) -> Vec<WorkspaceUser> {
-    let (place, end) = (home.place(view), end.map(|grace| (WorkspaceUsers::Bound, grace)));
-    service.runtime().workspace_users(&view.sandbox.id, &place, end).await.unwrap()
+    let (dir, end) = (home.dir(view), end.map(|grace| (WorkspaceUsers::Bound, grace)));
+    service.runtime().workspace_users(&view.sandbox.id, &dir, end).await.unwrap()
 }
 
 async fn swap(home: &Home, service: &Service, view: &View, to: &Path) {
-    service.runtime().swap(&view.sandbox.id, &home.place(view), to).await.unwrap();
+    service.runtime().swap(&view.sandbox.id, &home.dir(view), to).await.unwrap();
 }
 
 /// A directory to become a workspace.
@@ -70,28 +70,27 @@ async fn what_is_frozen_is_not_ended(home: &Home) {
     let view = create(&service).await;
     let _cwd = start(&service, &view, "mkdir deep; cd deep; exec sleep 100").await;
     soon("it is found", async || users(home, &service, &view, None).await.len() == 1).await;
-    let (id, place) = (view.sandbox.id.as_str(), home.place(&view));
-    service.runtime().freeze(id, &place).await.unwrap();
+    let (id, dir) = (view.sandbox.id.as_str(), home.dir(&view));
+    service.runtime().freeze(id, &dir).await.unwrap();
     assert_eq!(users(home, &service, &view, None).await.len(), 1);
-    let refused =
-        service.runtime().workspace_users(id, &place, Some((WorkspaceUsers::Bound, Duration::ZERO)));
+    let refused = service.runtime().workspace_users(id, &dir, Some((WorkspaceUsers::Bound, Duration::ZERO)));
     let refused = refused.await.unwrap_err();
     assert!(refused.to_string().contains("frozen"), "{refused}");
-    service.runtime().thaw(id, &place).await.unwrap();
+    service.runtime().thaw(id, &dir).await.unwrap();
     assert_eq!(users(home, &service, &view, Some(Duration::ZERO)).await.len(), 1);
 }
 
 async fn another_workspace_takes_its_place(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
-    let (id, place) = (view.sandbox.id.as_str(), home.place(&view));
+    let (id, dir) = (view.sandbox.id.as_str(), home.dir(&view));
     for (name, frozen) in [("one", false), ("two", true)] {
         let workspace = other(home, name);
         if frozen {
-            service.runtime().freeze(id, &place).await.unwrap();
+            service.runtime().freeze(id, &dir).await.unwrap();
         }
         swap(home, &service, &view, &workspace).await;
-        service.runtime().thaw(id, &place).await.unwrap();
+        service.runtime().thaw(id, &dir).await.unwrap();
         let ran = sh(&service, &view, "cat name; echo more > new; grep -c ' /workspace ' /proc/mounts").await;
         assert_eq!(ran.stdout, format!("{name}\n1\n"), "{ran:?}");
         assert_eq!(std::fs::read_to_string(workspace.join("new")).unwrap(), "more\n");

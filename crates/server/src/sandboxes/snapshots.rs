@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 use workspace_sandbox::runtime::WorkspaceUser;
-use workspace_sandbox::{Fork, NewCommit, Pause, Wanted};
+use workspace_sandbox::{Caller, Fork, NewCommit, Pause};
 use workspace_state::{Snapshot as Record, TreePath};
 
 use super::{Sandbox, scope};
@@ -278,7 +278,7 @@ pub(super) async fn fork(
         labels: order.labels,
         commit: NewCommit { message: order.message, ..NewCommit::default() },
     };
-    let wanted = Wanted {
+    let wanted = Caller {
         owner: caller.owner.clone(),
         unlimited: caller.is_admin(),
         most: caller.limits.max_sandboxes,

@@ -13,36 +13,36 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use workspace_agent_protocol::GENERATION;
-use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, RegisterRequest};
 
 use super::*;
-use crate::guest::live::Live;
+use crate::guest::handle::SandboxHandle;
 use crate::id::Token;
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 
 const SANDBOX: &str = "sbx-1";
 
 /// Knows one sandbox.
 struct Listening {
-    live: Arc<Live>,
+    handle: Arc<SandboxHandle>,
     registered: Mutex<Vec<String>>,
 }
 
 #[tonic::async_trait]
-impl Listener for Listening {
-    fn sandbox(&self, id: &str) -> Option<Arc<Live>> {
-        (id == self.live.id).then(|| self.live.clone())
+impl GuestHandler for Listening {
+    fn sandbox(&self, id: &str) -> Option<Arc<SandboxHandle>> {
+        (id == self.handle.id).then(|| self.handle.clone())
     }
 
-    async fn registered(&self, live: &Arc<Live>, _: u64, _: RegisterRequest) {
-        self.registered.lock().unwrap().push(live.id.clone());
+    async fn registered(&self, handle: &Arc<SandboxHandle>, _: u64, _: RegisterRequest) {
+        self.registered.lock().unwrap().push(handle.id.clone());
     }
 
-    async fn heard(&self, _: &Arc<Live>, _: Said) {}
+    async fn heard(&self, _: &Arc<SandboxHandle>, _: AgentPayload) {}
 
-    async fn lost(&self, _: &Arc<Live>) {}
+    async fn lost(&self, _: &Arc<SandboxHandle>) {}
 }
 
 /// An open port, and what is needed to come in.
@@ -61,9 +61,9 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let token = Token::new().unwrap();
-        let live = Arc::new(Live::new(SANDBOX, Place::new("/nowhere".into()), &token.hash()));
-        live.is_being_made.store(false, std::sync::atomic::Ordering::SeqCst);
-        let listening = Arc::new(Listening { live, registered: Mutex::default() });
+        let handle = Arc::new(SandboxHandle::new(SANDBOX, SandboxDir::new("/nowhere".into()), &token.hash()));
+        handle.is_being_made.store(false, std::sync::atomic::Ordering::SeqCst);
+        let listening = Arc::new(Listening { handle, registered: Mutex::default() });
         let port = GuestPort::new(listener, identity, None).unwrap();
         assert_eq!((port.reach().port, port.reach().trusted.len()), (address.port(), 1));
         let task = port.open(listening.clone());
@@ -101,7 +101,8 @@ impl Bench {
             generation: GENERATION,
             ..RegisterRequest::default()
         };
-        let first = AgentMessage { sandbox_id: sandbox.to_owned(), payload: Some(Said::Register(request)) };
+        let first =
+            AgentMessage { sandbox_id: sandbox.to_owned(), payload: Some(AgentPayload::Register(request)) };
         let mut client = AgentServiceClient::new(channel.clone());
         let mut heard = client.connect(tokio_stream::once(first)).await?.into_inner();
         heard.message().await?.map(|_| channel).ok_or_else(|| Status::unavailable("nothing was said"))

@@ -88,7 +88,7 @@ impl Parts<'_> {
 
     fn mounts(&self, order: &Start<'_>) -> Vec<Mount> {
         let workspace = order.workspace.map(|workspace| mount(workspace, WORKSPACE, false));
-        let others = [mount(&order.place.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
+        let others = [mount(&order.dir.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
         let nameserver = order.egress.map(|_| mount(&resolv_conf(order), "/etc/resolv.conf", true));
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
@@ -108,7 +108,7 @@ impl Parts<'_> {
 
 /// Where what says who knows what names mean is, outside.
 pub(super) fn resolv_conf(order: &Start<'_>) -> PathBuf {
-    order.place.root().join("resolv.conf")
+    order.dir.root().join("resolv.conf")
 }
 
 /// By which way packets leave a container that is in a network; none if nobody there passes them on.

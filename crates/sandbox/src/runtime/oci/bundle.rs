@@ -16,7 +16,7 @@ use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
 use crate::runtime::Start;
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, bounds, shared_memory};
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 
 const ROOT: &str = "rootfs";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -28,8 +28,8 @@ const PERIOD: u64 = 100_000;
 const OWN: [&str; 8] = ["dev", "home", "proc", "run", "sys", "tmp", "workspace", ".workspace-agent"];
 
 /// Where a sandbox's bundle is.
-pub(super) fn at(place: &Place) -> PathBuf {
-    place.root().join("bundle")
+pub(super) fn at(dir: &SandboxDir) -> PathBuf {
+    dir.root().join("bundle")
 }
 
 /// What a bundle is made of beside what was ordered.
@@ -43,7 +43,7 @@ pub(super) struct Bundle<'a> {
 impl Bundle<'_> {
     /// Writes it; where it is.
     pub(super) fn write(&self, order: &Start<'_>) -> io::Result<PathBuf> {
-        let bundle = at(order.place);
+        let bundle = at(order.dir);
         crate::sandbox_dir::remove_tree(&bundle)?;
         let root = bundle.join(ROOT);
         directory(&bundle)?;
@@ -61,7 +61,7 @@ impl Bundle<'_> {
         directory(&root.join("workspace"))?;
         file(&root.join(AGENT.trim_start_matches('/')), "")?;
         mounts.extend(order.workspace.map(|workspace| bind(workspace, WORKSPACE, "rw")));
-        mounts.push(bind(&order.place.sockets(), SOCKETS, "ro"));
+        mounts.push(bind(&order.dir.sockets(), SOCKETS, "ro"));
         mounts.push(bind(self.agent, AGENT, "ro"));
         fs::write(bundle.join("config.json"), self.config(order, &mounts).to_string())?;
         Ok(bundle)
@@ -168,7 +168,7 @@ fn nameserver(template: &Path, order: &Start<'_>) -> io::Result<Option<Value>> {
     if order.egress.is_none() || !found.is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
-    let ours = at(order.place).join("resolv.conf");
+    let ours = at(order.dir).join("resolv.conf");
     file(&ours, RESOLV_CONF)?;
     Ok(Some(bind(&ours, "/etc/resolv.conf", "ro")))
 }

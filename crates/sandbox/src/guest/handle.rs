@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use workspace_agent_protocol::output::Writer;
-use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandProgress, OutputTaken, Process, ProcessesRequest, ResourceUsage, ServerMessage, UsageRequest,
 };
@@ -20,7 +20,7 @@ use crate::command::input::{Arrival, Input, NoInput, PIECE};
 use crate::command::output_limit::KeptOutput;
 use crate::config::Config;
 use crate::error::{Result, SandboxError};
-use crate::sandbox_dir::Place;
+use crate::sandbox_dir::SandboxDir;
 use crate::service::now;
 
 /// How long an order may take to get into the line.
@@ -49,7 +49,7 @@ const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
 
 /// A sandbox whose guest agent may dial.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct SandboxHandle {
     pub(crate) id: String,
     /// None for one that was started for nobody yet.
     purpose: OnceLock<Purpose>,
@@ -67,7 +67,7 @@ pub(crate) struct Live {
     deleted: AtomicU64,
     /// What is kept of the output of its commands.
     pub(crate) output: KeptOutput,
-    pub(crate) place: Place,
+    pub(crate) dir: SandboxDir,
     pub(crate) token_hash: String,
     /// Whoever makes it announces that its guest is there for the first time.
     pub(crate) is_being_made: AtomicBool,
@@ -260,8 +260,8 @@ impl DiskLooks {
     }
 }
 
-impl Live {
-    pub(crate) fn new(id: &str, place: Place, token_hash: &str) -> Self {
+impl SandboxHandle {
+    pub(crate) fn new(id: &str, dir: SandboxDir, token_hash: &str) -> Self {
         Self {
             id: id.to_owned(),
             purpose: OnceLock::new(),
@@ -272,7 +272,7 @@ impl Live {
             unfinished_looks: AtomicU32::new(0),
             deleted: AtomicU64::new(0),
             output: KeptOutput::default(),
-            place,
+            dir,
             token_hash: token_hash.to_owned(),
             is_being_made: AtomicBool::new(true),
             terminals: tokio::sync::Mutex::default(),
@@ -292,13 +292,13 @@ impl Live {
     }
 
     /// The one that the catalog tells of.
-    pub(crate) fn of(sandbox: &Sandbox, place: Place, config: &Config) -> Self {
-        let live = Self::new(&sandbox.id, place, &sandbox.token_hash);
-        live.give(&sandbox.owner, sandbox.expires_at, config);
-        live.is_being_made.store(sandbox.state == State::Starting, Ordering::SeqCst);
+    pub(crate) fn of(sandbox: &Sandbox, dir: SandboxDir, config: &Config) -> Self {
+        let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
+        handle.give(&sandbox.owner, sandbox.expires_at, config);
+        handle.is_being_made.store(sandbox.state == State::Starting, Ordering::SeqCst);
         // Nobody has looked yet what its commands printed before.
-        live.output.end(Some(u64::MAX));
-        live
+        handle.output.end(Some(u64::MAX));
+        handle
     }
 
     /// Gives one that was started for nobody to somebody. It stays his.
@@ -551,14 +551,14 @@ impl Live {
     }
 
     /// Sends an order to the guest; on which line.
-    pub(crate) async fn ask(&self, order: Asked) -> Result<u64> {
+    pub(crate) async fn ask(&self, order: ServerPayload) -> Result<u64> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let line = self.line.borrow().clone().ok_or_else(away)?;
         self.ask_on(&line, order).await?;
         Ok(line.number)
     }
 
-    async fn ask_on(&self, line: &Line, order: Asked) -> Result<()> {
+    async fn ask_on(&self, line: &Line, order: ServerPayload) -> Result<()> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let sent = line.sender.send_timeout(ServerMessage { payload: Some(order) }, PATIENCE);
         sent.await.map_err(|_| away())
@@ -577,7 +577,7 @@ impl Live {
         if taken > 0 {
             let order = OutputTaken { command_id: running.id.clone(), taken };
             // A guest that is away is told when it is back.
-            drop(self.ask(Asked::OutputTaken(order)).await);
+            drop(self.ask(ServerPayload::OutputTaken(order)).await);
         }
     }
 
@@ -585,7 +585,7 @@ impl Live {
     pub(crate) async fn count(&self) -> Option<ResourceUsage> {
         let mut usage = self.usage.subscribe();
         usage.mark_unchanged();
-        self.ask(Asked::Usage(UsageRequest {})).await.ok()?;
+        self.ask(ServerPayload::Usage(UsageRequest {})).await.ok()?;
         tokio::time::timeout(COUNTING, usage.changed()).await.ok()?.ok()?;
         *usage.borrow()
     }
@@ -598,7 +598,7 @@ impl Live {
         if self.lists_nothing.load(Ordering::Relaxed) == line.number {
             return None;
         }
-        self.ask_on(&line, Asked::Processes(ProcessesRequest {})).await.ok()?;
+        self.ask_on(&line, ServerPayload::Processes(ProcessesRequest {})).await.ok()?;
         if !matches!(tokio::time::timeout(COUNTING, listed.changed()).await, Ok(Ok(()))) {
             // An older guest: nobody waits for it again until another one connects.
             self.lists_nothing.store(line.number, Ordering::Relaxed);
@@ -634,7 +634,7 @@ impl Live {
         id: &str,
         data: &[u8],
         patience: Duration,
-        order: impl Fn(Vec<u8>) -> Asked,
+        order: impl Fn(Vec<u8>) -> ServerPayload,
     ) -> Result<()> {
         let running = self.command(id).ok_or_else(|| SandboxError::CommandEnded { id: id.to_owned() })?;
         let _turn = running.input.turn(patience).await.map_err(|reason| no_input(id, reason, 0))?;
@@ -660,7 +660,7 @@ impl Live {
         running: &Running,
         piece: &[u8],
         patience: Duration,
-        order: &impl Fn(Vec<u8>) -> Asked,
+        order: &impl Fn(Vec<u8>) -> ServerPayload,
     ) -> Result<()> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let lost = || SandboxError::InputLost { id: running.id.clone() };
@@ -689,7 +689,7 @@ impl Live {
     }
 
     /// Closes a command's input, and waits until the guest says so.
-    pub(crate) async fn close_input(&self, id: &str, patience: Duration, order: Asked) -> Result<()> {
+    pub(crate) async fn close_input(&self, id: &str, patience: Duration, order: ServerPayload) -> Result<()> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
         let Some(running) = self.command(id) else { return self.ask(order).await.map(|_| ()) };
         let _turn = running.input.turn(patience).await.map_err(|reason| no_input(id, reason, 0))?;
@@ -724,7 +724,7 @@ impl Live {
     pub(crate) async fn begin(
         &self,
         id: &str,
-        order: Asked,
+        order: ServerPayload,
         room: Option<Coming<'_>>,
     ) -> Result<Arc<Running>> {
         let away = || SandboxError::AgentAway { id: self.id.clone() };
@@ -818,7 +818,7 @@ impl Live {
 
 /// A time in which a guest agent may be frozen.
 #[derive(Debug)]
-pub(crate) struct Silence<'a>(&'a Live);
+pub(crate) struct Silence<'a>(&'a SandboxHandle);
 
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
@@ -837,7 +837,7 @@ impl Drop for Coming<'_> {
     }
 }
 
-impl Drop for Live {
+impl Drop for SandboxHandle {
     fn drop(&mut self) {
         for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
             task.abort();
