@@ -1,5 +1,6 @@
 //! Commands and terminals in a sandbox, their input and their output.
 
+pub(crate) mod exchange;
 pub(crate) mod input;
 pub(crate) mod logs;
 pub(crate) mod output;
@@ -7,4 +8,5 @@ pub(crate) mod output_limit;
 pub(crate) mod remote_output;
 pub(crate) mod retention;
 pub(crate) mod run;
+pub(crate) mod running;
 pub(crate) mod terminal;

@@ -1,5 +1,6 @@
 //! Disk space of workspaces: making, measuring and limiting them, and freeing space on a full disk.
 
 pub(crate) mod full_disk;
+pub(crate) mod measured;
 pub(crate) mod scan;
 pub(crate) mod usage;

@@ -29,16 +29,18 @@ pub fn hear_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
                 // Refused or not, it is heard here.
                 drop(check_generation(request.generation));
                 for progress in request.commands {
-                    let running = handle.told_of(&progress.command_id);
+                    let running = handle.commands.get_or_add(&progress.command_id);
                     running.input.received(progress.input_received, 1);
                     hear_progress(&handle, progress);
                 }
             }
-            AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => handle.counted(usage),
+            AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
+                handle.guest.set_usage(usage)
+            }
             AgentPayload::Heartbeat(_) => {}
-            AgentPayload::Processes(listed) => handle.listed(listed.processes),
+            AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
             AgentPayload::CommandProgress(progress) => hear_progress(&handle, progress),
-            AgentPayload::RequestFailed(failed) => drop(handle.told_of(&failed.id)),
+            AgentPayload::RequestFailed(failed) => drop(handle.commands.get_or_add(&failed.id)),
             AgentPayload::CommandOutput(output) => store(Piece::of_command(output), directory)?,
             AgentPayload::PtyOutput(output) => store(Piece::of_terminal(output), directory)?,
         }
@@ -48,7 +50,7 @@ pub fn hear_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
 
 fn hear_progress(handle: &SandboxHandle, progress: CommandProgress) {
     let written = progress.written;
-    let (running, end) = handle.progressed(progress);
+    let (running, end) = handle.commands.report(progress);
     handle.output.add(written.saturating_sub(running.written()));
     running.advance(written, end.as_ref());
     assert!(running.written() >= written, "what was written became less");

@@ -1,5 +1,6 @@
 //! Guest agents: how they connect and prove who they are, and the state the server keeps for each of them.
 
+pub(crate) mod connection;
 pub(crate) mod connection_limit;
 pub(crate) mod handle;
 pub(crate) mod handover;

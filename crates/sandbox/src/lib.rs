@@ -12,6 +12,7 @@
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
+mod clock;
 mod command;
 mod compression;
 mod config;
@@ -22,6 +23,7 @@ mod fair_semaphore;
 pub mod fuzzing;
 mod guest;
 mod id;
+mod leaf_mutex;
 mod lifecycle;
 mod retry;
 pub mod runtime;
@@ -35,11 +37,11 @@ pub mod template;
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};
 pub use command::run::{CommandHandle, Run, RunRequest};
+pub use command::running::{End, Progress};
 pub use command::terminal::{Size, TerminalRequest};
 pub use compression::zstd_reader;
 pub use config::{Config, NewSandbox, ResourceRequest};
 pub use error::{Result, SandboxError, without_host_paths};
-pub use guest::handle::{End, Progress};
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::{GuestPort, Reach};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -11,6 +11,7 @@ use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEve
 use workspace_state::Cancel;
 use workspace_workspace::Workspaces;
 
+use crate::clock::{milliseconds, now};
 use crate::config::{Config, check_labels};
 use crate::disk::full_disk::FullDisk;
 use crate::disk::scan::DiskScans;
@@ -195,7 +196,7 @@ impl Service {
         self.files_removed(deadline.saturating_duration_since(Instant::now())).await;
         let handles = std::mem::take(&mut *self.0.handles.write().unwrap_or_else(PoisonError::into_inner));
         for handle in handles.values() {
-            handle.shut();
+            handle.close();
         }
         if let Err(error) = self.on_workspaces(Workspaces::close).await {
             tracing::warn!(%error, "whoever comes next waits for the workspaces");
@@ -349,7 +350,7 @@ impl Service {
             return Err(not_running(&sandbox));
         }
         if let Some(handle) = self.handle(id) {
-            handle.expires_at(sandbox.expires_at);
+            handle.set_expires_at(sandbox.expires_at);
         }
         self.view(sandbox)
     }
@@ -378,7 +379,7 @@ impl Service {
 
     pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
         let config = config_of(&sandbox)?;
-        let agent_connected = self.handle(&sandbox.id).is_some_and(|handle| handle.is_connected());
+        let agent_connected = self.handle(&sandbox.id).is_some_and(|handle| handle.guest.is_connected());
         Ok(View { sandbox, config, agent_connected })
     }
 
@@ -429,7 +430,7 @@ impl Service {
         if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }
-        if let Some(handle) = handle.as_ref().filter(|handle| handle.is_connected()) {
+        if let Some(handle) = handle.as_ref().filter(|handle| handle.guest.is_connected()) {
             return Ok(handle.clone());
         }
         let sandbox = self.find_here(scope, id).await?;
@@ -463,15 +464,6 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });
     NewEvent { kind, data }
-}
-
-pub(crate) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-pub(crate) fn milliseconds(seconds: u64) -> i64 {
-    i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
 }
 
 fn private_directory(path: &std::path::Path) -> std::io::Result<()> {

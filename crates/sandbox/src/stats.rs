@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
+use crate::clock::now;
 use crate::command::output_limit::kept;
 use crate::disk::usage::blocking;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::runtime::{Limits, Usage};
-use crate::service::{Scope, Service, config_of, now};
+use crate::service::{Scope, Service, config_of};
 
 /// How long processors are watched.
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -67,7 +68,7 @@ impl Service {
         if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {
             return Ok(usage);
         }
-        let Some(counted) = handle.count().await else { return Ok(usage) };
+        let Some(counted) = handle.guest.request_usage().await else { return Ok(usage) };
         Ok(Usage {
             cpu: usage.cpu.or(Some(Duration::from_micros(counted.cpu_micros))),
             memory_bytes: usage.memory_bytes.or(Some(counted.memory_bytes)),

@@ -12,8 +12,9 @@ use workspace_agent_protocol::output::{Frame, Item, Reader};
 
 pub use workspace_agent_protocol::output::Stream;
 
+use crate::command::running::{End, Progress, RunningCommand};
 use crate::error::{Result, SandboxError};
-use crate::guest::handle::{End, Progress, Running, SandboxHandle};
+use crate::guest::handle::SandboxHandle;
 use crate::sandbox_dir::SandboxDir;
 
 /// Bytes that are read at once, unless somebody wants fewer.
@@ -90,7 +91,7 @@ pub struct Output {
     found: Option<Vec<Piece>>,
     progress: watch::Receiver<Progress>,
     /// The command, if it may run still, and its sandbox.
-    of: Option<(Arc<SandboxHandle>, Arc<Running>)>,
+    of: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
     /// The offset that was asked for.
     from: u64,
     /// The offset behind what was given out last.
@@ -108,7 +109,7 @@ impl Output {
         id: &str,
         from: u64,
         progress: watch::Receiver<Progress>,
-        of: Option<(Arc<SandboxHandle>, Arc<Running>)>,
+        of: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
     ) -> Result<Self> {
         let mut source = Source { directory: dir.output(), id: id.to_owned(), from, reader: None };
         // Files of a command that ended may be gone, which the caller wants to know at once.
@@ -143,7 +144,7 @@ impl Output {
             }
             // Whoever asks for more has what was given. Each time: its guest may have come back since.
             if let Some((handle, running)) = &self.of {
-                handle.taken(running, self.given).await;
+                handle.output_read(running, self.given).await;
             }
             let stale = self.reading.is_some();
             let mut pieces = match (self.found.take(), &end) {
@@ -179,7 +180,7 @@ impl Output {
                 return Ok(Some(pieces));
             }
             let told = match &self.of {
-                Some((handle, running)) => handle.news(running, &mut self.progress).await?,
+                Some((handle, running)) => handle.changed(running, &mut self.progress).await?,
                 None => self.progress.changed().await.is_ok(),
             };
             if !told {
@@ -205,7 +206,7 @@ impl Output {
     /// Reports whether there is nothing to read, because all that the guest told of was given out. A guest that began the command
     /// before this server was started may not have told of all yet.
     fn has_read(&self, written: u64) -> bool {
-        let told_of_all = self.of.as_ref().is_some_and(|(_, running)| running.was_ordered_here());
+        let told_of_all = self.of.as_ref().is_some_and(|(_, running)| running.was_started_here());
         told_of_all && self.reading.is_none() && written <= self.given.max(self.from)
     }
 

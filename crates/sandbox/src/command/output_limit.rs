@@ -54,14 +54,14 @@ impl Service {
         let settings = &self.0.settings;
         // What is kept of one command fits, whatever is said of all.
         let most = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
-        let left = handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.disk_used()));
+        let left = handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.usage.bytes()));
         most.min(left).max(LEAST)
     }
 
     /// Removes what is kept of a sandbox's output beyond its bound, if it may have grown beyond it.
     pub(crate) fn bound_output(&self, handle: &Arc<SandboxHandle>) {
         // What runs is known as long as the guest is there.
-        if !handle.is_connected()
+        if !handle.guest.is_connected()
             || !handle.output.may_exceed(self.output_limit(handle))
             || !handle.output.begin()
         {
@@ -70,7 +70,7 @@ impl Service {
         let (service, handle) = (self.clone(), Arc::clone(handle));
         tokio::spawn(async move {
             let (dir, limit, running) =
-                (handle.dir.clone(), service.output_limit(&handle), handle.kept_of_running());
+                (handle.dir.clone(), service.output_limit(&handle), handle.commands.droppable_offsets());
             let trimmed = blocking(move || trim(&dir.output(), limit - limit / 8, &running)).await;
             match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::broken)) {
                 Ok(kept) => handle.output.end(Some(kept)),

@@ -15,7 +15,8 @@ use workspace_agent_protocol::v1::{
     CommandOutput, OutputStored, OutputType, PtyOutput, RegisterRequest, pty_output,
 };
 
-use crate::guest::handle::{Running, SandboxHandle};
+use crate::command::running::RunningCommand;
+use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
 /// What is kept at least, as guests do that write files themselves.
@@ -87,7 +88,7 @@ impl Service {
 
     async fn store(&self, handle: &Arc<SandboxHandle>, piece: Piece) {
         let id = piece.id.clone();
-        let Some(running) = handle.command(&id) else { return };
+        let Some(running) = handle.commands.get(&id) else { return };
         let stored = self.with_writer(handle, &running, move |writer| {
             // As with guests that write files: a full disk leaves a gap of which readers are told.
             let written = piece.write(writer);
@@ -99,12 +100,12 @@ impl Service {
         }
         let order = OutputStored { command_id: id, stored };
         // A guest that is away asks how much is stored when it is back.
-        drop(handle.ask(ServerPayload::OutputStored(order)).await);
+        drop(handle.guest.send(ServerPayload::OutputStored(order)).await);
     }
 
     /// Takes the commands out of a registration that this server or one before it did not start in the sandbox.
     pub(crate) async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
-        if request.commands.iter().all(|told| handle.command(&told.command_id).is_some()) {
+        if request.commands.iter().all(|told| handle.commands.get(&told.command_id).is_some()) {
             return;
         }
         let started: HashSet<String> = match self.0.catalog.commands().newest(&handle.id, u32::MAX).await {
@@ -115,9 +116,9 @@ impl Service {
             }
         };
         let before = request.commands.len();
-        request
-            .commands
-            .retain(|told| handle.command(&told.command_id).is_some() || started.contains(&told.command_id));
+        request.commands.retain(|told| {
+            handle.commands.get(&told.command_id).is_some() || started.contains(&told.command_id)
+        });
         let made_up = before - request.commands.len();
         if made_up > 0 {
             tracing::warn!(
@@ -139,7 +140,7 @@ impl Service {
             return stored;
         }
         for told in &request.commands {
-            let running = handle.told_of(&told.command_id);
+            let running = handle.commands.get_or_add(&told.command_id);
             if let Some(written) = self.with_writer(handle, &running, |writer| writer.written()).await {
                 stored.push(OutputStored { command_id: told.command_id.clone(), stored: written });
             }
@@ -152,7 +153,7 @@ impl Service {
     async fn with_writer<T: Send + 'static>(
         &self,
         handle: &Arc<SandboxHandle>,
-        running: &Arc<Running>,
+        running: &Arc<RunningCommand>,
         work: impl FnOnce(&mut Writer) -> T + Send + 'static,
     ) -> Option<T> {
         let mut stored = running.stored.lock().await;

@@ -15,7 +15,7 @@ impl Service {
     /// Forgets the oldest, now and then.
     pub(crate) async fn forget_old(&self, handle: &SandboxHandle) {
         let keep = self.0.settings.commands_kept;
-        if !handle.is_forgetting_due(keep / SHARE) {
+        if !handle.commands.is_retention_due(keep / SHARE) {
             return;
         }
         if let Err(error) = self.forget_all_but(handle, keep).await {

@@ -14,14 +14,16 @@ use workspace_agent_protocol::v1::{
 };
 use workspace_catalog::{CatalogError, Command, CommandState, InsertedCommand, NewClaim, NewCommand};
 
+use crate::clock::now;
 use crate::command::output::{self, Output};
+use crate::command::running::{CommandReservation, End, Progress, RunningCommand};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
-use crate::guest::handle::{Coming, End, Progress, Running, SandboxHandle};
+use crate::guest::handle::SandboxHandle;
 use crate::id;
 use crate::retry::Backoff;
 use crate::sandbox_dir::SandboxDir;
-use crate::service::{Scope, Service, now};
+use crate::service::{Scope, Service};
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;
@@ -57,12 +59,12 @@ pub struct CommandHandle {
     dir: SandboxDir,
     progress: watch::Receiver<Progress>,
     /// One that runs, and its sandbox. Keeps the progress coming.
-    running: Option<(Arc<SandboxHandle>, Arc<Running>)>,
+    running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
 }
 
 impl CommandHandle {
-    fn of(handle: &Arc<SandboxHandle>, running: &Arc<Running>) -> Self {
-        let (id, dir, progress) = (running.id.clone(), handle.dir.clone(), running.follow());
+    fn of(handle: &Arc<SandboxHandle>, running: &Arc<RunningCommand>) -> Self {
+        let (id, dir, progress) = (running.id.clone(), handle.dir.clone(), running.subscribe());
         Self { id, dir, progress, running: Some((handle.clone(), running.clone())) }
     }
 
@@ -99,7 +101,7 @@ impl CommandHandle {
             }
             // Nobody waits for one that has ended: its end is there.
             let Some((handle, running)) = &self.running else { return Ok(End::default()) };
-            if !handle.news(running, &mut self.progress).await? {
+            if !handle.changed(running, &mut self.progress).await? {
                 return Ok(End::default());
             }
         }
@@ -163,7 +165,7 @@ impl Service {
         };
         let id = order.command_id.clone();
         let limit = self.0.settings.commands;
-        let room = handle.room(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
+        let room = handle.commands.reserve(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
         let row = new_command(&handle, &id, &request.command, cwd);
         if let Some(claim) = &claim {
             let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
@@ -175,7 +177,7 @@ impl Service {
         }
         let running = self.begin(&handle, &id, ServerPayload::RunCommand(order), Some(room)).await?;
         if !timeout.is_zero() {
-            running.set_due(timeout.saturating_add(self.0.settings.command_grace));
+            running.set_report_timeout(timeout.saturating_add(self.0.settings.command_grace));
         }
         if request.block {
             running.set_waits();
@@ -192,9 +194,9 @@ impl Service {
         handle: &SandboxHandle,
         id: &str,
         order: ServerPayload,
-        room: Option<Coming<'_>>,
-    ) -> Result<Arc<Running>> {
-        let begun = handle.begin(id, order, room).await;
+        room: Option<CommandReservation<'_>>,
+    ) -> Result<Arc<RunningCommand>> {
+        let begun = handle.start_command(id, order, room).await;
         if let Err(error) = &begun {
             self.never_began(&handle.id, id, &End { failed: Some(error.to_string()), ..End::default() })
                 .await;
@@ -213,7 +215,8 @@ impl Service {
     /// The command of that id, whether it runs or has ended.
     pub async fn command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
         let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
-        if let Some((handle, running)) = handle.and_then(|handle| Some((handle.clone(), handle.command(id)?)))
+        if let Some((handle, running)) =
+            handle.and_then(|handle| Some((handle.clone(), handle.commands.get(id)?)))
         {
             return Ok(CommandHandle::of(&handle, &running));
         }
@@ -224,7 +227,7 @@ impl Service {
         // It runs, but its guest has not told of it since the server was started.
         let handle =
             self.handle(sandbox).ok_or_else(|| SandboxError::AgentAway { id: sandbox.to_owned() })?;
-        Ok(CommandHandle::of(&handle, &handle.told_of(id)))
+        Ok(CommandHandle::of(&handle, &handle.commands.get_or_add(id)))
     }
 
     async fn known_command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Command> {
@@ -259,7 +262,7 @@ impl Service {
                     // Nobody knows whether it left something, because the guest is older, slow or away. It is told anyway.
                     Err(_) => {
                         let order = KillCommandRequest { command_id: id.clone(), signal };
-                        drop(handle.ask(ServerPayload::KillCommand(order)).await);
+                        drop(handle.guest.send(ServerPayload::KillCommand(order)).await);
                         return Err(SandboxError::CommandEnded { id });
                     }
                 }
@@ -267,7 +270,7 @@ impl Service {
             handle => handle?,
         };
         let order = KillCommandRequest { command_id: id.to_owned(), signal };
-        handle.ask(ServerPayload::KillCommand(order)).await.map(|_| ())
+        handle.guest.send(ServerPayload::KillCommand(order)).await.map(|_| ())
     }
 
     /// Gives a command something to read.
@@ -283,7 +286,7 @@ impl Service {
         let order = |data, close| {
             ServerPayload::CommandInput(CommandInput { command_id: id.to_owned(), data, close })
         };
-        handle.feed(id, &data, PATIENCE, |data| order(data, false)).await?;
+        handle.write_input(id, &data, PATIENCE, |data| order(data, false)).await?;
         if close {
             handle.close_input(id, PATIENCE, order(Vec::new(), true)).await?;
         }
@@ -293,7 +296,9 @@ impl Service {
     /// The sandbox of a command that has not ended.
     async fn takes_orders(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
-        if let Some(handle) = handle.filter(|handle| handle.command(id).is_some_and(|one| !one.has_ended())) {
+        if let Some(handle) =
+            handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()))
+        {
             return Ok(handle);
         }
         match self.known_command(scope, sandbox, id).await?.state {
@@ -314,8 +319,8 @@ impl Service {
         }
         // A guest that is away tells again when it is back.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
-        drop(handle.ask(ServerPayload::ForgetCommand(forget)).await);
-        handle.forget(id);
+        drop(handle.guest.send(ServerPayload::ForgetCommand(forget)).await);
+        handle.commands.remove(id);
         self.forget_old(handle).await;
     }
 

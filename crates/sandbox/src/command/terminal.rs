@@ -88,7 +88,7 @@ impl Service {
         };
         let _counting = handle.terminals.lock().await;
         let limit = self.0.settings.terminals;
-        if handle.running(TERMINAL).len() >= limit as usize {
+        if handle.commands.running(TERMINAL).len() >= limit as usize {
             return Err(SandboxError::TooManyTerminals { limit });
         }
         let id = order.pty_id.clone();
@@ -110,7 +110,7 @@ impl Service {
     pub async fn type_in(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
         let handle = self.open_terminal_of(scope, sandbox, id).await?;
         let order = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
-        handle.feed(id, &data, PATIENCE, order).await
+        handle.write_input(id, &data, PATIENCE, order).await
     }
 
     /// Gives the screen another size.
@@ -136,13 +136,13 @@ impl Service {
         id: &str,
         order: ServerPayload,
     ) -> Result<()> {
-        self.open_terminal_of(scope, sandbox, id).await?.ask(order).await.map(|_| ())
+        self.open_terminal_of(scope, sandbox, id).await?.guest.send(order).await
     }
 
     /// The sandbox of a terminal that is open.
     async fn open_terminal_of(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
-        let open = handle.filter(|handle| handle.command(id).is_some_and(|one| !one.has_ended()));
+        let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
             Some(handle) => Ok(handle),
             None => {

@@ -96,10 +96,9 @@ impl Service {
     /// Makes room while the disk has less than everybody is to leave. Returns how many sandboxes that cost.
     pub(crate) async fn check_room(&self) -> Result<u64> {
         // Before the disk is looked at: a look that ends meanwhile may have found what fills it.
-        let seen: Vec<_> =
-            self.handles().into_iter().map(|handle| (handle.disk_last_usage(), handle)).collect();
+        let seen: Vec<_> = self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {
-            seen.iter().for_each(|(found, handle)| handle.disk_had_room(*found));
+            seen.iter().for_each(|(found, handle)| handle.usage.set_baseline(*found));
             return Ok(0);
         };
         self.collect_for_room();
@@ -122,7 +121,7 @@ impl Service {
         for look in looks.iter().filter(|look| look.grown < GROWING && self.handle(&look.handle.id).is_some())
         {
             // Whoever writes slowly is noticed when it is enough.
-            look.handle.disk_grew(look.found);
+            look.handle.usage.restore_growth(look.found);
         }
         Ok(cost)
     }
@@ -150,7 +149,7 @@ impl Service {
             let (held, grown) = (holding.bytes, holding.grown);
             tracing::warn!(sandbox = id, owner, %short, held, grown, "stopped a sandbox: {reason}");
         } else if let Some(found) = holding.found {
-            handle.disk_grew(found);
+            handle.usage.restore_growth(found);
         }
         Ok(stopped)
     }
@@ -161,9 +160,9 @@ impl Service {
         let look = move |service: Self, handle: Arc<SandboxHandle>| async move {
             let bounds = Bounds { time: LOOK_TIMEOUT, ..Bounds::NONE };
             let used = service.look(&handle.id, bounds).await;
-            let found = handle.disk_grown(used);
+            let found = handle.usage.record_growth(used);
             // A look that was not finished does not lower what is known.
-            let held = amount(used, unit).max(if unit == Unit::Bytes { handle.disk_used() } else { 0 });
+            let held = amount(used, unit).max(if unit == Unit::Bytes { handle.usage.bytes() } else { 0 });
             let held = held + if unit == Unit::Bytes { handle.output.found() } else { 0 };
             Look { handle, held, grown: amount(found, unit), found }
         };
@@ -172,7 +171,7 @@ impl Service {
         if !is_growing && unit == Unit::Bytes && self.0.fullness.is_worth_a_look(short.free) {
             let look = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.look_for_deleted(&handle).await;
-                let held = handle.disk_used() + grown;
+                let held = handle.usage.bytes() + grown;
                 Look { handle, held, grown, found: Usage::default() }
             };
             looks = self.at_all_lives(look).await;

@@ -21,7 +21,7 @@ impl DiskScans {
         handle: &Arc<SandboxHandle>,
         look: impl FnOnce(FairPermit) -> L + Send + 'static,
     ) {
-        if !handle.begin_look() {
+        if !handle.usage.begin_scan() {
             return;
         }
         let (turns, handle) = (Arc::clone(&self.0), Arc::clone(handle));
@@ -29,7 +29,7 @@ impl DiskScans {
             if let Ok(turn) = turns.take(handle.owner().unwrap_or(&handle.id)).await {
                 look(turn).await;
             }
-            handle.end_look();
+            handle.usage.end_scan();
         });
     }
 }

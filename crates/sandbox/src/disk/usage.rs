@@ -13,11 +13,12 @@ use workspace_host::{HostError, quota};
 use workspace_state::{Cancel, Store};
 use workspace_workspace::{Bounds, Kind, Made, New, Options, Usage, Workspaces};
 
+use crate::clock::now;
 use crate::config::NewSandbox;
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::runtime::Runtime;
-use crate::service::{Service, now};
+use crate::service::Service;
 use crate::settings::Settings;
 
 /// Looks at workspaces at once: by the server itself, and for requests.
@@ -127,7 +128,7 @@ impl Service {
 
     /// The same up to a bound.
     pub(crate) async fn look(&self, id: &str, bounds: Bounds) -> Usage {
-        let deleted = self.handle(id).map_or(0, |handle| handle.deleted());
+        let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
         let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
         Usage { bytes: used.bytes + deleted, ..used }
@@ -141,13 +142,13 @@ impl Service {
             Some(_) => self.look(&handle.id, bounds).await,
             None => Usage::default(),
         };
-        handle.disk_begins(used);
+        handle.usage.record_first(used);
     }
 
     /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
     /// run is not looked at by itself: it is now, for a short time, and a few at once.
     pub(crate) async fn last_look(&self, id: &str, owner: &str) -> (u64, i64) {
-        if let Some(seen) = self.handle(id).and_then(|handle| handle.disk_last_seen()) {
+        if let Some(seen) = self.handle(id).and_then(|handle| handle.usage.last_with_time()) {
             return seen;
         }
         // Fails only when the service is closed.
@@ -159,7 +160,7 @@ impl Service {
     /// Looks for files without a name that a sandbox has open. By how many bytes they have grown since the last look.
     pub(crate) async fn look_for_deleted(&self, handle: &SandboxHandle) -> u64 {
         match self.0.runtime.deleted(&handle.id, &handle.dir).await {
-            Ok(bytes) => bytes.saturating_sub(handle.deleted_seen(bytes)),
+            Ok(bytes) => bytes.saturating_sub(handle.usage.set_deleted(bytes)),
             Err(error) => {
                 tracing::debug!(sandbox = handle.id, %error, "it was not looked for files without a name");
                 0

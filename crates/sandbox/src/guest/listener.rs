@@ -70,7 +70,7 @@ pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, listener: 
     // The task is kept by the sandbox, so it must not keep the sandbox.
     let service = GuestService::new(Some(Arc::downgrade(handle)), listener).service();
     let id = handle.id.clone();
-    handle.keep(tokio::spawn(async move {
+    handle.keep_task(tokio::spawn(async move {
         if let Err(error) = server().add_service(service).serve_with_incoming(incoming(socket)).await {
             tracing::error!(sandbox = id, %error, "the guest's socket failed");
         }
@@ -189,7 +189,7 @@ impl AgentService for GuestService {
         let confirms_input = registration.capabilities.contains_key("receipts");
         // Whoever counts commands before he orders another knows of those that run.
         for told in &registration.commands {
-            handle.told_of(&told.command_id);
+            handle.commands.get_or_add(&told.command_id);
         }
         tracing::debug!(
             sandbox = handle.id,
@@ -198,7 +198,7 @@ impl AgentService for GuestService {
         );
         // Read first: the connection wakes whoever makes the sandbox, and its first command may run before the task below.
         let is_being_made = handle.is_being_made.load(Ordering::SeqCst);
-        let line = handle.connect(orders, counts_input, confirms_input);
+        let line = handle.guest.connect(orders, counts_input, confirms_input);
         let listener = self.listener.clone();
         tokio::spawn(async move {
             if !is_being_made {
@@ -209,7 +209,7 @@ impl AgentService for GuestService {
                     listener.heard(&handle, payload).await;
                 }
             }
-            if handle.disconnect(line) {
+            if handle.guest.disconnect(line) {
                 listener.lost(&handle).await;
             }
         });

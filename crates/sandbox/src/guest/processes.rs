@@ -36,9 +36,9 @@ impl Service {
 }
 
 async fn processes(handle: &SandboxHandle) -> Result<Vec<Process>> {
-    let listed = handle.list_processes().await;
+    let listed = handle.guest.request_processes().await;
     let listed = listed.ok_or_else(|| SandboxError::AgentAway { id: handle.id.clone() })?;
-    let runs = |id: &str| handle.command(id).is_some_and(|command| !command.has_ended());
+    let runs = |id: &str| handle.commands.get(id).is_some_and(|command| !command.has_ended());
     let one = |found: workspace_agent_protocol::v1::Process| Process {
         pid: found.pid,
         parent: found.parent,

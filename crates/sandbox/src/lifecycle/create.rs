@@ -10,6 +10,7 @@ use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, New
 use workspace_state::Cancel;
 use workspace_workspace::{Kind, Made as Workspace};
 
+use crate::clock::{milliseconds, now};
 use crate::config::{Config, NewSandbox};
 use crate::error::{Doing as _, Result, SandboxError};
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
@@ -19,7 +20,7 @@ use crate::lifecycle::cancellable::until;
 use crate::lifecycle::pool::Ready;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
-use crate::service::{Service, View, event, milliseconds, not_running, now};
+use crate::service::{Service, View, event, not_running};
 
 /// Between two looks at a sandbox that another request makes.
 const LOOK: Duration = Duration::from_millis(20);
@@ -131,7 +132,7 @@ impl Service {
             Inserted::New(sandbox) => *sandbox,
             Inserted::Repeated { sandbox_id } => return Ok(Created::Existing(sandbox_id)),
         };
-        handle.give(&sandbox.owner, sandbox.expires_at, &creation.config);
+        handle.assign(&sandbox.owner, sandbox.expires_at, &creation.config);
         self.add_handle(&handle);
         match self.build(creation, &sandbox, &ready).await {
             Ok(sandbox) => Ok(Created::New(Box::new(sandbox))),
@@ -193,7 +194,7 @@ impl Service {
         ];
         let events = events.map(|kind| told_of(&row, kind));
         // Whoever finds the row finds the sandbox.
-        handle.give(&row.owner, row.expires_at, &config);
+        handle.assign(&row.owner, row.expires_at, &config);
         self.add_handle(handle);
         match self.write_down(creation, &row, &events, reservation).await? {
             Inserted::New(sandbox) => {
@@ -428,7 +429,7 @@ impl Service {
 
     /// Waits until the guest agent is there. One that ends before that never will be.
     pub(crate) async fn wait_for_guest(&self, handle: &SandboxHandle) -> Result<()> {
-        let mut line = handle.follow_line();
+        let mut line = handle.guest.subscribe();
         let limit = self.0.settings.start_timeout;
         let outcome = tokio::select! {
             connected = timeout(limit, line.wait_for(Option::is_some)) => match connected {
@@ -465,7 +466,7 @@ impl Service {
             return Err(not_running(&sandbox));
         }
         if let Some(handle) = self.handle(id) {
-            handle.expires_at(sandbox.expires_at);
+            handle.set_expires_at(sandbox.expires_at);
             self.is_made(&handle);
         }
         Ok(sandbox)

@@ -12,13 +12,15 @@ use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, Reg
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 use workspace_workspace::Bounds;
 
+use crate::clock::{milliseconds, now};
+use crate::command::running::End;
 use crate::disk::usage::{blocking, free};
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
-use crate::guest::handle::{End, SandboxHandle};
+use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::lifecycle::remove::Removal;
-use crate::service::{Inner, Service, event, milliseconds, now};
+use crate::service::{Inner, Service, event};
 
 /// How long before its end a sandbox's owner is told.
 const EXPIRING: Duration = Duration::from_secs(300);
@@ -54,7 +56,8 @@ impl GuestHandler for Service {
     async fn registered(&self, handle: &Arc<SandboxHandle>, line: u64, request: RegisterRequest) {
         let told: HashSet<&str> =
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
-        let unheard = handle.ordered_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
+        let unheard =
+            handle.commands.started_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
         for running in unheard {
             let reason = "the connection was lost before it could begin";
             let end = End { failed: Some(reason.to_owned()), ..End::default() };
@@ -63,9 +66,9 @@ impl GuestHandler for Service {
         }
         self.lost_with_server(handle, &told).await;
         for progress in request.commands {
-            let running = handle.told_of(&progress.command_id);
+            let running = handle.commands.get_or_add(&progress.command_id);
             running.input.received(progress.input_received, line);
-            handle.tell_taken(&running).await;
+            handle.send_read_offset(&running).await;
             self.progressed(handle, progress).await;
         }
         log(handle, self.announce(handle).await);
@@ -76,7 +79,7 @@ impl GuestHandler for Service {
             AgentPayload::CommandProgress(progress) => self.progressed(handle, progress).await,
             // Orders to a command that runs or has ended may fail too; they change nothing.
             AgentPayload::RequestFailed(failed)
-                if failed.never_began && handle.command(&failed.id).is_some() =>
+                if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
                 let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
                 self.never_began(&handle.id, &failed.id, &end).await;
@@ -84,8 +87,10 @@ impl GuestHandler for Service {
             }
             AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
             AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
-            AgentPayload::Processes(listed) => handle.listed(listed.processes),
-            AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => handle.counted(usage),
+            AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
+            AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
+                handle.guest.set_usage(usage)
+            }
             _ => {}
         }
     }
@@ -125,21 +130,21 @@ impl Service {
 
     /// Takes note of what a guest tells of a command. One that the server did not start is none.
     async fn progressed(&self, handle: &Arc<SandboxHandle>, progress: CommandProgress) {
-        if handle.command(&progress.command_id).is_none() {
+        if handle.commands.get(&progress.command_id).is_none() {
             return;
         }
         let written = progress.written;
-        let (running, end) = handle.progressed(progress);
+        let (running, end) = handle.commands.report(progress);
         self.advanced(handle, &running.id, written, end).await;
     }
 
     async fn advanced(&self, handle: &Arc<SandboxHandle>, id: &str, written: u64, end: Option<End>) {
-        let running = handle.told_of(id);
+        let running = handle.commands.get_or_add(id);
         handle.output.add(written.saturating_sub(running.written()));
         self.bound_output(handle);
         if running.advance(written, end.as_ref())
             && let Some(end) = end
-            && let Some(turn) = handle.end_turn(id).await
+            && let Some(turn) = handle.commands.end_permit(id).await
         {
             let (service, handle, id) = (self.clone(), handle.clone(), id.to_owned());
             // Whoever waits for the command need not wait for the catalog.
@@ -157,7 +162,7 @@ impl Service {
             Err(error) => return log(handle, Err::<(), _>(error.into())),
         };
         for command in running {
-            if !told.contains(command.id.as_str()) && handle.command(&command.id).is_none() {
+            if !told.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
                 let failed = Some("the server was stopped before it could begin".to_owned());
                 self.never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
             }
@@ -166,7 +171,7 @@ impl Service {
 
     /// Tells that a guest came or went, unless it does so all the time.
     async fn tell(&self, handle: &SandboxHandle, kind: EventKind) {
-        if !handle.tells_connection() {
+        if !handle.guest.count_event() {
             return;
         }
         let data = json!({ "sandboxId": handle.id, "owner": handle.owner() });
@@ -181,10 +186,10 @@ impl Service {
             let Some(grace) = service.upgrade().map(|service| service.settings.agent_grace) else { return };
             sleep(grace).await;
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
-            if !handle.is_connected() {
+            if !handle.guest.is_connected() {
                 let reason = format!("its guest agent has been away for {} s", grace.as_secs());
                 Service(inner).give_up(&handle, &reason).await;
-                handle.set_lost(&reason);
+                handle.guest.set_lost(&reason);
             }
         });
     }
@@ -204,7 +209,7 @@ impl Service {
     pub(crate) fn watch_end(&self, handle: &Arc<SandboxHandle>) {
         let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
-        handle.keep(tokio::spawn(async move {
+        handle.keep_task(tokio::spawn(async move {
             let ended = runtime.ended(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
@@ -238,7 +243,7 @@ impl Service {
             }
             Err(error) => tracing::error!(sandbox = id, %error, "its commands could not be written off"),
         }
-        for running in handle.map(|handle| handle.running("")).unwrap_or_default() {
+        for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
             running.advance(0, Some(&end));
         }
     }
@@ -327,8 +332,8 @@ impl Service {
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.bound_output(&handle);
-            let deleted = is_fuller || handle.deleted() > 0;
-            let is_due = handle.disk().is_some() && handle.is_disk_due();
+            let deleted = is_fuller || handle.usage.deleted() > 0;
+            let is_due = handle.disk().is_some() && handle.usage.is_scan_due();
             if deleted || is_due {
                 let (service, looked_at) = (self.clone(), handle.clone());
                 self.0.looks.begin(&handle, move |turn| async move {
@@ -345,13 +350,13 @@ impl Service {
         if deleted {
             self.look_for_deleted(handle).await;
         }
-        let Some(limit) = handle.disk().filter(|_| handle.is_disk_due()) else { return Ok(()) };
+        let Some(limit) = handle.disk().filter(|_| handle.usage.is_scan_due()) else { return Ok(()) };
         let began = Instant::now();
-        let time = handle.look_time(LOOK_TIMEOUT);
+        let time = handle.usage.scan_timeout(LOOK_TIMEOUT);
         let seen = self.look(&handle.id, Bounds { time, bytes: limit }).await;
-        handle.look_ended(!seen.at_least);
-        handle.look_again_after(began.elapsed() * DISK_SHARE);
-        handle.disk_seen(seen);
+        handle.usage.set_finished(!seen.at_least);
+        handle.usage.schedule_scan(began.elapsed() * DISK_SHARE);
+        handle.usage.record(seen);
         drop(turn);
         let used = seen.bytes;
         if used > limit {

@@ -151,7 +151,7 @@ impl Service {
         }
         let mut inner = self.0.pool.lock();
         let ready = inner.ready.get_mut(&new.template)?;
-        let at = ready.iter().position(|one| one.handle.is_connected())?;
+        let at = ready.iter().position(|one| one.handle.guest.is_connected())?;
         let taken = ready.remove(at);
         inner.taken = Some(Instant::now());
         Some(taken)
@@ -186,7 +186,7 @@ impl Service {
             Err(error) => Err(error),
         };
         match attached {
-            Ok(true) if ready.handle.is_connected() => Some(missing.clone()),
+            Ok(true) if ready.handle.guest.is_connected() => Some(missing.clone()),
             attached => {
                 tracing::warn!(sandbox = id, ?attached, "one that was started ahead is of no use");
                 None
@@ -283,7 +283,7 @@ impl Service {
                 if handle.owner().is_some() {
                     return;
                 }
-                if !handle.is_connected() && service.0.pool.forget(&handle.id).is_some() {
+                if !handle.guest.is_connected() && service.0.pool.forget(&handle.id).is_some() {
                     service.end_ready(&handle).await;
                     return;
                 }
@@ -292,7 +292,7 @@ impl Service {
     }
 
     pub(crate) async fn end_ready(&self, handle: &SandboxHandle) {
-        handle.shut();
+        handle.close();
         let ended = self.0.runtime.end(&handle.id, &handle.dir).await;
         if let Err(error) = ended.map_err(Into::into).and_then(|()| handle.dir.remove()) {
             tracing::error!(sandbox = handle.id, %error, "one that was started ahead could not be ended");

@@ -10,10 +10,12 @@ use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::WorkspaceError;
 
+use crate::clock::now;
+use crate::command::running::End;
 use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
-use crate::guest::handle::{End, SandboxHandle};
-use crate::service::{Scope, Service, event, not_running, now};
+use crate::guest::handle::SandboxHandle;
+use crate::service::{Scope, Service, event, not_running};
 
 /// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
 const KEPT: &str = "kept";
@@ -178,8 +180,9 @@ impl Service {
         end_waiting(handle.as_ref(), reason);
         if !removal.keeps_workspace() {
             self.forget_row(&sandbox).await?;
-            let bytes =
-                handle.as_ref().map_or_else(|| self.0.full_disk.known_usage(id), |handle| handle.disk_used());
+            let bytes = handle
+                .as_ref()
+                .map_or_else(|| self.0.full_disk.known_usage(id), |handle| handle.usage.bytes());
             self.remove_files_behind(id, &sandbox.owner, bytes).await;
             return Ok(Kept::Nothing);
         }
@@ -293,7 +296,7 @@ fn lost(error: tokio::task::JoinError) -> SandboxError {
 /// Tells whoever waits for a command of a sandbox that it ended.
 fn end_waiting(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
     let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
-    for running in handle.map(|handle| handle.running("")).unwrap_or_default() {
+    for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
         running.advance(0, Some(&end));
     }
 }

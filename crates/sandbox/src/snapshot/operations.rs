@@ -492,7 +492,7 @@ impl Service {
         };
         let frozen = if runs { Some(self.freeze(id, &dir).await?) } else { None };
         let handle = self.handle(id);
-        let silence = handle.as_ref().map(|handle| handle.expect_silence());
+        let silence = handle.as_ref().map(|handle| handle.guest.expect_freeze());
         let done = work.await;
         let thawed = if runs { self.thaw(id, &dir).await } else { Ok(()) };
         drop(silence);

@@ -117,7 +117,7 @@ impl Service {
             return Ok(());
         }
         self.finish_interrupted(&handle.id, &handle.dir).await?;
-        if !handle.is_connected() {
+        if !handle.guest.is_connected() {
             // It is running when its guest is back.
             return Ok(());
         }

@@ -1,0 +1,212 @@
+//! What server and guest agent say to each other about a command: its start, its input, and how much of its output was
+//! read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use workspace_agent_protocol::v1::OutputTaken;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
+
+use crate::command::input::{Arrival, NoInput, PIECE};
+use crate::command::running::{CommandReservation, End, Progress, RunningCommand};
+use crate::error::{Result, SandboxError};
+use crate::guest::handle::SandboxHandle;
+
+/// Time between two checks whether a sandbox is still frozen, when the time of a command is over.
+const FREEZE_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+impl SandboxHandle {
+    /// Tells the agent to start a command. It is known before the agent can answer, and takes the slot that was reserved.
+    pub(crate) async fn start_command(
+        &self,
+        id: &str,
+        request: ServerPayload,
+        reservation: Option<CommandReservation<'_>>,
+    ) -> Result<Arc<RunningCommand>> {
+        let stream = self.guest.stream()?;
+        let command = self.commands.start(id, stream.id, reservation);
+        if let Err(error) = self.guest.send_on(&stream, request).await {
+            command.advance(0, Some(&End { failed: Some(error.to_string()), ..End::default() }));
+            self.commands.remove(id);
+            return Err(error);
+        }
+        Ok(command)
+    }
+
+    /// Waits until a command makes progress. Returns false if there will be none, because the service was closed. Fails if
+    /// the agent was given up, or should have reported the end of the command long ago.
+    pub(crate) async fn changed(
+        &self,
+        command: &RunningCommand,
+        progress: &mut watch::Receiver<Progress>,
+    ) -> Result<bool> {
+        tokio::select! {
+            biased;
+            changed = progress.changed() => Ok(changed.is_ok()),
+            error = self.guest.lost() => Err(error),
+            () = self.overdue(command) => {
+                let reason = format!("it did not tell how command `{}` ended, whose time is over", command.id);
+                Err(self.guest.unanswered(&reason))
+            }
+        }
+    }
+
+    /// Waits until the agent should have reported the end of a command. Time in which it may be frozen does not count.
+    async fn overdue(&self, command: &RunningCommand) {
+        let Some(deadline) = command.report_deadline() else { return std::future::pending().await };
+        tokio::time::sleep_until(deadline).await;
+        while self.guest.may_be_frozen() {
+            tokio::time::sleep(FREEZE_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Notes that somebody has read the output of a command up to this offset, and tells the agent if it waits for that.
+    pub(crate) async fn output_read(&self, command: &RunningCommand, offset: u64) {
+        if command.advance_read_offset(offset) {
+            self.send_read_offset(command).await;
+        }
+    }
+
+    /// Tells the agent how much of a command's output was read.
+    pub(crate) async fn send_read_offset(&self, command: &RunningCommand) {
+        let taken = command.read_offset();
+        if taken > 0 {
+            let request = OutputTaken { command_id: command.id.clone(), taken };
+            // An agent that is away is told when it is back.
+            drop(self.guest.send(ServerPayload::OutputTaken(request)).await);
+        }
+    }
+
+    /// Writes to the input of a command, piece by piece, each in a request that `request` makes. Waits up to `timeout` for
+    /// each piece while the command reads slower.
+    pub(crate) async fn write_input(
+        &self,
+        id: &str,
+        data: &[u8],
+        timeout: Duration,
+        request: impl Fn(Vec<u8>) -> ServerPayload,
+    ) -> Result<()> {
+        let ended = || SandboxError::CommandEnded { id: id.to_owned() };
+        let command = self.commands.get(id).ok_or_else(ended)?;
+        let _turn = command.input.turn(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
+        for (n, piece) in data.chunks(PIECE).enumerate() {
+            let counts = self.guest.stream().is_ok_and(|stream| stream.counts_input);
+            if counts && let Err(reason) = command.input.reserve(piece.len() as u64, timeout).await {
+                return Err(no_input(id, reason, n * PIECE));
+            }
+            let delivered = self.deliver(&command, piece, timeout, &request).await;
+            delivered.map_err(|error| match error {
+                // Earlier pieces came.
+                SandboxError::AgentAway { .. } if n > 0 => SandboxError::InputLost { id: id.to_owned() },
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends a piece of input until the agent confirms it. Only what was lost with a stream is sent again on the next.
+    async fn deliver(
+        &self,
+        command: &RunningCommand,
+        piece: &[u8],
+        timeout: Duration,
+        request: &impl Fn(Vec<u8>) -> ServerPayload,
+    ) -> Result<()> {
+        let lost = || SandboxError::InputLost { id: command.id.clone() };
+        let mut left = piece;
+        loop {
+            let missing = || if left.len() == piece.len() { self.guest.away() } else { lost() };
+            let stream = self.guest.stream().map_err(|_| missing())?;
+            // Input that is sent before the agent said on this stream how much came would count as lost, and be sent again.
+            let is_first = command.started_on() == stream.id;
+            if stream.confirms_input && !is_first && !command.input.told_on(stream.id, timeout).await {
+                return Err(missing());
+            }
+            let awaited = command.input.awaited();
+            // If the stream is lost, the agent says when it is back whether the piece came.
+            let sent = self.guest.send_on(&stream, request(left.to_vec())).await;
+            if !stream.confirms_input {
+                return sent;
+            }
+            match command.input.arrived(&awaited, timeout).await {
+                Some(Arrival::All) => return Ok(()),
+                Some(Arrival::Closed) => return Err(SandboxError::InputClosed { id: command.id.clone() }),
+                Some(Arrival::Lost(missing)) => left = &left[left.len().saturating_sub(missing)..],
+                None => return Err(lost()),
+            }
+        }
+    }
+
+    /// Closes the input of a command, and waits until the agent confirms it.
+    pub(crate) async fn close_input(
+        &self,
+        id: &str,
+        timeout: Duration,
+        request: ServerPayload,
+    ) -> Result<()> {
+        let Some(command) = self.commands.get(id) else { return self.guest.send(request).await };
+        let _turn = command.input.turn(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
+        loop {
+            let awaited = command.input.awaited();
+            let stream = self.guest.stream()?;
+            let sent = self.guest.send_on(&stream, request.clone()).await;
+            if !stream.confirms_input {
+                command.input.close();
+                return sent;
+            }
+            match command.input.closed(&awaited, timeout).await {
+                Some(true) => return Ok(()),
+                Some(false) => {}
+                None => return Err(self.guest.away()),
+            }
+        }
+    }
+}
+
+fn no_input(id: &str, reason: NoInput, written: usize) -> SandboxError {
+    let id = id.to_owned();
+    match reason {
+        NoInput::Closed => SandboxError::InputClosed { id },
+        NoInput::Full => SandboxError::InputFull { id, written },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox_dir::SandboxDir;
+
+    fn handle() -> SandboxHandle {
+        SandboxHandle::new("sbx-1", SandboxDir::new("/nonexistent".into()), "")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_for_an_agent_that_is_given_up_gets_an_error() {
+        let (handle, command) = (handle(), RunningCommand::new("cmd-1"));
+        let mut progress = command.subscribe();
+        let give_up = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            handle.guest.set_lost("away");
+        };
+        let (changed, ()) = tokio::join!(handle.changed(&command, &mut progress), give_up);
+        assert!(matches!(changed, Err(SandboxError::AgentLost { reason, .. }) if reason == "away"));
+        // Progress that was reported before comes first.
+        command.advance(1, None);
+        assert!(handle.changed(&command, &mut progress).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_is_not_reported_in_time_is_an_error_unless_the_sandbox_is_frozen() {
+        let (handle, command) = (handle(), RunningCommand::new("cmd-1"));
+        command.set_report_timeout(Duration::from_secs(2));
+        let mut progress = command.subscribe();
+        let frozen = handle.guest.expect_freeze();
+        let waiting = tokio::time::timeout(Duration::from_secs(100), handle.changed(&command, &mut progress));
+        assert!(waiting.await.is_err(), "it is waited for while it may be frozen");
+        drop(frozen);
+        handle.guest.forget_freezes();
+        let changed = handle.changed(&command, &mut progress).await;
+        assert!(matches!(changed, Err(SandboxError::AgentLost { .. })), "{changed:?}");
+    }
+}

@@ -1,0 +1,325 @@
+//! Commands of a sandbox that run, or whose end is not written down yet.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use workspace_agent_protocol::output::Writer;
+use workspace_agent_protocol::v1::CommandProgress;
+
+use crate::command::input::Input;
+use crate::guest::connection::ID_MAX;
+use crate::leaf_mutex::{LeafGuard, LeafMutex};
+
+/// Commands that an agent may report: far more than run at once and are remembered.
+const COMMANDS_MAX: usize = 100_000;
+/// Ends of commands of one sandbox that are written down at the same time. An agent that reports more waits.
+const ENDS_AT_ONCE: usize = 64;
+
+/// A command that has not ended, or whose end is not written down yet.
+#[derive(Debug)]
+pub(crate) struct RunningCommand {
+    /// Unique id, `cmd-` or `pty-` followed by a UUIDv7.
+    pub(crate) id: String,
+    /// Id of the stream on which the agent was told to start it; zero if another server did, or nobody yet.
+    started_on: AtomicU64,
+    /// Time by which the agent must have reported its end, if it has a time limit.
+    report_deadline: OnceLock<tokio::time::Instant>,
+    progress: watch::Sender<Progress>,
+    pub(crate) input: Input,
+    /// Bytes that it may print before somebody reads them; zero for one that does not wait for readers.
+    window: AtomicU64,
+    /// Offset up to which its output was read, as the agent was told.
+    read_offset: AtomicU64,
+    /// Writes its output, where the agent sends that instead of writing files.
+    pub(crate) stored: tokio::sync::Mutex<Option<Writer>>,
+    /// True if it waits for its readers.
+    waits: AtomicBool,
+}
+
+/// Progress of a command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of output so far.
+    pub written: u64,
+    /// End of the command; `None` while it runs.
+    pub end: Option<End>,
+}
+
+/// End of a command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct End {
+    /// Exit code, 128 + n for a program that signal n ended.
+    pub exit_code: i32,
+    /// True if it ran out of time.
+    pub timed_out: bool,
+    /// Reason why it could not be run, or was lost.
+    pub failed: Option<String>,
+}
+
+impl RunningCommand {
+    pub(crate) fn new(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            started_on: AtomicU64::default(),
+            report_deadline: OnceLock::new(),
+            progress: watch::Sender::default(),
+            input: Input::default(),
+            window: AtomicU64::default(),
+            read_offset: AtomicU64::default(),
+            stored: tokio::sync::Mutex::default(),
+            waits: AtomicBool::default(),
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Sets the time by which the agent must have reported its end. The first that is set stays.
+    pub(crate) fn set_report_timeout(&self, timeout: Duration) {
+        if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
+            let _ = self.report_deadline.set(deadline);
+        }
+    }
+
+    pub(crate) fn report_deadline(&self) -> Option<tokio::time::Instant> {
+        self.report_deadline.get().copied()
+    }
+
+    /// Id of the stream on which it was started by this server; zero if it was not.
+    pub(crate) fn started_on(&self) -> u64 {
+        self.started_on.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many bytes it may print before somebody reads them; with zero it does not wait.
+    pub(crate) fn set_window(&self, window: u64) {
+        self.window.store(window, Ordering::Relaxed);
+        if window > 0 {
+            self.set_waits();
+        }
+    }
+
+    /// Notes that it waits for its readers, before the agent reports its window.
+    pub(crate) fn set_waits(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that somebody read its output up to this offset. Returns true if the agent should be told: the command
+    /// waits for readers, and they are an eighth of its window further.
+    pub(crate) fn advance_read_offset(&self, offset: u64) -> bool {
+        let (window, told) = (self.window.load(Ordering::Relaxed), self.read_offset());
+        let is_due = window > 0 && offset > told && offset - told >= window / 8;
+        is_due && self.read_offset.fetch_max(offset, Ordering::Relaxed) < offset
+    }
+
+    pub(crate) fn read_offset(&self) -> u64 {
+        self.read_offset.load(Ordering::Relaxed)
+    }
+
+    /// Offset up to which its output need not be kept: everything, unless it waits for readers.
+    fn droppable_offset(&self) -> u64 {
+        if self.waits.load(Ordering::Relaxed) { self.read_offset() } else { u64::MAX }
+    }
+
+    /// Returns true if this server started it, and so heard of everything that it printed.
+    pub(crate) fn was_started_here(&self) -> bool {
+        self.started_on() != 0
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.progress.borrow().end.is_some()
+    }
+
+    /// Bytes of output so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.progress.borrow().written
+    }
+
+    /// Records its progress. The first end stays; returns true for that one.
+    pub(crate) fn advance(&self, written: u64, end: Option<&End>) -> bool {
+        let mut first_end = false;
+        self.progress.send_if_modified(|progress| {
+            first_end = progress.end.is_none() && end.is_some();
+            let further = written > progress.written;
+            progress.written = progress.written.max(written);
+            if first_end {
+                progress.end = end.cloned();
+            }
+            further || first_end
+        });
+        if first_end {
+            // Those who write to its input, or close it, wait for nothing more.
+            self.input.close();
+        }
+        first_end
+    }
+}
+
+/// The commands of one sandbox.
+#[derive(Debug)]
+pub(crate) struct RunningCommands {
+    commands: LeafMutex<HashMap<String, Arc<RunningCommand>>>,
+    /// Commands that will be among those soon. Raised only by who holds the lock of those.
+    reserved: AtomicUsize,
+    /// Permits for writing down ends.
+    ends: Arc<Semaphore>,
+    /// Commands that may end before old ones are removed again.
+    until_retention: AtomicU32,
+}
+
+impl Default for RunningCommands {
+    fn default() -> Self {
+        Self {
+            commands: LeafMutex::default(),
+            reserved: AtomicUsize::default(),
+            ends: Arc::new(Semaphore::new(ENDS_AT_ONCE)),
+            until_retention: AtomicU32::default(),
+        }
+    }
+}
+
+impl RunningCommands {
+    fn lock(&self) -> LeafGuard<'_, HashMap<String, Arc<RunningCommand>>> {
+        self.commands.lock()
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<RunningCommand>> {
+        self.lock().get(id).cloned()
+    }
+
+    pub(crate) fn remove(&self, id: &str) {
+        self.lock().remove(id);
+    }
+
+    /// Reserves a slot for one more command of that kind. `None` if `limit` of them run, or are about to.
+    pub(crate) fn reserve(&self, prefix: &str, limit: u32) -> Option<CommandReservation<'_>> {
+        let commands = self.lock();
+        let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended()).count();
+        if running + self.reserved.load(Ordering::SeqCst) >= limit as usize {
+            return None;
+        }
+        self.reserved.fetch_add(1, Ordering::SeqCst);
+        Some(CommandReservation(&self.reserved))
+    }
+
+    /// Adds a command that is about to be started on a stream, in the slot that was reserved for it.
+    pub(crate) fn start(
+        &self,
+        id: &str,
+        stream: u64,
+        reservation: Option<CommandReservation<'_>>,
+    ) -> Arc<RunningCommand> {
+        let mut commands = self.lock();
+        // A client that repeats the request may follow it already.
+        let command = commands.entry(id.to_owned()).or_insert_with(|| Arc::new(RunningCommand::new(id)));
+        command.started_on.store(stream, Ordering::Relaxed);
+        // Given back under the lock, so that it is counted once.
+        drop(reservation);
+        command.clone()
+    }
+
+    /// Returns the command of that id. One that the agent reported is added, unless it reports more than a sandbox can
+    /// have: an agent may say anything.
+    pub(crate) fn get_or_add(&self, id: &str) -> Arc<RunningCommand> {
+        let mut commands = self.lock();
+        if let Some(known) = commands.get(id) {
+            return known.clone();
+        }
+        let command = Arc::new(RunningCommand::new(id));
+        if commands.len() < COMMANDS_MAX && id.len() <= ID_MAX {
+            commands.insert(id.to_owned(), command.clone());
+        }
+        command
+    }
+
+    /// Records what the agent reports of a command, except its progress, which is left to the caller.
+    pub(crate) fn report(&self, progress: CommandProgress) -> (Arc<RunningCommand>, Option<End>) {
+        let end = progress.end.map(|end| End {
+            exit_code: end.exit_code,
+            timed_out: end.timed_out,
+            failed: Some(end.failed).filter(|why| !why.is_empty()),
+        });
+        let command = self.get_or_add(&progress.command_id);
+        command.input.told(progress.input_received, progress.input_taken, progress.input_closed);
+        command.set_window(progress.output_window);
+        (command, end)
+    }
+
+    /// Waits for a permit to write down the end of one more command. `None` for a command that is not known.
+    pub(crate) async fn end_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
+        self.get(id)?;
+        // Never closed.
+        Arc::clone(&self.ends).acquire_owned().await.ok()
+    }
+
+    /// Counts a command that ended. Returns true if it is time to remove old ones: the first time, and every `period` ends.
+    pub(crate) fn is_retention_due(&self, period: u32) -> bool {
+        let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period));
+        self.until_retention.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+    }
+
+    /// Commands that run and whose id begins with `prefix`.
+    pub(crate) fn running(&self, prefix: &str) -> Vec<Arc<RunningCommand>> {
+        let commands = self.lock();
+        let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended());
+        running.cloned().collect()
+    }
+
+    /// Commands that run, each with the offset up to which its output need not be kept.
+    pub(crate) fn droppable_offsets(&self) -> HashMap<String, u64> {
+        self.running("").iter().map(|one| (one.id.clone(), one.droppable_offset())).collect()
+    }
+
+    /// Commands that run and were started before the stream of that id. The agent never heard of those that it does not
+    /// report on that stream.
+    pub(crate) fn started_before(&self, stream: u64) -> Vec<Arc<RunningCommand>> {
+        self.running("").into_iter().filter(|one| one.started_on() < stream).collect()
+    }
+}
+
+/// A slot for a command that is about to run.
+#[derive(Debug)]
+pub(crate) struct CommandReservation<'a>(&'a AtomicUsize);
+
+impl Drop for CommandReservation<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_makes_up_commands_does_not_fill_the_memory() {
+        let commands = RunningCommands::default();
+        for number in 0..COMMANDS_MAX + 10 {
+            assert_eq!(commands.get_or_add(&number.to_string()).id, number.to_string());
+        }
+        assert_eq!(commands.lock().len(), COMMANDS_MAX);
+        assert!(commands.get("0").is_some());
+        let commands = RunningCommands::default();
+        commands.get_or_add(&"x".repeat(ID_MAX + 1));
+        assert_eq!(commands.lock().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn few_ends_are_written_down_at_once() {
+        let commands = RunningCommands::default();
+        let known = commands.get_or_add("cmd-1").id.clone();
+        let permit = async |id: &str| tokio::time::timeout(Duration::ZERO, commands.end_permit(id)).await;
+        let mut permits = Vec::new();
+        while let Ok(permit) = permit(&known).await {
+            permits.push(permit.unwrap());
+        }
+        assert_eq!(permits.len(), ENDS_AT_ONCE);
+        // Nothing is done for a command that nobody knows.
+        assert!(permit("cmd-2").await.unwrap().is_none());
+        permits.pop();
+        assert!(permit(&known).await.unwrap().is_some());
+    }
+}
