@@ -2,6 +2,7 @@
 
 pub(crate) mod exchange;
 pub(crate) mod input;
+pub(crate) mod kept_output;
 pub(crate) mod logs;
 pub(crate) mod output;
 pub(crate) mod output_limit;

@@ -315,12 +315,12 @@ pub fn without_host_paths(text: &str) -> String {
 }
 
 /// Says what was tried when the system refused.
-pub(crate) trait Doing<T> {
-    fn doing(self, action: impl FnOnce() -> String) -> Result<T>;
+pub(crate) trait Context<T> {
+    fn context(self, action: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
-    fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
+impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, action: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| SandboxError::Io { action: action(), source: source.into() })
     }
 }

@@ -30,20 +30,20 @@ impl FairSemaphore {
     }
 
     /// Waits for a turn. The owner's own comes first: a request that waits for it takes nothing from other owners.
-    /// Fails when the turns are closed.
-    pub(crate) async fn take(&self, owner: &str) -> Result<FairPermit, AcquireError> {
+    /// Fails when the semaphore are closed.
+    pub(crate) async fn acquire(&self, owner: &str) -> Result<FairPermit, AcquireError> {
         let own = self.of(owner).acquire_owned().await?;
         Ok(FairPermit { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
     }
 
     /// A turn, if there is one without waiting.
-    pub(crate) fn try_take(&self, owner: &str) -> Option<FairPermit> {
+    pub(crate) fn try_acquire(&self, owner: &str) -> Option<FairPermit> {
         let own = self.of(owner).try_acquire_owned().ok()?;
         Some(FairPermit { _own: own, _all: Arc::clone(&self.all).try_acquire_owned().ok()? })
     }
 
-    /// Counts the turns that an owner has taken, or all owners where this one may take more.
-    pub(crate) fn taken(&self, owner: &str) -> usize {
+    /// Counts the semaphore that an owner has taken, or all owners where this one may take more.
+    pub(crate) fn used(&self, owner: &str) -> usize {
         match self.per_owner - self.of(owner).available_permits() {
             own if own < self.per_owner => self.total - self.all.available_permits(),
             own => own,
@@ -74,50 +74,50 @@ mod tests {
     use super::*;
 
     /// A turn, if there is one for this owner without waiting.
-    async fn now(turns: &FairSemaphore, owner: &str) -> Option<FairPermit> {
-        let taken = turns.taken(owner);
-        let turn = turns.try_take(owner);
+    async fn now(semaphore: &FairSemaphore, owner: &str) -> Option<FairPermit> {
+        let taken = semaphore.used(owner);
+        let turn = semaphore.try_acquire(owner);
         // Whoever waits gets one at the same time.
-        let waited = tokio::time::timeout(Duration::ZERO, turns.take(owner)).await;
+        let waited = tokio::time::timeout(Duration::ZERO, semaphore.acquire(owner)).await;
         assert!(turn.is_some() || waited.is_err(), "{taken}");
         turn
     }
 
     #[tokio::test]
-    async fn one_owner_cannot_take_all_turns() {
-        let turns = FairSemaphore::new(5);
+    async fn one_owner_cannot_take_all_semaphore() {
+        let semaphore = FairSemaphore::new(5);
         let mut first = Vec::new();
-        while let Some(turn) = now(&turns, "a").await {
+        while let Some(turn) = now(&semaphore, "a").await {
             first.push(turn);
         }
         assert_eq!(first.len(), 2);
         let mut others = Vec::new();
         for owner in ["b", "b", "c"] {
-            others.push(now(&turns, owner).await.unwrap());
+            others.push(now(&semaphore, owner).await.unwrap());
         }
-        assert!(now(&turns, "d").await.is_none(), "all are taken");
+        assert!(now(&semaphore, "d").await.is_none(), "all are taken");
         first.pop();
-        now(&turns, "d").await.unwrap();
+        now(&semaphore, "d").await.unwrap();
     }
 
     #[tokio::test]
     async fn one_turn_is_everybodys() {
-        let turns = FairSemaphore::new(0);
-        let turn = turns.take("a").await.unwrap();
-        assert!(now(&turns, "b").await.is_none());
+        let semaphore = FairSemaphore::new(0);
+        let turn = semaphore.acquire("a").await.unwrap();
+        assert!(now(&semaphore, "b").await.is_none());
         drop(turn);
-        turns.take("b").await.unwrap();
-        turns.close();
-        assert!(turns.take("a").await.is_err());
+        semaphore.acquire("b").await.unwrap();
+        semaphore.close();
+        assert!(semaphore.acquire("a").await.is_err());
     }
 
     #[tokio::test]
     async fn owners_without_a_turn_are_forgotten() {
-        let turns = FairSemaphore::new(4);
+        let semaphore = FairSemaphore::new(4);
         for owner in 0..100 {
-            turns.take(&owner.to_string()).await.unwrap();
+            semaphore.acquire(&owner.to_string()).await.unwrap();
         }
-        let _turn = turns.take("a").await.unwrap();
-        assert!(turns.owners.lock().unwrap().len() <= 2);
+        let _turn = semaphore.acquire("a").await.unwrap();
+        assert!(semaphore.owners.lock().unwrap().len() <= 2);
     }
 }

@@ -12,6 +12,7 @@
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
+mod blocking;
 mod clock;
 mod command;
 mod compression;
@@ -28,6 +29,7 @@ mod lifecycle;
 mod retry;
 pub mod runtime;
 mod sandbox_dir;
+mod scope;
 mod service;
 mod settings;
 mod snapshot;
@@ -50,7 +52,8 @@ pub use lifecycle::recover::Collected;
 pub use lifecycle::remove::Kept;
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
-pub use service::{Scope, Service, View};
+pub use scope::Scope;
+pub use service::{Service, View};
 pub use settings::{Resources, Settings};
 pub use snapshot::operations::{FORKS_MAX, Fork, Forked, NewCommit, Pause, Restored, Taken};
 pub use stats::Stats;

@@ -2,10 +2,12 @@
 
 pub(crate) mod cancellable;
 pub(crate) mod cleanup;
+pub(crate) mod cleanup_queue;
 pub(crate) mod create;
 pub(crate) mod idle;
 pub(crate) mod monitor;
 pub(crate) mod operation;
+pub(crate) mod operation_count;
 pub(crate) mod operation_lock;
 pub(crate) mod pool;
 pub(crate) mod recover;

@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 use workspace_host::holder::Holder;
 use workspace_host::{HostError, overlay};
 
-use crate::error::{Doing as _, Result};
-
 /// The socket that the guest agent dials.
 const AGENT: &str = "agent.sock";
 /// The socket on which a guest agent is given what it starts with.
@@ -61,20 +59,17 @@ impl SandboxDir {
 
     /// Makes the directories. Only who runs the server may enter; inside they are reached through mounts and
     /// descriptors.
-    pub(crate) fn make(&self) -> Result<()> {
+    pub(crate) fn make(&self) -> io::Result<()> {
         let make = |path: &Path, mode| fs::DirBuilder::new().mode(mode).create(path);
-        let all = || -> io::Result<()> {
-            make(&self.root, 0o700)?;
-            make(&self.output(), 0o700)?;
-            make(&self.sockets(), 0o755)?;
-            // Whatever the mask of this process says.
-            fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))
-        };
-        all().doing(|| "make the directory of a sandbox".to_owned())
+        make(&self.root, 0o700)?;
+        make(&self.output(), 0o700)?;
+        make(&self.sockets(), 0o755)?;
+        // Whatever the mask of this process says.
+        fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))
     }
 
-    pub(crate) fn remove(&self) -> Result<()> {
-        remove_tree(&self.root).doing(|| "remove the directory of a sandbox".to_owned())
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        remove_tree(&self.root)
     }
 
     /// A listener on the guest agent's socket.

@@ -13,26 +13,32 @@ use workspace_workspace::Workspaces;
 
 use crate::clock::{milliseconds, now};
 use crate::config::{Config, check_labels};
-use crate::disk::full_disk::FullDisk;
-use crate::disk::scan::DiskScans;
-use crate::disk::usage::{self, Fullness};
-use crate::error::{Doing as _, Result, SandboxError};
+use crate::disk::full_disk::state::FullDisk;
+use crate::disk::fullness::Fullness;
+use crate::disk::open::open;
+use crate::disk::scan::{DiskScans, SCANS_AT_ONCE};
+use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::FairSemaphore;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::tcp::{GuestPort, Reach};
-use crate::lifecycle::cancellable::UnderWay;
-use crate::lifecycle::cleanup::CleanupQueue;
+use crate::leaf_mutex::LeafMutex;
+use crate::lifecycle::cleanup_queue::CleanupQueue;
+use crate::lifecycle::operation_count::OperationCount;
 use crate::lifecycle::operation_lock::OperationLocks;
-use crate::lifecycle::pool::Pool;
-use crate::lifecycle::remove;
+use crate::lifecycle::pool::state::Pool;
 use crate::lifecycle::reservation::Reservations;
 use crate::runtime::{Runtime, Template};
 use crate::sandbox_dir::SandboxDir;
+use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::template::{ImportOptions, ImportedTemplate, TemplateError, Templates};
 
 /// Longest time that closing waits for operations that were cancelled, and for the files of deleted sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Sandboxes that are removed at the same time for requests that name several; half of them for one owner.
+const BATCH_REMOVALS_AT_ONCE: u32 = 16;
+/// Scans of workspaces at the same time for requests.
+const REQUESTED_SCANS_AT_ONCE: u32 = 4;
 
 /// Makes sandboxes, runs what is wanted in them, and ends them. Clones are the same service.
 #[derive(Debug, Clone)]
@@ -48,7 +54,7 @@ pub(crate) struct Inner {
     /// Stops long operations: the settings', or that of [`Service::close`].
     pub(crate) cancel: Cancel,
     /// Operations that are not over.
-    pub(crate) under_way: UnderWay,
+    pub(crate) under_way: OperationCount,
     /// One operation on a sandbox at a time.
     pub(crate) operations: OperationLocks,
     /// Sandboxes that are being started.
@@ -59,11 +65,11 @@ pub(crate) struct Inner {
     /// Held for reading by who makes a sandbox, for writing by who ends what is there only for sandboxes.
     pub(crate) making: tokio::sync::RwLock<()>,
     /// When it was seen first that there is no sandbox; none if there is one.
-    pub(crate) idle_since: std::sync::Mutex<Option<Instant>>,
+    pub(crate) idle_since: LeafMutex<Option<Instant>>,
     /// Held by who counts the sandboxes and writes down one more.
     pub(crate) counting: Mutex<()>,
     /// Deleted sandboxes whose files are being removed.
-    pub(crate) leftovers: CleanupQueue,
+    pub(crate) cleanup: CleanupQueue,
     /// Places for sandboxes that are being made.
     pub(crate) reserved: Reservations,
     /// Sandboxes that were started for nobody yet.
@@ -71,45 +77,19 @@ pub(crate) struct Inner {
     /// How many there were in each state when somebody looked last.
     counts: RwLock<Vec<(State, u64)>>,
     /// Looks at workspaces that are under way: by the server itself, and for requests.
-    pub(crate) looks: DiskScans,
-    pub(crate) asked_looks: FairSemaphore,
+    pub(crate) scans: DiskScans,
+    pub(crate) requested_scans: FairSemaphore,
     /// Removals for requests that name several sandboxes.
     pub(crate) batch_removals: FairSemaphore,
     /// How full the disk was when files without a name were looked for.
     pub(crate) fullness: Fullness,
     pub(crate) full_disk: FullDisk,
     /// When events that are too old were forgotten last.
-    pub(crate) retained: std::sync::Mutex<Option<Instant>>,
+    pub(crate) retained: LeafMutex<Option<Instant>>,
     /// How guests reach the port, if there is one.
     reach: Option<Reach>,
     /// What lets guests in there.
     port: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// Whose sandboxes somebody may see.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// One owner's.
-    Owner(String),
-    /// Everybody's.
-    All,
-}
-
-impl Scope {
-    /// The owner whose sandboxes it covers; none for everybody's.
-    pub fn owner(&self) -> Option<&str> {
-        match self {
-            Self::Owner(name) => Some(name),
-            Self::All => None,
-        }
-    }
-
-    pub(crate) fn covers(&self, owner: Option<&str>) -> bool {
-        match self {
-            Self::Owner(name) => owner == Some(name),
-            Self::All => true,
-        }
-    }
 }
 
 /// A sandbox as it is now.
@@ -137,16 +117,16 @@ impl Service {
         port: Option<GuestPort>,
     ) -> Result<Self> {
         for directory in [&settings.sandboxes, &settings.workspaces] {
-            private_directory(directory).doing(|| format!("make {}", directory.display()))?;
+            private_directory(directory).context(|| format!("make {}", directory.display()))?;
         }
-        let workspaces = Arc::new(usage::open(&settings, &runtime).await?);
+        let workspaces = Arc::new(open(&settings, &runtime).await?);
         let turns = || FairSemaphore::new(settings.creations_at_once);
         let (starts, fills) = (turns(), turns());
         let waiting =
             FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
-            under_way: UnderWay::default(),
+            under_way: OperationCount::default(),
             settings,
             catalog,
             runtime,
@@ -157,18 +137,18 @@ impl Service {
             fills,
             waiting,
             making: tokio::sync::RwLock::default(),
-            idle_since: std::sync::Mutex::default(),
+            idle_since: LeafMutex::default(),
             counting: Mutex::default(),
-            leftovers: CleanupQueue::default(),
+            cleanup: CleanupQueue::default(),
             reserved: Reservations::default(),
             pool: Pool::default(),
             counts: RwLock::default(),
-            looks: DiskScans::new(usage::LOOKS_AT_ONCE),
-            asked_looks: FairSemaphore::new(usage::ASKED_LOOKS_AT_ONCE),
-            batch_removals: FairSemaphore::new(remove::AT_ONCE),
+            scans: DiskScans::new(SCANS_AT_ONCE),
+            requested_scans: FairSemaphore::new(REQUESTED_SCANS_AT_ONCE),
+            batch_removals: FairSemaphore::new(BATCH_REMOVALS_AT_ONCE),
             fullness: Fullness::default(),
             full_disk: FullDisk::default(),
-            retained: std::sync::Mutex::default(),
+            retained: LeafMutex::default(),
             reach: port.as_ref().map(GuestPort::reach),
             port: Mutex::default(),
         }));
@@ -246,7 +226,7 @@ impl Service {
 
     /// Where an archive is put that is to be imported.
     pub fn receive_template(&self) -> Result<std::fs::File> {
-        self.imported()?.receive().doing(|| "make room for a template".to_owned())
+        self.imported()?.receive().context(|| "make room for a template".to_owned())
     }
 
     /// Makes a template of an archive that was received. The import stops when the future is dropped.

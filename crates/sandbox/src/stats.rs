@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
+use crate::blocking::blocking;
 use crate::clock::now;
-use crate::command::output_limit::kept;
-use crate::disk::usage::blocking;
+use crate::command::kept_output::kept;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::runtime::{Limits, Usage};
-use crate::service::{Scope, Service, config_of};
+use crate::scope::Scope;
+use crate::service::{Service, config_of};
 
 /// How long processors are watched.
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -48,7 +49,7 @@ impl Service {
         let dir = self.dir(id);
         // None is kept of a sandbox that is just being made or removed.
         let output = blocking(move || kept(&dir).unwrap_or(0)).await?;
-        let (workspace, disk_time) = self.last_look(&sandbox.id, &sandbox.owner).await;
+        let (workspace, disk_time) = self.last_usage(&sandbox.id, &sandbox.owner).await;
         let disk = workspace + output;
         let (limits, disk_limit) = (config.limits, config.disk);
         Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, disk_time, time: now() })

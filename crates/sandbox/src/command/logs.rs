@@ -10,8 +10,9 @@ use workspace_agent_protocol::output::{Frame, Item, Reader, Segment, Stream, all
 use workspace_state::{Cancel, Cancelled};
 
 use crate::command::output::PIECE_OVERHEAD;
-use crate::error::{Doing as _, Result, SandboxError};
-use crate::service::{Scope, Service};
+use crate::error::{Context as _, Result, SandboxError};
+use crate::scope::Scope;
+use crate::service::Service;
 
 /// Of so many commands.
 const COMMANDS: u32 = 200;
@@ -57,7 +58,7 @@ impl Service {
         stop.disarm();
         match read.map_err(io::Error::other).flatten() {
             Err(error) if Cancelled::is_cause_of(&error) => Err(SandboxError::Cancelled),
-            read => read.doing(|| "read what commands printed".to_owned()),
+            read => read.context(|| "read what commands printed".to_owned()),
         }
     }
 }

@@ -9,17 +9,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use workspace_agent_protocol::output::{self, Segment};
 
-use crate::disk::usage::blocking;
+use crate::blocking::blocking;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
-use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 
 /// Output that every sandbox may keep, however full its workspace is.
@@ -83,79 +80,6 @@ impl Service {
     }
 }
 
-/// Counts what is kept of the output of a sandbox's commands: as much as was found at the last look, and at most what
-/// was printed since.
-#[derive(Debug, Default)]
-pub(crate) struct KeptOutput {
-    found: AtomicU64,
-    printed: AtomicU64,
-    looking: AtomicBool,
-    /// Time at which a file came or went last, in seconds and nanoseconds, as it was when they were measured.
-    changed: Mutex<Option<(i64, i64)>>,
-}
-
-impl KeptOutput {
-    /// Output that is worth another look.
-    const WORTH: u64 = 1 << 20;
-
-    pub(crate) fn add(&self, printed: u64) {
-        self.printed.fetch_add(printed, Ordering::Relaxed);
-    }
-
-    /// Whether there may be more than so much.
-    pub(crate) fn may_exceed(&self, limit: u64) -> bool {
-        let (found, printed) = (self.found.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
-        let is_news = found > limit || printed >= Self::WORTH.min(limit / 8);
-        is_news && found.saturating_add(printed) > limit
-    }
-
-    /// Bytes that were found when they were last measured.
-    pub(crate) fn found(&self) -> u64 {
-        self.found.load(Ordering::Relaxed)
-    }
-
-    /// Measures what is kept, if a file came or went since that was done.
-    fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
-        let directory = match std::fs::metadata(dir.output()) {
-            // Deleted meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            found => found?,
-        };
-        let now = Some((directory.mtime(), directory.mtime_nsec()));
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *changed != now && self.begin() {
-            let kept = kept(dir);
-            self.end(kept.as_ref().ok().copied());
-            kept?;
-            *changed = now;
-        }
-        Ok(())
-    }
-
-    /// Begins a look; false if somebody looks already.
-    pub(crate) fn begin(&self) -> bool {
-        let first = !self.looking.swap(true, Ordering::Relaxed);
-        if first {
-            self.printed.store(0, Ordering::Relaxed);
-        }
-        first
-    }
-
-    /// Ends a look, at which so much was left.
-    pub(crate) fn end(&self, found: Option<u64>) {
-        if let Some(found) = found {
-            self.found.store(found, Ordering::Relaxed);
-        }
-        self.looking.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Bytes that are kept of the output of a sandbox.
-pub(crate) fn kept(dir: &SandboxDir) -> io::Result<u64> {
-    let segments = output::all_segments(File::open(dir.output())?)?;
-    Ok(segments.iter().map(|segment| segment.bytes).sum())
-}
-
 /// Removes segments until `goal` bytes are left, or nothing more may go; how many are left. `running` has the commands
 /// that run, each with the offset up to which it may be removed.
 fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Result<u64> {
@@ -216,28 +140,6 @@ mod tests {
             *left.entry(segment.command).or_default() += 1;
         }
         left
-    }
-
-    #[test]
-    fn output_that_nobody_told_of_is_found() {
-        let home = tempfile::tempdir().unwrap();
-        let dir = SandboxDir::new(home.path().to_owned());
-        std::fs::create_dir(dir.output()).unwrap();
-        let output = KeptOutput::default();
-        output.measure(&dir).unwrap();
-        assert!(!output.may_exceed(1 << 10));
-        write(&dir.output(), "cmd-1", 64 << 10);
-        output.measure(&dir).unwrap();
-        assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
-        // What is being removed is not measured meanwhile.
-        assert!(output.begin());
-        write(&dir.output(), "cmd-2", 64 << 10);
-        let before = output.found();
-        output.measure(&dir).unwrap();
-        assert_eq!(output.found(), before);
-        output.end(None);
-        output.measure(&dir).unwrap();
-        assert!(output.found() > before);
     }
 
     #[test]

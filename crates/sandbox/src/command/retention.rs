@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use crate::error::{Doing as _, Result, SandboxError};
+use crate::error::{Context as _, Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
@@ -42,5 +42,5 @@ async fn remove_output(dir: SandboxDir, commands: Vec<String>) -> Result<()> {
     };
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| SandboxError::Io { action: doing(), source: std::io::Error::other(error) })?
-        .doing(doing)
+        .context(doing)
 }

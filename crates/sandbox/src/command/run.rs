@@ -23,7 +23,8 @@ use crate::guest::handle::SandboxHandle;
 use crate::id;
 use crate::retry::Backoff;
 use crate::sandbox_dir::SandboxDir;
-use crate::service::{Scope, Service};
+use crate::scope::Scope;
+use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;

@@ -12,7 +12,8 @@ use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::id;
-use crate::service::{Scope, Service};
+use crate::scope::Scope;
+use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
 /// How long somebody waits for a terminal to take what was typed; nothing is shown meanwhile.

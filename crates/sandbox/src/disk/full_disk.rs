@@ -13,10 +13,10 @@
 //! else's lie.
 
 mod choice;
+pub(crate) mod state;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -27,62 +27,28 @@ use workspace_host::free_space::{Shortage, Unit};
 use workspace_host::usage::ENTRY_MIN;
 use workspace_workspace::{Bounds, Usage};
 
-use crate::disk::usage::{LOOKS_AT_ONCE, blocking};
+use crate::blocking::blocking;
+use crate::disk::scan::SCANS_AT_ONCE;
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
-use crate::lifecycle::cleanup::Leftover;
+use crate::lifecycle::cleanup_queue::Leftover;
 use crate::lifecycle::remove::Removal;
 use crate::service::Service;
-use choice::{Holding, Step, choose};
+use choice::{SandboxUsage, Step, choose};
 
 /// Time between two collections of garbage because of a full disk.
 const COLLECT_AGAIN: Duration = Duration::from_secs(600);
 /// Bytes since there was room that make a sandbox one that goes on writing.
 const GROWING: u64 = 1 << 20;
 /// Time of a look at a workspace. What was found until then counts.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for a sandbox in which nothing runs, and how many of those are looked at in a row.
-const ENDED_LOOKS: (usize, Duration) = (4, Duration::from_millis(250));
+const ENDED_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
 /// Time that layers may take to go before anything else is done. They go on.
 const LAYERS_WAIT: Duration = Duration::from_millis(200);
 
-/// State of making room, kept between two checks of the disk.
-#[derive(Debug, Default)]
-pub(crate) struct FullDisk {
-    /// Time of the last collection of garbage.
-    collected: Mutex<Option<Instant>>,
-    /// Held by who drops layers.
-    dropping: Arc<tokio::sync::Mutex<()>>,
-    ended: Mutex<Ended>,
-}
-
-/// Sandboxes of which nothing runs.
-#[derive(Debug, Default)]
-struct Ended {
-    /// Times at which sandboxes were stopped because of the disk, by id.
-    stopped: HashMap<String, Instant>,
-    /// Disk usage of their workspaces, by id. That does not change any more.
-    usage: HashMap<String, Usage>,
-}
-
-impl FullDisk {
-    /// Notes that a sandbox was stopped because of the disk.
-    pub(crate) fn note_stopped(&self, id: &str) {
-        self.ended().stopped.insert(id.to_owned(), Instant::now());
-    }
-
-    /// Bytes of the workspace of a sandbox in which nothing runs; zero if nobody has looked.
-    pub(crate) fn known_usage(&self, id: &str) -> u64 {
-        self.ended().usage.get(id).map_or(0, |usage| usage.bytes)
-    }
-
-    fn ended(&self) -> MutexGuard<'_, Ended> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A look at the workspace of a sandbox that runs.
-struct Look {
+struct Scan {
     handle: Arc<SandboxHandle>,
     /// Bytes that it holds, of what is short.
     held: u64,
@@ -94,7 +60,7 @@ struct Look {
 
 impl Service {
     /// Makes room while the disk has less than everybody is to leave. Returns how many sandboxes that cost.
-    pub(crate) async fn check_room(&self) -> Result<u64> {
+    pub(crate) async fn check_free_space(&self) -> Result<u64> {
         // Before the disk is looked at: a look that ends meanwhile may have found what fills it.
         let seen: Vec<_> = self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {
@@ -108,8 +74,8 @@ impl Service {
             let _ = timeout(LAYERS_WAIT, layers).await;
         }
         let Some(short) = self.shortage().await? else { return Ok(0) };
-        let looks = self.looks_for_room(&short).await;
-        let held = self.holdings(&looks, &short).await;
+        let looks = self.scan_running(&short).await;
+        let held = self.usages(&looks, &short).await;
         let steps = choose(&held, short.is_severe(), self.0.settings.stopped_kept);
         let mut cost = 0;
         for step in steps {
@@ -134,8 +100,8 @@ impl Service {
     /// Takes a step, and reports whether that made a difference. One that something else is done with cannot be ended now: another one
     /// makes room, too.
     async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
-        let (id, owner) = (step.holding().id.as_str(), step.holding().owner.as_str());
-        let Step::Stop { holding, reason } = step else {
+        let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
+        let Step::Stop { usage, reason } = step else {
             tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped for the disk");
             return match self.remove_in_time(id, Removal::All).await {
                 Ok(_) => Ok(true),
@@ -146,45 +112,45 @@ impl Service {
         let Some(handle) = self.handle(id) else { return Ok(false) };
         let stopped = self.stop(&handle, &format!("{short}; {reason}")).await?;
         if stopped {
-            let (held, grown) = (holding.bytes, holding.grown);
+            let (held, grown) = (usage.bytes, usage.grown);
             tracing::warn!(sandbox = id, owner, %short, held, grown, "stopped a sandbox: {reason}");
-        } else if let Some(found) = holding.found {
+        } else if let Some(found) = usage.found {
             handle.usage.restore_growth(found);
         }
         Ok(stopped)
     }
 
     /// Looks at all workspaces in use, the one that has grown most since there was room first.
-    async fn looks_for_room(&self, short: &Shortage) -> Vec<Look> {
+    async fn scan_running(&self, short: &Shortage) -> Vec<Scan> {
         let unit = short.unit;
         let look = move |service: Self, handle: Arc<SandboxHandle>| async move {
-            let bounds = Bounds { time: LOOK_TIMEOUT, ..Bounds::NONE };
-            let used = service.look(&handle.id, bounds).await;
+            let bounds = Bounds { time: SCAN_TIMEOUT, ..Bounds::NONE };
+            let used = service.measure(&handle.id, bounds).await;
             let found = handle.usage.record_growth(used);
             // A look that was not finished does not lower what is known.
             let held = amount(used, unit).max(if unit == Unit::Bytes { handle.usage.bytes() } else { 0 });
             let held = held + if unit == Unit::Bytes { handle.output.found() } else { 0 };
-            Look { handle, held, grown: amount(found, unit), found }
+            Scan { handle, held, grown: amount(found, unit), found }
         };
-        let mut looks = self.at_all_lives(look).await;
+        let mut looks = self.scan_all(look).await;
         let is_growing = looks.iter().any(|look| look.grown >= GROWING);
-        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_worth_a_look(short.free) {
+        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_search_due(short.free) {
             let look = |service: Self, handle: Arc<SandboxHandle>| async move {
-                let grown = service.look_for_deleted(&handle).await;
+                let grown = service.measure_deleted(&handle).await;
                 let held = handle.usage.bytes() + grown;
-                Look { handle, held, grown, found: Usage::default() }
+                Scan { handle, held, grown, found: Usage::default() }
             };
-            looks = self.at_all_lives(look).await;
+            looks = self.scan_all(look).await;
         }
         looks
     }
 
     /// Looks at several sandboxes at once, in turns of their own: other looks may take longer than the disk has room.
-    async fn at_all_lives<W>(&self, look: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Look>
+    async fn scan_all<W>(&self, look: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Scan>
     where
-        W: Future<Output = Look> + Send + 'static,
+        W: Future<Output = Scan> + Send + 'static,
     {
-        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(LOOKS_AT_ONCE as usize)));
+        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(SCANS_AT_ONCE as usize)));
         for handle in self.handles() {
             let (turns, look) = (Arc::clone(&turns), look(self.clone(), handle));
             looks.spawn(async move {
@@ -199,10 +165,10 @@ impl Service {
     }
 
     /// Lists the disk usage of every sandbox: those that run in the order of the looks, then all others.
-    async fn holdings(&self, looks: &[Look], short: &Shortage) -> Vec<Holding> {
-        let mut all: Vec<Holding> = looks
+    async fn usages(&self, looks: &[Scan], short: &Shortage) -> Vec<SandboxUsage> {
+        let mut all: Vec<SandboxUsage> = looks
             .iter()
-            .map(|Look { handle, held, grown, found }| Holding {
+            .map(|Scan { handle, held, grown, found }| SandboxUsage {
                 id: handle.id.clone(),
                 owner: handle.owner().unwrap_or(&handle.id).to_owned(),
                 bytes: *held,
@@ -216,12 +182,12 @@ impl Service {
             .collect();
         let ended = self.ended_sandboxes().await;
         if !short.is_severe() {
-            self.look_at_ended(&ended).await;
+            self.measure_ended(&ended).await;
         }
         for sandbox in ended {
             let usage = self.0.full_disk.ended().usage.get(&sandbox.id).copied().unwrap_or_default();
             let stopped = self.0.full_disk.ended().stopped.get(&sandbox.id).map(Instant::elapsed);
-            all.push(Holding {
+            all.push(SandboxUsage {
                 bytes: amount(usage, short.unit),
                 grown: 0,
                 found: None,
@@ -233,8 +199,8 @@ impl Service {
                 owner: sandbox.owner,
             });
         }
-        let going = self.0.leftovers.all().into_iter();
-        all.extend(going.map(|(id, Leftover { owner, bytes })| Holding::going(id, owner, bytes)));
+        let going = self.0.cleanup.all().into_iter();
+        all.extend(going.map(|(id, Leftover { owner, bytes })| SandboxUsage::going(id, owner, bytes)));
         all
     }
 
@@ -257,11 +223,11 @@ impl Service {
     }
 
     /// Looks once at the workspace of each sandbox in which nothing runs. A few at a time: meanwhile others write.
-    async fn look_at_ended(&self, ended: &[Sandbox]) {
-        let (many, time) = ENDED_LOOKS;
+    async fn measure_ended(&self, ended: &[Sandbox]) {
+        let (many, time) = ENDED_SCANS;
         let is_unknown = |sandbox: &&Sandbox| !self.0.full_disk.ended().usage.contains_key(&sandbox.id);
         for Sandbox { id, .. } in ended.iter().filter(is_unknown).take(many) {
-            let usage = self.look(id, Bounds { time, ..Bounds::NONE }).await;
+            let usage = self.measure(id, Bounds { time, ..Bounds::NONE }).await;
             self.0.full_disk.ended().usage.insert(id.clone(), usage);
         }
     }
@@ -290,7 +256,7 @@ impl Service {
     /// Begins to collect garbage, unless that was done a short while ago.
     pub(crate) fn collect_for_room(&self) {
         {
-            let mut last = self.0.full_disk.collected.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.0.full_disk.collected.lock();
             if last.is_some_and(|time| time.elapsed() < COLLECT_AGAIN) {
                 return;
             }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::guest::handle::SandboxHandle;
 
+/// Scans of workspaces that the server makes at the same time.
+pub(crate) const SCANS_AT_ONCE: u32 = 4;
+
 /// Looks that the server makes by itself. Each is a task of its own: whoever begins one does not wait for it, and one that
 /// takes long delays none of another sandbox.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ impl DiskScans {
         }
         let (turns, handle) = (Arc::clone(&self.0), Arc::clone(handle));
         tokio::spawn(async move {
-            if let Ok(turn) = turns.take(handle.owner().unwrap_or(&handle.id)).await {
+            if let Ok(turn) = turns.acquire(handle.owner().unwrap_or(&handle.id)).await {
                 look(turn).await;
             }
             handle.usage.end_scan();

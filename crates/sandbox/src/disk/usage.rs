@@ -5,71 +5,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use workspace_host::{HostError, quota};
-use workspace_state::{Cancel, Store};
-use workspace_workspace::{Bounds, Kind, Made, New, Options, Usage, Workspaces};
+use workspace_state::Cancel;
+use workspace_workspace::{Bounds, Kind, Made, New, Usage, Workspaces};
 
+use crate::blocking::blocking;
 use crate::clock::now;
 use crate::config::NewSandbox;
-use crate::error::{Result, SandboxError};
+use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
-use crate::runtime::Runtime;
 use crate::service::Service;
-use crate::settings::Settings;
 
-/// Looks at workspaces at once: by the server itself, and for requests.
-pub(crate) const LOOKS_AT_ONCE: u32 = 4;
-pub(crate) const ASKED_LOOKS_AT_ONCE: u32 = 4;
 /// Time of a look for a request.
-const ASKED_LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+const REQUESTED_SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time of a look at a workspace that was just made.
-const FIRST_LOOK_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Takes up the workspaces of a server.
-pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
-    runtime.find_own_users(&settings.workspaces, &settings.sandboxes, settings.lazy.is_some()).await?;
-    let holder = runtime.mounts().await;
-    let (settings, owner) = (settings.clone(), runtime.owner());
-    let opened = blocking(move || -> Result<Workspaces> {
-        let store =
-            Store::open_or_create(&settings.store).map_err(workspace_workspace::WorkspaceError::from)?;
-        let store = store.with_walk_limits(settings.walk_limits);
-        Ok(Workspaces::open(Options {
-            directory: settings.workspaces,
-            layers: settings.layers,
-            store,
-            holder,
-            owner,
-            provider: settings.provider,
-            lazy: settings.lazy,
-            reserve: settings.disk_reserve,
-        })?)
-    })
-    .await??;
-    tell(&opened);
-    Ok(opened)
-}
-
-/// Says how workspaces are made, and why not better.
-fn tell(workspaces: &Workspaces) {
-    let chosen = workspaces.chosen();
-    tracing::info!(provider = %chosen.kind, "workspaces are made by this provider");
-    for (kind, reason) in chosen.better() {
-        tracing::warn!(provider = %kind, reason, "a better provider cannot be used");
-    }
-}
-
-/// Runs what waits for the disk where nobody waits for it.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|error| SandboxError::Io {
-        action: "work on a workspace".to_owned(),
-        source: std::io::Error::other(error),
-    })
-}
+const NEW_SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Makes the workspace of a sandbox, which may hold so many bytes, unless it is cancelled.
@@ -123,11 +75,11 @@ impl Service {
 
     /// Bytes on disk that are a workspace's own. What cannot be looked at does not count.
     pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
-        self.look(id, Bounds::NONE).await.bytes
+        self.measure(id, Bounds::NONE).await.bytes
     }
 
     /// The same up to a bound.
-    pub(crate) async fn look(&self, id: &str, bounds: Bounds) -> Usage {
+    pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> Usage {
         let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
         let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
@@ -136,10 +88,10 @@ impl Service {
 
     /// Notes what a workspace has before its sandbox writes anything: what is there more at the next look was written by
     /// the sandbox, however soon that was.
-    pub(crate) async fn first_look(&self, handle: &SandboxHandle, new: &NewSandbox) {
-        let bounds = Bounds { time: FIRST_LOOK_TIMEOUT, ..Bounds::NONE };
+    pub(crate) async fn measure_new(&self, handle: &SandboxHandle, new: &NewSandbox) {
+        let bounds = Bounds { time: NEW_SCAN_TIMEOUT, ..Bounds::NONE };
         let used = match new.snapshot {
-            Some(_) => self.look(&handle.id, bounds).await,
+            Some(_) => self.measure(&handle.id, bounds).await,
             None => Usage::default(),
         };
         handle.usage.record_first(used);
@@ -147,18 +99,18 @@ impl Service {
 
     /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
     /// run is not looked at by itself: it is now, for a short time, and a few at once.
-    pub(crate) async fn last_look(&self, id: &str, owner: &str) -> (u64, i64) {
+    pub(crate) async fn last_usage(&self, id: &str, owner: &str) -> (u64, i64) {
         if let Some(seen) = self.handle(id).and_then(|handle| handle.usage.last_with_time()) {
             return seen;
         }
         // Fails only when the service is closed.
-        let _turn = self.0.asked_looks.take(owner).await;
-        let bounds = Bounds { time: ASKED_LOOK_TIMEOUT, ..Bounds::NONE };
-        (self.look(id, bounds).await.bytes, now())
+        let _turn = self.0.requested_scans.acquire(owner).await;
+        let bounds = Bounds { time: REQUESTED_SCAN_TIMEOUT, ..Bounds::NONE };
+        (self.measure(id, bounds).await.bytes, now())
     }
 
     /// Looks for files without a name that a sandbox has open. By how many bytes they have grown since the last look.
-    pub(crate) async fn look_for_deleted(&self, handle: &SandboxHandle) -> u64 {
+    pub(crate) async fn measure_deleted(&self, handle: &SandboxHandle) -> u64 {
         match self.0.runtime.deleted(&handle.id, &handle.dir).await {
             Ok(bytes) => bytes.saturating_sub(handle.usage.set_deleted(bytes)),
             Err(error) => {
@@ -167,31 +119,6 @@ impl Service {
             }
         }
     }
-}
-
-/// Tells when a disk has become so much fuller that it is worth looking who did it.
-#[derive(Debug, Default)]
-pub(crate) struct Fullness(AtomicU64);
-
-impl Fullness {
-    /// Bytes by which it becomes fuller before somebody looks.
-    const WORTH: u64 = 16 << 20;
-
-    /// Whether it has become so much fuller since this was true for the last time.
-    pub(crate) fn is_worth_a_look(&self, free: u64) -> bool {
-        let before = self.0.fetch_max(free, Ordering::Relaxed);
-        let is_fuller = before.saturating_sub(free) >= Self::WORTH;
-        if is_fuller {
-            self.0.store(free, Ordering::Relaxed);
-        }
-        is_fuller
-    }
-}
-
-/// Bytes that the filesystem of a directory has left.
-pub(crate) fn free(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(path).ok()?;
-    Some(stat.f_bavail * stat.f_frsize)
 }
 
 /// Sets a quota where one can be had.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::task::JoinHandle;
 use workspace_catalog::{Sandbox, State};
 
-use crate::command::output_limit::KeptOutput;
+use crate::command::kept_output::KeptOutput;
 use crate::command::running::RunningCommands;
 use crate::config::Config;
 use crate::disk::measured::WorkspaceUsage;

@@ -5,7 +5,8 @@
 
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
-use crate::service::{Scope, Service};
+use crate::scope::Scope;
+use crate::service::Service;
 
 /// A process of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,43 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use workspace_state::Cancel;
 use workspace_workspace::{Cancellable, Workspaces};
 
-use crate::disk::usage::blocking;
+use crate::blocking::blocking;
 use crate::error::{Result, SandboxError};
 use crate::service::Service;
 
 /// Time between two looks whether an operation that waits for something else is cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);
-
-/// Number of operations under way, also of those whose client has left.
-#[derive(Debug, Default)]
-pub(crate) struct UnderWay(Arc<watch::Sender<usize>>);
-
-/// One operation, counted until it is dropped.
-pub(crate) struct Counted(Arc<watch::Sender<usize>>);
-
-impl UnderWay {
-    pub(crate) fn begin(&self) -> Counted {
-        self.0.send_modify(|count| *count += 1);
-        Counted(Arc::clone(&self.0))
-    }
-
-    /// Waits until there is none, for `limit` at most. Returns whether there is none.
-    pub(crate) async fn idle(&self, limit: Duration) -> bool {
-        let mut count = self.0.subscribe();
-        timeout(limit, count.wait_for(|count| *count == 0)).await.is_ok()
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count = count.saturating_sub(1));
-    }
-}
 
 impl Service {
     /// Runs an operation to its end, and cancels it when the returned future is dropped.

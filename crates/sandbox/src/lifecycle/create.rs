@@ -1,7 +1,7 @@
 //! Creation a sandbox.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,12 +12,12 @@ use workspace_workspace::{Kind, Made as Workspace};
 
 use crate::clock::{milliseconds, now};
 use crate::config::{Config, NewSandbox};
-use crate::error::{Doing as _, Result, SandboxError};
+use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
 use crate::lifecycle::cancellable::until;
-use crate::lifecycle::pool::Ready;
+use crate::lifecycle::pool::state::Ready;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
 use crate::service::{Service, View, event, not_running};
@@ -91,7 +91,7 @@ impl Service {
         let _waiting = self.queue(&wanted.owner)?;
         // The namespaces that it is made in are not ended meanwhile.
         let _making = self.0.making.read().await;
-        *self.0.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.idle_since.lock() = None;
         let claim = wanted.claim();
         let reservation = loop {
             cancel.check()?;
@@ -306,12 +306,12 @@ impl Service {
     /// A place among those who wait for a sandbox.
     fn queue(&self, owner: &str) -> Result<FairPermit> {
         let queue = &self.0.waiting;
-        queue.try_take(owner).ok_or_else(|| SandboxError::QueueFull { waiting: queue.taken(owner) })
+        queue.try_acquire(owner).ok_or_else(|| SandboxError::QueueFull { waiting: queue.used(owner) })
     }
 
     /// Waits for a turn of the owner of a sandbox.
     async fn turn(&self, turns: &FairSemaphore, creation: &Creation) -> Result<FairPermit> {
-        let turn = until(&creation.cancel, turns.take(&creation.wanted.owner)).await?;
+        let turn = until(&creation.cancel, turns.acquire(&creation.wanted.owner)).await?;
         turn.map_err(|_| SandboxError::QueueFull { waiting: 0 })
     }
 
@@ -324,7 +324,7 @@ impl Service {
         };
         let (owner, disk) = (&creation.wanted.owner, creation.config.disk);
         let workspace = self.make_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
-        self.first_look(handle, &creation.new).await;
+        self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
         Ok(workspace)
     }
@@ -356,7 +356,7 @@ impl Service {
         let workspace = self.fill_workspace(creation, &ready.handle).await?;
         let (_turn, cancel) = (self.turn(&self.0.starts, creation).await?, &creation.cancel);
         self.still_wanted(sandbox).await?;
-        self.open_door(&ready.handle)?;
+        self.open_guest_socket(&ready.handle)?;
         let config = &creation.config;
         let egress = self.egress(&creation.new.network);
         let progress = self.tell_progress(&sandbox.id);
@@ -411,9 +411,9 @@ impl Service {
     }
 
     /// Makes its place, and lets its guest in.
-    pub(crate) fn open_door(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
-        handle.dir.make()?;
-        let socket = handle.dir.listen().doing(|| "listen for the guest agent".to_owned())?;
+    pub(crate) fn open_guest_socket(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
+        handle.dir.make().context(|| "make the directory of a sandbox".to_owned())?;
+        let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         listener::open(socket, handle, Arc::new(self.clone()));
         Ok(())
     }
@@ -485,7 +485,7 @@ impl Service {
         if let Err(error) = self.end(&sandbox.id, &dir).await {
             tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed could not be ended");
         }
-        for removed in [dir.remove(), self.remove_workspace(&sandbox.id).await] {
+        for removed in [self.remove_dir(&sandbox.id).await, self.remove_workspace(&sandbox.id).await] {
             if let Err(error) = removed {
                 tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed left something");
             }

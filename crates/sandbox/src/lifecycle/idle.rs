@@ -1,7 +1,6 @@
 //! Ending what is there only for sandboxes once there are none: the lazy view, the holder of an ordinary user's namespaces,
 //! and the sandboxes that were started ahead in them. Whoever makes the next sandbox starts them again.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use workspace_workspace::Workspaces;
@@ -22,7 +21,7 @@ impl Service {
     pub(crate) async fn rest_when_idle(&self) -> Result<u64> {
         let is_idle = self.is_idle().await?;
         let is_due = {
-            let mut since = self.0.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut since = self.0.idle_since.lock();
             if !is_idle {
                 *since = None;
             }
@@ -49,7 +48,7 @@ impl Service {
     /// Returns whether there is no sandbox, and nothing is left of one.
     async fn is_idle(&self) -> Result<bool> {
         let (here, _) = self.0.catalog.sandboxes().total(&self.0.settings.node, "").await?;
-        if here > 0 || !self.0.leftovers.ids().is_empty() {
+        if here > 0 || !self.0.cleanup.ids().is_empty() {
             return Ok(false);
         }
         self.on_workspaces(|workspaces| Ok(workspaces.list()?.is_empty())).await

@@ -1,7 +1,7 @@
 //! What happens to sandboxes by itself: guests come and go, processes end, time runs out, workspaces fill up.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -12,9 +12,10 @@ use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, Reg
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
 use workspace_workspace::Bounds;
 
+use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
 use crate::command::running::End;
-use crate::disk::usage::{blocking, free};
+use crate::disk::fullness::free;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
 use crate::guest::handle::SandboxHandle;
@@ -33,7 +34,7 @@ const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Looking at a workspace takes at most one part in so many of the time.
 const DISK_SHARE: u32 = 20;
 /// Time of a look at a workspace. What was found until then counts.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
 /// Expired sandboxes that are removed at the same time.
@@ -254,7 +255,7 @@ impl Service {
         let service = || Arc::downgrade(&self.0);
         every(settings.expiry_interval, service(), |service| async move { service.expire().await });
         every(settings.disk_interval, service(), |service| async move { service.check_disks().await });
-        every(ROOM_INTERVAL, service(), |service| async move { service.check_room().await });
+        every(ROOM_INTERVAL, service(), |service| async move { service.check_free_space().await });
         every(settings.layers_interval, service(), |service| async move { service.collect_layers().await });
         let gc = |service: Service| async move {
             Ok(service.collect_content(false, &service.0.cancel).await?.freed)
@@ -327,7 +328,7 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
-        let is_fuller = free.is_some_and(|free| self.0.fullness.is_worth_a_look(free));
+        let is_fuller = free.is_some_and(|free| self.0.fullness.is_search_due(free));
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
         for handle in handles {
@@ -336,7 +337,7 @@ impl Service {
             let is_due = handle.disk().is_some() && handle.usage.is_scan_due();
             if deleted || is_due {
                 let (service, looked_at) = (self.clone(), handle.clone());
-                self.0.looks.begin(&handle, move |turn| async move {
+                self.0.scans.begin(&handle, move |turn| async move {
                     log(&looked_at, service.check_disk(&looked_at, deleted, turn).await);
                 });
             }
@@ -348,12 +349,12 @@ impl Service {
     /// Looks at the workspace of a sandbox, and ends the sandbox if there is more than it may have.
     async fn check_disk(&self, handle: &Arc<SandboxHandle>, deleted: bool, turn: FairPermit) -> Result<()> {
         if deleted {
-            self.look_for_deleted(handle).await;
+            self.measure_deleted(handle).await;
         }
         let Some(limit) = handle.disk().filter(|_| handle.usage.is_scan_due()) else { return Ok(()) };
         let began = Instant::now();
-        let time = handle.usage.scan_timeout(LOOK_TIMEOUT);
-        let seen = self.look(&handle.id, Bounds { time, bytes: limit }).await;
+        let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
+        let seen = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
         handle.usage.set_finished(!seen.at_least);
         handle.usage.schedule_scan(began.elapsed() * DISK_SHARE);
         handle.usage.record(seen);
@@ -370,7 +371,7 @@ impl Service {
 
     /// Whether it is time to look for events that are too old.
     fn is_retention_due(&self) -> bool {
-        let mut last = self.0.retained.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.retained.lock();
         let due = last.is_none_or(|time| time.elapsed() >= RETENTION_INTERVAL);
         if due {
             *last = Some(Instant::now());

@@ -4,131 +4,27 @@
 //! workspace. Whoever wants a sandbox like it gets it in the time it takes to attach a workspace. It is never
 //! used twice, and never put back once it was somebody's. How many there are follows how many were wanted lately.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) mod state;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::config::{Config, NewSandbox};
-use crate::error::{Doing as _, Result};
+use crate::error::{Context as _, Result};
 use crate::guest::handle::SandboxHandle;
 use crate::id::{self, Token};
 use crate::runtime::{Limits, Network, Start};
 use crate::service::Service;
+use state::{Demand, Ready};
 
 /// What is started ahead from the beginning.
 const FIRST: &str = "base";
-/// After so long without anybody wanting one, half as many are kept.
-const MEMORY: Duration = Duration::from_secs(60);
 /// After a failure nothing is started ahead for so long.
 const PAUSE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
-/// Whoever got one runs something in it first; the next is started after that.
-const QUIET: Duration = Duration::from_millis(30);
-
-/// A sandbox that can be given away: one that was started ahead, or one of which nothing but the name is there.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    pub(crate) handle: Arc<SandboxHandle>,
-    pub(crate) token: Token,
-    /// Its template and what is missing of it, if it was started.
-    started: Option<(String, Vec<String>)>,
-}
-
-/// Those that are nobody's yet.
-#[derive(Debug, Default)]
-pub(crate) struct Pool(Mutex<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    ready: HashMap<String, Vec<Ready>>,
-    demand: HashMap<String, Demand>,
-    /// Everything that is here, being started, or on its way to somebody.
-    ids: BTreeSet<String>,
-    /// Somebody is filling it.
-    filling: bool,
-    closed: bool,
-    pause: Option<Instant>,
-    /// When one was taken last.
-    taken: Option<Instant>,
-}
-
-/// How many were wanted lately.
-#[derive(Debug)]
-struct Demand {
-    recent: f64,
-    at: Instant,
-}
-
-impl Demand {
-    fn now(&self) -> f64 {
-        self.recent * 0.5_f64.powf(self.at.elapsed().as_secs_f64() / MEMORY.as_secs_f64())
-    }
-
-    fn grow(&mut self) {
-        (self.recent, self.at) = (self.now() + 1.0, Instant::now());
-    }
-}
-
-impl Pool {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What belongs to the pool and is in no catalog.
-    pub(crate) fn ids(&self) -> BTreeSet<String> {
-        self.lock().ids.clone()
-    }
-
-    /// The catalog tells of it from now on.
-    pub(crate) fn leave(&self, id: &str) {
-        self.lock().ids.remove(id);
-    }
-
-    fn forget(&self, id: &str) -> Option<Ready> {
-        let mut inner = self.lock();
-        inner.ids.remove(id);
-        inner.ready.values_mut().find_map(|ready| {
-            let at = ready.iter().position(|one| one.handle.id == id)?;
-            Some(ready.swap_remove(at))
-        })
-    }
-
-    /// Waits while one is taken after another, unless there is none left of that template.
-    async fn quiet(&self, template: &str) {
-        loop {
-            let wait = {
-                let inner = self.lock();
-                let left = inner.ready.get(template).is_some_and(|ready| !ready.is_empty());
-                let since = inner.taken.map(|taken| taken.elapsed()).filter(|_| left && !inner.closed);
-                since.and_then(|since| QUIET.checked_sub(since))
-            };
-            match wait {
-                Some(wait) if !wait.is_zero() => sleep(wait).await,
-                _ => return,
-            }
-        }
-    }
-
-    /// A template of which there should be one more.
-    fn wants(&self, most: u32) -> Option<String> {
-        let inner = self.lock();
-        let paused = inner.pause.is_some_and(|until| until > Instant::now());
-        let there: usize = inner.ready.values().map(Vec::len).sum();
-        if inner.closed || paused || there >= most as usize {
-            return None;
-        }
-        let short = |(template, demand): (&String, &Demand)| {
-            // One at least of what was ever wanted, and as many as a minute sees.
-            let wanted = demand.now().ceil().max(1.0) as usize;
-            let has = inner.ready.get(template).map_or(0, Vec::len);
-            (has < wanted).then(|| template.clone())
-        };
-        inner.demand.iter().find_map(short)
-    }
-}
 
 impl Service {
     /// How many are there for whoever wants one.
@@ -138,7 +34,7 @@ impl Service {
 
     /// One that has a name only.
     pub(crate) fn unmade(&self) -> Result<Ready> {
-        let token = Token::new().doing(|| "make a token".to_owned())?;
+        let token = Token::new().context(|| "make a token".to_owned())?;
         let id = id::new("sbx");
         let handle = Arc::new(SandboxHandle::new(&id, self.dir(&id), &token.hash()));
         Ok(Ready { handle, token, started: None })
@@ -255,7 +151,7 @@ impl Service {
     }
 
     async fn start_for_nobody(&self, template: &str, ready: &Ready) -> Result<Vec<String>> {
-        self.open_door(&ready.handle)?;
+        self.open_guest_socket(&ready.handle)?;
         let start = Start {
             id: &ready.handle.id,
             template,
@@ -294,7 +190,10 @@ impl Service {
     pub(crate) async fn end_ready(&self, handle: &SandboxHandle) {
         handle.close();
         let ended = self.0.runtime.end(&handle.id, &handle.dir).await;
-        if let Err(error) = ended.map_err(Into::into).and_then(|()| handle.dir.remove()) {
+        if let Err(error) = match ended {
+            Ok(()) => self.remove_dir(&handle.id).await,
+            Err(error) => Err(error.into()),
+        } {
             tracing::error!(sandbox = handle.id, %error, "one that was started ahead could not be ended");
         }
         self.0.pool.lock().ids.remove(&handle.id);

@@ -12,7 +12,7 @@ use workspace_state::{Cancel, GcOptions, Quiet};
 use workspace_workspace::{Cancellable, Workspaces};
 
 use crate::config::Config;
-use crate::error::{Doing as _, Result, SandboxError, without_host_paths};
+use crate::error::{Context as _, Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
 use crate::lifecycle::cancellable::until;
@@ -70,7 +70,7 @@ impl Service {
         let service = self.clone();
         let clearing = tokio::spawn(async move { service.clear_orphans(&service.0.cancel).await });
         match timeout_at(deadline.max(Instant::now() + RECOVERY_TIMEOUT), clearing).await {
-            Ok(cleared) => drop(cleared.map_err(std::io::Error::other).doing(|| "clear up".to_owned())??),
+            Ok(cleared) => drop(cleared.map_err(std::io::Error::other).context(|| "clear up".to_owned())??),
             Err(_) => tracing::warn!("clearing up after the last server takes long and goes on"),
         }
         Ok(())
@@ -154,7 +154,7 @@ impl Service {
     fn take_up(&self, sandbox: &Sandbox) -> Result<()> {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
-        let socket = handle.dir.listen().doing(|| "listen for the guest agent".to_owned())?;
+        let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         self.add_handle(&handle);
         listener::open(socket, &handle, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
@@ -249,15 +249,15 @@ impl Service {
         let mut collected = Collected::default();
         // Names first, rows after: whoever makes one now writes the row before the directory, or has it in the pool, and
         // whoever deletes one removes its files by himself.
-        let going = self.0.leftovers.ids();
-        let places = names(&self.0.settings.sandboxes).doing(|| "look for sandboxes".to_owned())?;
+        let going = self.0.cleanup.ids();
+        let places = names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
         let noted = self.0.runtime.known().await?;
         // One that is taken from the pool is in the catalog before it leaves the pool's list.
         let pooled = self.0.pool.ids();
         let known = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
-        let deleted = self.0.leftovers.ids();
+        let deleted = self.0.cleanup.ids();
         let known: HashSet<&str> = known
             .iter()
             .map(|sandbox| sandbox.id.as_str())
@@ -294,7 +294,7 @@ impl Service {
         tracing::info!(sandbox = id, "removing a sandbox that nobody knows of");
         let _operation = self.0.operations.lock(id).await;
         self.end(id, &self.dir(id)).await?;
-        self.remove_place(id).await
+        self.remove_dir(id).await
     }
 }
 

@@ -15,7 +15,8 @@ use crate::command::running::End;
 use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
-use crate::service::{Scope, Service, event, not_running};
+use crate::scope::Scope;
+use crate::service::{Service, event, not_running};
 
 /// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
 const KEPT: &str = "kept";
@@ -34,9 +35,6 @@ pub enum Kept {
 
 /// Longest time until a delete is answered. It goes on after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
-
-/// Sandboxes of requests that name several which are ended at the same time; half of them for one owner.
-pub(crate) const AT_ONCE: u32 = 16;
 
 /// The kind of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +126,7 @@ impl Service {
         let remove = |id: String| {
             let (service, scope) = (self.clone(), scope.clone());
             tokio::spawn(async move {
-                let _turn = service.0.batch_removals.take(scope.owner().unwrap_or_default()).await;
+                let _turn = service.0.batch_removals.acquire(scope.owner().unwrap_or_default()).await;
                 service.remove_found(&scope, &id, keep_workspace).await
             })
         };
@@ -195,7 +193,7 @@ impl Service {
             }
             Ok(kept) => kept,
         };
-        self.remove_place(id).await?;
+        self.remove_dir(id).await?;
         self.forget_row(&sandbox).await?;
         Ok(kept)
     }

@@ -27,7 +27,8 @@ use crate::lifecycle::operation::limited;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
 use crate::sandbox_dir::SandboxDir;
-use crate::service::{Scope, Service, View, config_of, not_running};
+use crate::scope::Scope;
+use crate::service::{Service, View, config_of, not_running};
 use crate::snapshot::swap::Swap;
 
 /// How many sandboxes one fork may make.
@@ -281,7 +282,7 @@ impl Service {
         must_be_free().await?;
         // So is what takes long or may fail, in a turn as when a sandbox is made.
         // The lock is held meanwhile, and what has it is not ended for the disk it takes: the wait has a bound.
-        let turn = until(cancel, timeout(OPERATION_WAIT, self.0.fills.take(&sandbox.owner))).await?;
+        let turn = until(cancel, timeout(OPERATION_WAIT, self.0.fills.acquire(&sandbox.owner))).await?;
         let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
         let turn = turn.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
         let name = id.to_owned();

@@ -12,7 +12,7 @@ const HOLDS_MOST: &str = "its owner holds most of the disk";
 
 /// Part of the disk that a sandbox holds.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Holding {
+pub(super) struct SandboxUsage {
     pub(super) id: String,
     pub(super) owner: String,
     /// Bytes of its workspace.
@@ -30,7 +30,7 @@ pub(super) struct Holding {
     pub(super) layers: Vec<(String, u64)>,
 }
 
-impl Holding {
+impl SandboxUsage {
     /// A sandbox that was deleted, whose files are being removed.
     pub(super) fn going(id: String, owner: String, bytes: u64) -> Self {
         Self { id, owner, bytes, is_going: true, ..Self::default() }
@@ -41,30 +41,30 @@ impl Holding {
 #[derive(Debug)]
 pub(super) enum Step<'a> {
     /// A sandbox that was stopped before is removed with its workspace.
-    Remove(&'a Holding),
+    Remove(&'a SandboxUsage),
     /// A sandbox is stopped. Its workspace stays.
-    Stop { holding: &'a Holding, reason: &'static str },
+    Stop { usage: &'a SandboxUsage, reason: &'static str },
 }
 
 impl<'a> Step<'a> {
-    pub(super) fn holding(&self) -> &'a Holding {
+    pub(super) fn usage(&self) -> &'a SandboxUsage {
         match self {
-            Self::Remove(holding) | Self::Stop { holding, .. } => holding,
+            Self::Remove(usage) | Self::Stop { usage, .. } => usage,
         }
     }
 }
 
 /// The steps of which the first that can be taken is. Of sandboxes that have grown the one that comes first in `all` is
 /// stopped first.
-pub(super) fn choose(all: &[Holding], is_severe: bool, kept: Duration) -> Vec<Step<'_>> {
+pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> Vec<Step<'_>> {
     let held = held_by_owner(all);
     // The name decides between those who hold as much.
     let Some((most, _)) = held.iter().max_by_key(|(name, held)| (**held, Reverse(**name))) else {
         return Vec::new();
     };
     let own = || all.iter().filter(|one| one.owner == *most);
-    let stop = |reason| move |holding| Step::Stop { holding, reason };
-    let mut growing: Vec<&Holding> = all.iter().filter(|one| one.grown > 0).collect();
+    let stop = |reason| move |usage| Step::Stop { usage, reason };
+    let mut growing: Vec<&SandboxUsage> = all.iter().filter(|one| one.grown > 0).collect();
     growing.sort_by_key(|one| Reverse(held.get(one.owner.as_str()).copied()));
     let mut steps = Vec::new();
     if is_severe {
@@ -81,7 +81,7 @@ pub(super) fn choose(all: &[Holding], is_severe: bool, kept: Duration) -> Vec<St
     if own().any(|one| one.grown > 0) {
         steps.extend(growing.into_iter().filter(|one| one.owner == *most).map(stop(WROTE)));
     } else if !is_coming && !own().any(|one| one.stopped_for.is_some()) {
-        let mut running: Vec<&Holding> = own().filter(|one| one.is_running).collect();
+        let mut running: Vec<&SandboxUsage> = own().filter(|one| one.is_running).collect();
         running.sort_by_key(|one| (Reverse(one.bytes), &one.id));
         steps.extend(running.into_iter().map(stop(HOLDS_MOST)));
     }
@@ -89,7 +89,7 @@ pub(super) fn choose(all: &[Holding], is_severe: bool, kept: Duration) -> Vec<St
 }
 
 /// Bytes of each owner's workspaces, and of layers over which nobody else's lie.
-fn held_by_owner(all: &[Holding]) -> BTreeMap<&str, u64> {
+fn held_by_owner(all: &[SandboxUsage]) -> BTreeMap<&str, u64> {
     let mut held: BTreeMap<&str, u64> = BTreeMap::new();
     let mut layers: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
     for one in all {
@@ -114,20 +114,20 @@ mod tests {
 
     const KEPT: Duration = Duration::from_secs(600);
 
-    fn running(id: &str, owner: &str, bytes: u64, grown: u64) -> Holding {
+    fn running(id: &str, owner: &str, bytes: u64, grown: u64) -> SandboxUsage {
         let (id, owner) = (id.to_owned(), owner.to_owned());
-        Holding { id, owner, bytes, grown, is_running: true, ..Holding::default() }
+        SandboxUsage { id, owner, bytes, grown, is_running: true, ..SandboxUsage::default() }
     }
 
-    fn stopped(id: &str, owner: &str, bytes: u64, time: Duration) -> Holding {
-        Holding { is_running: false, stopped_for: Some(time), ..running(id, owner, bytes, 0) }
+    fn stopped(id: &str, owner: &str, bytes: u64, time: Duration) -> SandboxUsage {
+        SandboxUsage { is_running: false, stopped_for: Some(time), ..running(id, owner, bytes, 0) }
     }
 
     /// The steps as words, `-` before one that is removed.
-    fn chosen(all: &[Holding], is_severe: bool) -> Vec<String> {
+    fn chosen(all: &[SandboxUsage], is_severe: bool) -> Vec<String> {
         let word = |step: Step<'_>| match step {
-            Step::Remove(holding) => format!("-{}", holding.id),
-            Step::Stop { holding, .. } => holding.id.clone(),
+            Step::Remove(usage) => format!("-{}", usage.id),
+            Step::Stop { usage, .. } => usage.id.clone(),
         };
         choose(all, is_severe, KEPT).into_iter().map(word).collect()
     }
@@ -179,14 +179,14 @@ mod tests {
         let all = [more, stopped("other", "bob", 10, KEPT * 2)];
         assert!(chosen(&all, false).is_empty());
         // Room that comes soon is waited for.
-        let going = Holding::going("gone".to_owned(), "alice".to_owned(), 1);
+        let going = SandboxUsage::going("gone".to_owned(), "alice".to_owned(), 1);
         let all = [bob, stopped("old", "alice", 100, KEPT), going];
         assert!(chosen(&all, false).is_empty());
     }
 
     #[test]
     fn layers_count_for_their_only_owner() {
-        let over = |one: Holding, layers: &[(&str, u64)]| Holding {
+        let over = |one: SandboxUsage, layers: &[(&str, u64)]| SandboxUsage {
             layers: layers.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect(),
             ..one
         };

@@ -1,0 +1,124 @@
+//! Size of the output that is kept of a sandbox's commands.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use workspace_agent_protocol::output;
+
+use crate::leaf_mutex::LeafMutex;
+use crate::sandbox_dir::SandboxDir;
+
+/// Size of the output that is kept of a sandbox's commands: what was found when it was last measured, and at most what was
+/// printed since.
+#[derive(Debug, Default)]
+pub(crate) struct KeptOutput {
+    found: AtomicU64,
+    printed: AtomicU64,
+    is_measured: AtomicBool,
+    /// Time at which a file came or went last, in seconds and nanoseconds, as it was when they were measured.
+    changed: LeafMutex<Option<(i64, i64)>>,
+}
+
+impl KeptOutput {
+    /// Bytes that are printed before it is measured again.
+    const STEP: u64 = 1 << 20;
+
+    pub(crate) fn add(&self, printed: u64) {
+        self.printed.fetch_add(printed, Ordering::Relaxed);
+    }
+
+    /// Returns true if there may be more than `limit` bytes.
+    pub(crate) fn may_exceed(&self, limit: u64) -> bool {
+        let (found, printed) = (self.found.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
+        let is_news = found > limit || printed >= Self::STEP.min(limit / 8);
+        is_news && found.saturating_add(printed) > limit
+    }
+
+    /// Bytes that were found when they were last measured.
+    pub(crate) fn found(&self) -> u64 {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// Measures it, if a file came or went since that was done.
+    pub(crate) fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
+        let directory = match std::fs::metadata(dir.output()) {
+            // Deleted meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let now = Some((directory.mtime(), directory.mtime_nsec()));
+        let mut changed = self.changed.lock();
+        if *changed != now && self.begin() {
+            let kept = kept(dir);
+            self.end(kept.as_ref().ok().copied());
+            kept?;
+            *changed = now;
+        }
+        Ok(())
+    }
+
+    /// Begins to measure or to trim it. Returns false if somebody does already.
+    pub(crate) fn begin(&self) -> bool {
+        let first = !self.is_measured.swap(true, Ordering::Relaxed);
+        if first {
+            self.printed.store(0, Ordering::Relaxed);
+        }
+        first
+    }
+
+    /// Ends what [`begin`](Self::begin) began, with the bytes that are left if they are known.
+    pub(crate) fn end(&self, found: Option<u64>) {
+        if let Some(found) = found {
+            self.found.store(found, Ordering::Relaxed);
+        }
+        self.is_measured.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of output in the directory of a sandbox.
+pub(crate) fn kept(dir: &SandboxDir) -> io::Result<u64> {
+    let segments = output::all_segments(File::open(dir.output())?)?;
+    Ok(segments.iter().map(|segment| segment.bytes).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+
+    use workspace_agent_protocol::output::{Stream, Writer};
+
+    use super::*;
+
+    fn write(home: &Path, command: &str) {
+        let directory = OwnedFd::from(File::open(home).unwrap());
+        let mut writer = Writer::create(directory, command, 32 << 10).unwrap();
+        for _ in 0..64 {
+            writer.write(Stream::Stdout, 0, &[7; 1 << 10]).unwrap();
+        }
+    }
+
+    #[test]
+    fn output_that_nobody_told_of_is_found() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        std::fs::create_dir(dir.output()).unwrap();
+        let output = KeptOutput::default();
+        output.measure(&dir).unwrap();
+        assert!(!output.may_exceed(1 << 10));
+        write(&dir.output(), "cmd-1");
+        output.measure(&dir).unwrap();
+        assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
+        // What is being removed is not measured meanwhile.
+        assert!(output.begin());
+        write(&dir.output(), "cmd-2");
+        let before = output.found();
+        output.measure(&dir).unwrap();
+        assert_eq!(output.found(), before);
+        output.end(None);
+        output.measure(&dir).unwrap();
+        assert!(output.found() > before);
+    }
+}

@@ -1,0 +1,44 @@
+//! State of freeing space on a full disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use workspace_workspace::Usage;
+
+use crate::leaf_mutex::{LeafGuard, LeafMutex};
+
+/// State that is kept between two checks of the disk.
+#[derive(Debug, Default)]
+pub(crate) struct FullDisk {
+    /// Time of the last collection of garbage.
+    pub(super) collected: LeafMutex<Option<Instant>>,
+    /// Held while layers are dropped.
+    pub(super) dropping: Arc<tokio::sync::Mutex<()>>,
+    ended: LeafMutex<Ended>,
+}
+
+/// Sandboxes in which nothing runs.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Times at which sandboxes were stopped because of the disk, by id.
+    pub(super) stopped: HashMap<String, Instant>,
+    /// Disk usage of their workspaces, by id. It does not change any more.
+    pub(super) usage: HashMap<String, Usage>,
+}
+
+impl FullDisk {
+    /// Notes that a sandbox was stopped because of the disk.
+    pub(crate) fn note_stopped(&self, id: &str) {
+        self.ended().stopped.insert(id.to_owned(), Instant::now());
+    }
+
+    /// Bytes of the workspace of a sandbox in which nothing runs; zero before it is measured.
+    pub(crate) fn known_usage(&self, id: &str) -> u64 {
+        self.ended().usage.get(id).map_or(0, |usage| usage.bytes)
+    }
+
+    pub(super) fn ended(&self) -> LeafGuard<'_, Ended> {
+        self.ended.lock()
+    }
+}

@@ -1,0 +1,29 @@
+//! Free space of the disk of the workspaces.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Free space at the last search for deleted files, so that the next one waits until the disk is notably fuller.
+#[derive(Debug, Default)]
+pub(crate) struct Fullness(AtomicU64);
+
+impl Fullness {
+    /// Bytes by which it becomes fuller before the next search.
+    const STEP: u64 = 16 << 20;
+
+    /// Returns true if the disk is fuller by a step than when this was true for the last time.
+    pub(crate) fn is_search_due(&self, free: u64) -> bool {
+        let before = self.0.fetch_max(free, Ordering::Relaxed);
+        let is_fuller = before.saturating_sub(free) >= Self::STEP;
+        if is_fuller {
+            self.0.store(free, Ordering::Relaxed);
+        }
+        is_fuller
+    }
+}
+
+/// Free bytes of the filesystem of a directory; `None` if it cannot be asked.
+pub(crate) fn free(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail * stat.f_frsize)
+}

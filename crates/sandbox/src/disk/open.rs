@@ -1,0 +1,45 @@
+//! Opening the workspaces of a server.
+
+use std::sync::Arc;
+
+use workspace_state::Store;
+use workspace_workspace::{Options, Workspaces};
+
+use crate::blocking::blocking;
+use crate::error::Result;
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+
+/// Opens the workspaces of a server with the best provider that works here.
+pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
+    runtime.find_own_users(&settings.workspaces, &settings.sandboxes, settings.lazy.is_some()).await?;
+    let holder = runtime.mounts().await;
+    let (settings, owner) = (settings.clone(), runtime.owner());
+    let opened = blocking(move || -> Result<Workspaces> {
+        let store =
+            Store::open_or_create(&settings.store).map_err(workspace_workspace::WorkspaceError::from)?;
+        let store = store.with_walk_limits(settings.walk_limits);
+        Ok(Workspaces::open(Options {
+            directory: settings.workspaces,
+            layers: settings.layers,
+            store,
+            holder,
+            owner,
+            provider: settings.provider,
+            lazy: settings.lazy,
+            reserve: settings.disk_reserve,
+        })?)
+    })
+    .await??;
+    log_provider(&opened);
+    Ok(opened)
+}
+
+/// Logs the provider of workspaces, and why no better one is used.
+fn log_provider(workspaces: &Workspaces) {
+    let chosen = workspaces.chosen();
+    tracing::info!(provider = %chosen.kind, "chose the provider of workspaces");
+    for (kind, reason) in chosen.better() {
+        tracing::warn!(provider = %kind, reason, "a better provider is not available");
+    }
+}

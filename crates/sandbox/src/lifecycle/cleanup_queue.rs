@@ -1,0 +1,127 @@
+//! Deleted sandboxes whose files are being removed.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio::sync::watch;
+
+use crate::fair_semaphore::FairSemaphore;
+use crate::leaf_mutex::{LeafGuard, LeafMutex};
+use crate::scope::Scope;
+
+/// Deleted sandboxes of one owner whose files are still there. Further deletions of that owner wait.
+pub(crate) const BACKLOG_MAX: usize = 250;
+/// Sandboxes whose files are removed at the same time, half of them of one owner at most.
+const AT_ONCE: u32 = 4;
+
+/// Deleted sandboxes whose files are being removed.
+#[derive(Debug)]
+pub(crate) struct CleanupQueue {
+    /// By id.
+    all: LeafMutex<HashMap<String, Leftover>>,
+    /// Changes each time that one is added or removed.
+    changes: watch::Sender<()>,
+    pub(crate) permits: FairSemaphore,
+}
+
+/// A deleted sandbox whose files are being removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    pub(crate) owner: String,
+    /// Bytes of its workspace when it was deleted, as far as they were known.
+    pub(crate) bytes: u64,
+}
+
+impl Default for CleanupQueue {
+    fn default() -> Self {
+        let permits = FairSemaphore::new(AT_ONCE);
+        Self { all: LeafMutex::default(), changes: watch::Sender::default(), permits }
+    }
+}
+
+impl CleanupQueue {
+    pub(crate) fn add(&self, id: &str, leftover: Leftover) {
+        self.lock().insert(id.to_owned(), leftover);
+        self.changes.send_replace(());
+    }
+
+    pub(crate) fn remove(&self, id: &str) {
+        self.lock().remove(id);
+        self.changes.send_replace(());
+    }
+
+    fn lock(&self) -> LeafGuard<'_, HashMap<String, Leftover>> {
+        self.all.lock()
+    }
+
+    /// Ids of the sandboxes whose files are being removed.
+    pub(crate) fn ids(&self) -> HashSet<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Sandboxes whose files are being removed, by id.
+    pub(crate) fn all(&self) -> HashMap<String, Leftover> {
+        self.lock().clone()
+    }
+
+    /// Waits until none of a scope is left.
+    pub(crate) async fn none_of(&self, scope: &Scope) {
+        self.fewer_than(1, scope).await;
+    }
+
+    /// Waits until fewer than `limit` of a scope are left.
+    pub(crate) async fn fewer_than(&self, limit: usize, scope: &Scope) {
+        let count = || self.lock().values().filter(|one| scope.covers(Some(one.owner.as_str()))).count();
+        let mut changes = self.changes.subscribe();
+        // The sender lives as long as this.
+        while count() >= limit && changes.changed().await.is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[tokio::test]
+    async fn an_owner_waits_for_nobody_elses_files() {
+        let queue = CleanupQueue::default();
+        let alice = Scope::Owner("alice".to_owned());
+        let is_done = |scope: &Scope| {
+            let mut waiting = pin!(queue.none_of(scope));
+            waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        };
+        let of = |owner: &str| Leftover { owner: owner.to_owned(), bytes: 0 };
+        queue.add("sbx-1", of("bob"));
+        assert!(is_done(&alice) && !is_done(&Scope::All));
+        queue.add("sbx-2", of("alice"));
+        assert!(!is_done(&alice));
+        queue.remove("sbx-1");
+        assert!(!is_done(&alice) && !is_done(&Scope::All));
+        queue.remove("sbx-2");
+        assert!(is_done(&alice) && is_done(&Scope::All));
+    }
+
+    #[tokio::test]
+    async fn a_full_backlog_is_its_owners_alone() {
+        let queue = CleanupQueue::default();
+        let is_free = |owner: &str| {
+            let scope = Scope::Owner(owner.to_owned());
+            let mut waiting = pin!(queue.fewer_than(BACKLOG_MAX, &scope));
+            waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        };
+        for number in 0..BACKLOG_MAX {
+            assert!(is_free("bob"));
+            queue.add(&number.to_string(), Leftover { owner: "bob".to_owned(), bytes: 1 });
+        }
+        assert!(!is_free("bob") && is_free("alice"));
+        // An owner does not get all permits.
+        let mut permits = Vec::new();
+        while let Some(permit) = queue.permits.try_acquire("bob") {
+            permits.push(permit);
+        }
+        assert!(permits.len() < AT_ONCE as usize && queue.permits.try_acquire("alice").is_some());
+        queue.remove("0");
+        assert!(is_free("bob"));
+    }
+}

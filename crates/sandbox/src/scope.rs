@@ -1,0 +1,27 @@
+//! The sandboxes that a caller may see and change.
+
+/// The sandboxes that a caller may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of one owner.
+    Owner(String),
+    /// All of them.
+    All,
+}
+
+impl Scope {
+    /// The owner whose sandboxes it covers; `None` for all.
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Owner(name) => Some(name),
+            Self::All => None,
+        }
+    }
+
+    pub(crate) fn covers(&self, owner: Option<&str>) -> bool {
+        match self {
+            Self::Owner(name) => owner == Some(name),
+            Self::All => true,
+        }
+    }
+}
