@@ -71,6 +71,8 @@ impl Place {
             command.envs(std::env::var_os(variable).map(|value| (variable, value)));
         }
         command.env("HOME", self.path("home")).env("USER", "tester").env("TZ", "UTC");
+        // Git says something else where it comes to a mount point on its way up.
+        command.env("GIT_CEILING_DIRECTORIES", self.directory.path());
         with_default_signals(&mut command);
         command
     }

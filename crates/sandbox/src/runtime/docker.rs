@@ -42,8 +42,12 @@ use crate::sandbox_dir::SandboxDir;
 const NAME: &str = "docker";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
-/// Attempts to pause a container.
-const PAUSE_ATTEMPTS: u32 = 3;
+/// Attempts to pause a container, and the pause between them.
+const PAUSE_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(50));
+/// Attempts to unpause a container, and the pause between them.
+const UNPAUSE_ATTEMPTS: (u32, Duration) = (40, Duration::from_millis(50));
+/// Times in a row that the daemon says that a container is not paused before that is believed.
+const RUNNING_ANSWERS: u32 = 3;
 /// Tells which sandbox a container is.
 const SANDBOX: &str = "workspace.sandbox";
 /// Tells which server made it.
@@ -91,6 +95,34 @@ impl Abilities {
 }
 
 impl Docker {
+    /// Unpauses a container, if it is paused.
+    ///
+    /// The daemon learns from events of containerd whether a container is paused, and so for a moment thinks that one is
+    /// paused which was just unpaused, and the other way round. It then refuses, and both are tried again.
+    async fn unpause(&self, id: &str) -> Result<(), RuntimeError> {
+        let (mut left, pause) = UNPAUSE_ATTEMPTS;
+        let mut running_answers = 0;
+        loop {
+            left -= 1;
+            let found = self.find(id).await.map_err(|error| failed(THAW, &error))?;
+            let Some(found) = found else { return Ok(()) };
+            if found.state.and_then(|state| state.paused).unwrap_or(false) {
+                running_answers = 0;
+                match self.client.unpause_container(id).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) if left == 0 => return Err(failed(THAW, &error)),
+                    Err(_) => {}
+                }
+            } else {
+                running_answers += 1;
+                if running_answers == RUNNING_ANSWERS || left == 0 {
+                    return Ok(());
+                }
+            }
+            sleep(pause).await;
+        }
+    }
+
     /// The daemon at `host` (`unix:///…` or `tcp://…`), for the server whose sandboxes are kept in `sandboxes`.
     /// Sandboxes that may reach something are in `network`; without one, none may.
     pub async fn connect(
@@ -327,14 +359,16 @@ impl Runtime for Docker {
             return Err(failed(FREEZE, &"the sandbox is gone"));
         }
         paused::note(dir).map_err(|error| failed(FREEZE, &error))?;
-        let mut left = PAUSE_ATTEMPTS;
+        let (mut left, pause) = PAUSE_ATTEMPTS;
         while let Err(error) = self.client.pause_container(id).await {
             left -= 1;
-            // What runs the container gives up soon where processes are slow to stop.
+            // What runs the container gives up soon where processes are slow to stop, and the daemon may still think that
+            // the container is paused from the last time.
             if left == 0 || !self.is_running(id, dir).await? {
                 self.thaw(id, dir).await?;
                 return Err(failed(FREEZE, &error));
             }
+            sleep(pause).await;
         }
         Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
     }
@@ -343,10 +377,7 @@ impl Runtime for Docker {
         if !dir.frozen().exists() {
             return Ok(());
         }
-        let found = self.find(id).await.map_err(|error| failed(THAW, &error))?;
-        if found.and_then(|found| found.state?.paused).unwrap_or(false) {
-            self.client.unpause_container(id).await.map_err(|error| failed(THAW, &error))?;
-        }
+        self.unpause(id).await?;
         paused::forget(dir).map_err(|error| failed(THAW, &error))
     }
 

@@ -41,10 +41,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Brings this program into a workspace.
+/// Copies this program into a workspace.
 pub(crate) fn bring(home: &Home, view: &View) {
     let program = home.workspace(view).join("attempt");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // By another process: a child that another test forks meanwhile would have the copy open for writing, and nobody can
+    // run such a file ("Text file busy").
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+    assert!(copied.success());
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
