@@ -33,6 +33,7 @@ step "shell syntax" shell_syntax
 step "lints" cargo clippy $locked --workspace --all-targets -- -D warnings
 step "macOS type check" scripts/macos.sh
 step "documentation" documentation
+step "documents" docs/check.py
 # One set of features for everything: `--workspace` with a test's name builds no crate twice.
 step "dependency directions, licences" cargo test $locked --workspace --test repository
 step "cargo-deny" outside_crates
