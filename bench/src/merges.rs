@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use workspace_merge::{
-    Effort, FileRule, Input, Labels, Strategies, Style, TextMerge, TreeOptions, Versions, merge_file,
+    DiffLimits, FileRule, Input, Labels, Strategies, Style, TextMerge, TreeOptions, Versions, merge_file,
     merge_trees,
 };
 use workspace_state::{
@@ -128,7 +128,7 @@ fn text(bed: &Path, files: usize, rounds: usize) -> Result<Value, Failure> {
         conflicts = 0;
         let began = Instant::now();
         for Triple([base, ours, theirs]) in &triples {
-            let merge = TextMerge::new(base, ours, theirs, Effort::default())?;
+            let merge = TextMerge::new(base, ours, theirs, DiffLimits::default())?;
             conflicts += usize::from(black_box(merge.render(Style::Merge, &Labels::default())).1 > 0);
         }
         times.push(milliseconds(began));
