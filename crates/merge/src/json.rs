@@ -293,9 +293,9 @@ pub(crate) fn comment_end(bytes: &[u8], at: usize) -> Option<usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escaping {
     /// Escapes only quotes, backslashes and control characters.
-    All,
+    Minimal,
     /// Escapes all characters outside ASCII as well, as `\\u` with four digits.
-    Ascii,
+    NonAscii,
 }
 
 /// Writes a quoted string.
