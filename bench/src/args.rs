@@ -1,10 +1,10 @@
-//! The command line of this program: a subcommand, paths, and `--name value` options.
+//! Command line: a subcommand, paths, and `--name value` options.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What was typed after the subcommand.
+/// Arguments after the subcommand.
 #[derive(Debug, Default)]
 pub(crate) struct Args {
     paths: Vec<PathBuf>,
@@ -13,7 +13,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Takes options apart; `--json` is the only one without a value.
+    /// Parses options; `--json` is the only one without a value.
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut args = Self::default();
         while let Some(word) = words.next() {
@@ -29,12 +29,12 @@ impl Args {
         Ok(args)
     }
 
-    /// Whether results go to standard output as JSON.
+    /// Returns whether results are printed as JSON.
     pub(crate) fn json(&self) -> bool {
         self.json
     }
 
-    /// The next path of the command line, called `what` in the message when there is none.
+    /// Returns the next path; `what` names it in the error if there is none.
     pub(crate) fn path(&mut self, what: &str) -> Result<PathBuf, String> {
         if self.paths.is_empty() {
             return Err(format!("{what} is missing"));
@@ -42,7 +42,7 @@ impl Args {
         Ok(self.paths.remove(0))
     }
 
-    /// The option `--name`, or `default`.
+    /// Returns the value of `--name`, or `default`.
     pub(crate) fn option<T: FromStr>(&mut self, name: &str, default: T) -> Result<T, String> {
         let Some(value) = self.options.remove(name) else {
             return Ok(default);
@@ -50,7 +50,7 @@ impl Args {
         value.parse().map_err(|_| format!("--{name} cannot be `{value}`"))
     }
 
-    /// Refuses what no one asked for.
+    /// Fails if there are unused arguments.
     pub(crate) fn finish(self) -> Result<(), String> {
         match (self.options.keys().next(), self.paths.first()) {
             (Some(name), _) => Err(format!("unknown option --{name}")),

@@ -1,4 +1,4 @@
-//! One large file: compressible about two to one, with no two equal stretches, and made as fast as the disk writes.
+//! Generator of one large file: compressible about two to one, without equal ranges, and as fast as the disk.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use crate::text::{Language, Writer};
 
 const POOL: usize = 4 << 20;
 const BLOCK: usize = 64 << 10;
-/// Eight random bytes in every stride keep blocks that come from the same text apart.
+/// Distance of random bytes, eight of which make blocks from the same text different.
 const STRIDE: usize = 48;
 
 /// Writes `size` bytes to `path`, which must not exist.

@@ -1,7 +1,7 @@
-//! The rows that are measured through the library, in one process with an open store.
+//! Measurements through the library, in one process with an open store.
 //!
-//! Every round opens the store anew and does all kinds of work in turn, so that what disturbs the machine for a while
-//! disturbs them alike. The raw append that synced commits are compared with is taken between them.
+//! Every round opens the store again and runs all kinds of work in turn, so that a disturbance of the machine
+//! affects all of them alike. The raw appends with which synced commits are compared run between them.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -27,12 +27,13 @@ const COMMITS_PER_COMMITTER: usize = 50;
 const CLONES: usize = 1_000;
 const DIFFS: usize = 100;
 const DIFFERENT: usize = 10;
-/// What a changed file holds: one chunk.
+/// Size of a changed file: one chunk.
 const CHANGE: usize = 4 << 10;
-/// Contents of the base tree stay small: the rows are about the number of files, and all are in memory at first.
+/// Largest file of the base tree, which is small: the measurements depend on the number of files, and all are
+/// in memory at first.
 const BASE_FILE_MAX: usize = 8 << 10;
 
-/// Everything measured, for the harness.
+/// Results of all measurements, for the harness.
 #[derive(Serialize)]
 struct Numbers {
     files: usize,
@@ -91,7 +92,7 @@ impl Samples {
     }
 }
 
-/// What all measurements of a round work with.
+/// State of a round.
 struct Round<'a> {
     store: Store,
     base: &'a Snapshot,
@@ -101,7 +102,7 @@ struct Round<'a> {
     samples: &'a mut Samples,
 }
 
-/// Makes changes that were never made before.
+/// Source of unique changes.
 struct Editor {
     rng: Rng,
     writer: Writer,
@@ -141,13 +142,13 @@ pub(crate) fn run(dir: &Path, files: usize, rounds: usize, json: bool) -> Result
     Ok(())
 }
 
-/// The regular files of a plan.
+/// Returns the regular files of a plan.
 pub(crate) fn regular_paths(plan: &Plan) -> Vec<String> {
     let regular = plan.files.iter().filter(|entry| !matches!(entry.kind, Kind::Symlink(_)));
     regular.map(|entry| plan.path(entry)).collect()
 }
 
-/// The base snapshot, and one in which a few files differ.
+/// Creates the base snapshot, and one in which a few files differ.
 fn prepare(store: &Path, plan: &Plan, paths: &[String]) -> Result<(Snapshot, Snapshot), Failure> {
     let store = Store::open_or_create(store)?;
     let writer = Writer::new();
@@ -173,7 +174,7 @@ fn snapshot(durability: Durability) -> NewSnapshot {
     NewSnapshot { message: "bench".to_owned(), durability, ..NewSnapshot::default() }
 }
 
-/// The result of `work` and the microseconds it took.
+/// Returns the result of `work` and its time in microseconds.
 fn timed<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<(T, f64), E> {
     let start = Instant::now();
     let result = work()?;
@@ -198,7 +199,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The first one finds nothing in memory.
+    /// Measures diffs. The first one finds nothing in memory.
     fn diffs(&mut self) -> Result<(), Failure> {
         for position in 0..=DIFFS {
             let (changes, elapsed) = timed(|| {
@@ -226,7 +227,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// One clone is too short for the clock: a sample is the mean of many, which are dropped outside of it.
+    /// Measures clones. One is too short for the clock: a sample is the mean of many, which are dropped
+    /// outside of it.
     fn clones(&mut self) -> Result<(), Failure> {
         let mut tree = self.store.restore(&self.base.id)?;
         let path = self.editor.rng.pick(self.paths).clone();
@@ -246,7 +248,7 @@ impl Round<'_> {
         (0..COMMITS).map(|_| self.change_and_commit(&mut tree, Durability::Buffered)).collect()
     }
 
-    /// Reads every directory, as a search has after some thousand steps.
+    /// Reads every directory, as a search has done after some thousand steps.
     fn warm_up(&self) -> Result<(), Failure> {
         Ok(Tree::of_snapshot(&self.store, self.base)?.walk(&mut |_, _| Ok(()))?)
     }
@@ -254,7 +256,7 @@ impl Round<'_> {
     fn synced_and_appends(&mut self, dir: &Path) -> Result<(), Failure> {
         let mut file = OpenOptions::new().append(true).create(true).open(dir.join("append"))?;
         let mut tree = self.store.restore(&self.base.id)?;
-        // What the buffered commits left unsynced is not this row's.
+        // Syncs what the buffered commits left behind, which must not count here.
         self.change_and_commit(&mut tree, Durability::Synced)?;
         for _ in 0..COMMITS / RUN {
             for _ in 0..RUN {
@@ -280,7 +282,7 @@ impl Round<'_> {
         Ok(start.elapsed().as_secs_f64() * 1e6)
     }
 
-    /// Synced commits per second of `count` threads, each on a tree of its own.
+    /// Returns the synced commits per second of `count` threads, each with its own tree.
     fn committers(&mut self, count: usize, commits: usize) -> Result<f64, Failure> {
         let seed = self.editor.rng.next();
         let (store, base, paths) = (&self.store, &self.base.id, self.paths);
@@ -295,7 +297,7 @@ impl Round<'_> {
     }
 }
 
-/// What a committer will write, made before the clock runs.
+/// Generates the changes of a committer, before the clock runs.
 fn changes(paths: &[String], count: usize, seed: u64) -> Vec<(&String, Vec<u8>)> {
     let mut editor = Editor::new(seed);
     (0..count).map(|_| (editor.rng.pick(paths), editor.content())).collect()

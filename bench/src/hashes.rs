@@ -28,7 +28,7 @@ const DATA: usize = 64 << 20;
 struct Row {
     work: String,
     hash: &'static str,
-    /// Of CPU time, so that other programs on the machine count little.
+    /// Throughput by CPU time, so that other programs on the machine matter little.
     gb_per_cpu_second: f64,
     gb_per_second: f64,
 }
@@ -71,7 +71,7 @@ pub(crate) fn run(dir: &Path, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Source text in files of 64 KiB: what a snapshot mostly reads.
+/// Returns source text in files of 64 KiB, the typical input of a snapshot.
 fn sample() -> Vec<u8> {
     let writer = Writer::new();
     let mut rng = Rng::new(3);

@@ -1,8 +1,8 @@
-//! A history of versions of a generated tree, applied step by step to a directory on disk.
+//! History of a generated tree, applied step by step to a directory on disk.
 //!
-//! Step N edits, adds, removes and renames some files, in a few neighbourhoods as people do. What it does depends on
-//! the tree's parameters and N alone: the names are replayed from the plan, contents are edited where they lie, so the
-//! directory must be at version N - 1. Version 0 is the tree as planned.
+//! Step N edits, adds, removes and renames some files, in a few neighbourhoods as people do. A step depends
+//! only on the tree's parameters and N: names are replayed from the plan, contents are edited in place, so
+//! the directory must be at version N - 1. Version 0 is the tree as planned.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,18 +13,18 @@ use crate::rng::Rng;
 use crate::text::{Language, Writer};
 use crate::tree::write_entry;
 
-/// What one step changes; indexes into the plan's files.
+/// Changes of one step, as indexes into the plan's files.
 #[derive(Debug)]
 struct Step {
     edits: Vec<usize>,
     large: Option<usize>,
     added: Vec<usize>,
     removed: Vec<usize>,
-    /// File and the path that it had.
+    /// File and its old path.
     renamed: Vec<(usize, String)>,
 }
 
-/// The names of a tree as its history goes on.
+/// Names in a tree as its history progresses.
 pub(crate) struct History {
     plan: Plan,
     live: Vec<usize>,
@@ -32,7 +32,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// At version 0 of `plan`.
+    /// Creates a history at version 0 of `plan`.
     pub(crate) fn new(plan: Plan) -> Self {
         let live = (0..plan.files.len())
             .filter(|file| !matches!(plan.files[*file].kind, Kind::Symlink(_)))
@@ -40,7 +40,7 @@ impl History {
         Self { plan, live, version: 0 }
     }
 
-    /// Takes `root` from version `version - 1` to `version`.
+    /// Updates `root` from version `version - 1` to `version`.
     pub(crate) fn apply(&mut self, root: &Path, version: u64) -> io::Result<()> {
         while self.version + 1 < version {
             self.next_step();
@@ -59,13 +59,13 @@ impl History {
         edits.retain(|file| !removed.contains(file));
         let renamed = (0..rng.below(4)).map(|_| self.rename_some(&mut rng)).collect();
         let added = (0..rng.between(1, 6)).map(|_| self.add_some(&mut rng)).collect();
-        // The first three of a plan are its large files, and one may have been removed.
+        // The first three files of a plan are its large ones, and one may have been removed.
         let large = rng.one_in(8).then(|| rng.below(3)).filter(|file| self.live.contains(file));
         edits.retain(|file| Some(*file) != large);
         Step { edits, large, added, removed, renamed }
     }
 
-    /// `count` different files in runs of neighbours.
+    /// Returns `count` different files in runs of neighbours.
     fn neighbourhoods(&self, rng: &mut Rng, count: usize) -> Vec<usize> {
         let mut files = Vec::with_capacity(count);
         while files.len() < count {
@@ -98,11 +98,11 @@ impl History {
         file
     }
 
-    /// Renames come before edits: a step's names are those at its end.
+    /// Applies a step. Renames come before edits: the names of a step are those at its end.
     fn write_step(&self, root: &Path, step: &Step, rng: &mut Rng) -> io::Result<()> {
         let writer = Writer::new();
         let path = |file: usize| root.join(self.plan.path(&self.plan.files[file]));
-        // A file may be renamed twice in a step: every rename but the last goes by the paths it had.
+        // A file may be renamed twice in a step: all renames but the last use its intermediate paths.
         for (position, (file, old)) in step.renamed.iter().enumerate() {
             let later = step.renamed[position + 1..].iter().find(|(other, _)| other == file);
             let new = later.map_or_else(|| path(*file), |(_, next)| root.join(next));
@@ -124,7 +124,7 @@ impl History {
     }
 }
 
-/// Changes a file as its kind is changed: lines for text, a stretch in the middle for binaries.
+/// Edits a file according to its kind: lines of text, or a range in the middle of a binary.
 fn edit(path: &Path, kind: Kind, writer: &Writer, rng: &mut Rng) -> io::Result<()> {
     let mut bytes = fs::read(path)?;
     match kind {
@@ -161,7 +161,7 @@ fn edit_binary(bytes: &mut Vec<u8>, rng: &mut Rng) {
     bytes.splice(at..end, stretch);
 }
 
-/// The beginning of the line that holds position `at`.
+/// Returns the start of the line with position `at`.
 fn line_start(bytes: &[u8], at: usize) -> usize {
     bytes[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1)
 }

@@ -1,8 +1,8 @@
-//! What one small commit costs in different layouts of a store on disk.
+//! Cost of one small commit in different on-disk layouts of a store.
 //!
-//! A commit here is one chunk of 4 KiB and eight nodes of 3 KiB, the path from a changed leaf to the root of a large
-//! tree. Prototypes, not the engine: they answer which layout the engine should have, before and apart from it.
-//! The layouts take turns in every round, so that a noisy minute is shared by all.
+//! A commit here is one chunk of 4 KiB and eight nodes of 3 KiB, the path from a changed leaf to the root of
+//! a large tree. The layouts are prototypes, independent of the engine, to choose its layout. They take turns
+//! in every round, so that noise affects all of them alike.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::IoSlice;
@@ -26,10 +26,10 @@ const COMMIT: usize = CHUNK + NODES * NODE;
 const AHEAD: u64 = 1 << 20;
 /// Entries in an index before the first measured commit, so that its tree has a realistic depth.
 const PREFILL: usize = 200_000;
-/// The same for the layout that keeps nodes themselves in the KV.
+/// Number of entries before the first measured commit for the layout that stores nodes in the KV.
 const PREFILL_NODES: usize = 30_000;
 
-/// The measured cost of one layout.
+/// Measured cost of one layout.
 #[derive(Serialize)]
 struct Row {
     layout: &'static str,
@@ -44,7 +44,7 @@ trait Layout {
     fn commit(&mut self, content: &Content) -> Result<(), Failure>;
 }
 
-/// The bytes of one commit; new keys and new bytes each time.
+/// Generator of the bytes of a commit, with new keys each time.
 struct Content {
     bytes: Vec<u8>,
     keys: Vec<[u8; 32]>,
@@ -73,14 +73,14 @@ fn random_key(rng: &mut Rng) -> [u8; 32] {
     key
 }
 
-/// How far ahead of the end of a log its blocks exist.
+/// Preallocation of a log file.
 #[derive(Clone, Copy, PartialEq)]
 enum Ahead {
-    /// Not at all: every append moves the end of the file, so its sync also commits metadata.
+    /// No preallocation: every append extends the file, so its sync also commits metadata.
     Nothing,
-    /// Reserved by `fallocate`: the size is settled, but each write still turns unwritten extents into written ones.
+    /// Reserved by `fallocate`: the size is final, but each write still converts unwritten extents.
     Reserved,
-    /// Zeros written and synced: an append overwrites blocks that exist, its sync is the data alone.
+    /// Zeros written and synced: an append overwrites existing blocks, and its sync writes only data.
     Zeros,
 }
 
@@ -185,7 +185,7 @@ impl Kv {
     }
 }
 
-/// A bare append of 4 KiB or of a commit's bytes: the floor.
+/// Bare append of 4 KiB or of a commit's bytes: the lower bound.
 struct Append {
     log: Log,
     length: usize,

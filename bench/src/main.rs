@@ -1,6 +1,7 @@
-//! Benchmarks: seeded data, storage layouts, hashes, and what is measured through the libraries in one process.
+//! Benchmarks: seeded data, storage layouts, hashes, and measurements through the libraries in one process.
 //!
-//! `bench/run`, `bench/workspace` and `bench/merge` drive this program and the peers, and write `docs/benchmarks/`.
+//! `bench/run`, `bench/workspace` and `bench/merge` drive this program and the peers, and write
+//! `docs/benchmarks/`.
 
 mod args;
 mod bigfile;
@@ -23,7 +24,7 @@ use args::Args;
 use history::History;
 use plan::{Parameters, Plan};
 
-/// Any failure ends the program with its message; the threads of a measurement hand theirs over.
+/// Error that ends the program with its message; threads of a measurement return it.
 type Failure = Box<dyn Error + Send + Sync>;
 
 const USAGE: &str = "\
@@ -42,7 +43,7 @@ usage: workspace-bench COMMAND …
 ";
 
 fn main() -> ExitCode {
-    // What workspaces need is this program again, as somebody's helper or as the process of a view.
+    // Workspaces start this program again, as a helper or as the process of a lazy view.
     if let Some(code) = workspace_host::entry().or_else(workspaces::view_entry) {
         return code;
     }

@@ -1,6 +1,7 @@
-//! What merging costs, measured through the library: texts, documents, whole trees.
+//! Cost of merging through the library: texts, documents, whole trees.
 //!
-//! What peers need of the same data is left in the bed: triples of files, and of trees the paths that each side changed.
+//! Input for the peers is left in the test bed: triples of files, and for trees the paths that each side
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use workspace_merge::{
-    Effort, FileRule, Input, Labels, Strategies, Style, TextMerge, TreeOptions, Versions, merge_file,
+    DiffLimits, FileRule, Input, Labels, Strategies, Style, TextMerge, TreeOptions, Versions, merge_file,
     merge_trees,
 };
 use workspace_state::{
@@ -25,10 +26,10 @@ use crate::rng::Rng;
 use crate::text::{Language, Writer};
 use crate::tree::content;
 
-/// Milliseconds by what they are of.
+/// Samples in milliseconds, by name.
 type Samples = BTreeMap<&'static str, Vec<f64>>;
 
-/// Measures one part in the bed `BED` and prints its numbers as JSON.
+/// Measures one part in the test bed `BED` and prints the results as JSON.
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let part = args.option("part", "text".to_owned())?;
     let bed = args.path("BED")?;
@@ -53,8 +54,8 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
 /// Three versions of a file.
 struct Triple([Vec<u8>; 3]);
 
-/// How often trees are merged again after a store was opened.
-const AGAIN: usize = 20;
+/// Number of further merges of a tree after opening the store.
+const REPEATED_MERGES: usize = 20;
 
 const SIDES: [&str; 3] = ["base", "ours", "theirs"];
 
@@ -65,12 +66,12 @@ impl Triple {
     }
 }
 
-/// A text of which each side changes some lines; every tenth time both change the same.
+/// Returns a text of which each side changes some lines; every tenth time both change the same ones.
 fn triple(number: usize, base: Vec<u8>, language: Language, writer: &Writer) -> Triple {
     let mut rng = Rng::for_item(11, number as u64);
     let lines: Vec<&[u8]> = base.split_inclusive(|byte| *byte == b'\n').collect();
     let at = |rng: &mut Rng, part: usize| {
-        // Sides change halves of their own, so that most merges are clean.
+        // Each side changes its own half, so that most merges are clean.
         let half = lines.len() / 2;
         if half < 4 { part.min(lines.len() - 1) } else { part * half + 1 + rng.below(half - 2) }
     };
@@ -100,11 +101,11 @@ fn triple(number: usize, base: Vec<u8>, language: Language, writer: &Writer) -> 
     Triple([base, ours, theirs])
 }
 
-/// Texts of the sizes that source files have.
+/// Returns texts of the sizes of typical source files.
 fn text_triples(files: usize) -> Vec<Triple> {
     let plan = Plan::new(Parameters { files: files * 2, seed: 1, median: 4096 });
     let writer = Writer::new();
-    // The first three of a plan are large by design.
+    // The first three files of a plan are large by design.
     let texts = plan.files.iter().skip(3).filter_map(|entry| match entry.kind {
         Kind::Text(language) if entry.size > 0 => Some((entry, language)),
         _ => None,
@@ -113,7 +114,7 @@ fn text_triples(files: usize) -> Vec<Triple> {
     texts.map(|(n, (entry, language))| triple(n, content(&plan, &writer, entry), language, &writer)).collect()
 }
 
-/// Merges texts, and leaves them for whoever merges files.
+/// Merges texts, and leaves them for the peers.
 fn text(bed: &Path, files: usize, rounds: usize) -> Result<Value, Failure> {
     let triples = text_triples(files);
     for (side, name) in SIDES.iter().enumerate() {
@@ -128,7 +129,7 @@ fn text(bed: &Path, files: usize, rounds: usize) -> Result<Value, Failure> {
         conflicts = 0;
         let began = Instant::now();
         for Triple([base, ours, theirs]) in &triples {
-            let merge = TextMerge::new(base, ours, theirs, Effort::default())?;
+            let merge = TextMerge::new(base, ours, theirs, DiffLimits::default())?;
             conflicts += usize::from(black_box(merge.render(Style::Merge, &Labels::default())).1 > 0);
         }
         times.push(milliseconds(began));
@@ -137,7 +138,7 @@ fn text(bed: &Path, files: usize, rounds: usize) -> Result<Value, Failure> {
     Ok(json!({ "samples": { "all": times }, "bytes": bytes, "conflicts": conflicts }))
 }
 
-/// Some fields, a map and a list of so many things with an id.
+/// Returns a document with some fields, a map and a list of `length` items with an id.
 fn document(number: usize, length: usize) -> Value {
     let mut rng = Rng::for_item(12, number as u64);
     let mut word = || crate::text::word(&mut rng).to_owned();
@@ -153,7 +154,7 @@ fn document(number: usize, length: usize) -> Value {
     })
 }
 
-/// Each side changes other fields, removes and adds something.
+/// Returns three versions: each side changes different fields, removes and adds something.
 fn document_versions(number: usize, length: usize) -> [Value; 3] {
     let base = document(number, length);
     let (mut ours, mut theirs) = (base.clone(), base.clone());
@@ -168,7 +169,7 @@ fn document_versions(number: usize, length: usize) -> [Value; 3] {
     [base, ours, theirs]
 }
 
-/// Documents of about 4 KB in one line, which only values can merge, and in many lines.
+/// Merges documents of about 4 KB on one line, which only a merge of values can handle, and on many lines.
 fn documents(files: usize, rounds: usize) -> Result<Value, Failure> {
     let triples = |length: usize, write: fn(&Value) -> serde_json::Result<Vec<u8>>| {
         let triple = |number| {
@@ -202,17 +203,17 @@ fn documents(files: usize, rounds: usize) -> Result<Value, Failure> {
     Ok(json!({ "samples": samples, "bytes": bytes }))
 }
 
-/// What a side does to a tree.
+/// Changes of a side to a tree.
 struct Changes {
-    /// Paths and their new content, of files that are there or new.
+    /// Paths and content of changed and new files.
     written: Vec<(String, Vec<u8>)>,
     removed: Vec<String>,
 }
 
-/// Of `count` changes, 80 % are edits, a tenth of them of files that the other side edits too; the rest is added,
-/// removed and renamed.
+/// Returns `count` changes: 80 % are edits, a tenth of them to files that the other side edits too; the rest
+/// is added, removed and renamed.
 ///
-/// They lie far from each other, but for runs of so many neighbours.
+/// Changes are far from each other, except for runs of `run` neighbours.
 fn changes(plan: &Plan, [count, run]: [usize; 2], side: usize) -> Changes {
     let writer = Writer::new();
     let mut texts: Vec<_> = plan
@@ -223,7 +224,7 @@ fn changes(plan: &Plan, [count, run]: [usize; 2], side: usize) -> Changes {
         .collect();
     texts.sort_by_cached_key(|entry| plan.path(entry));
     let runs = count.div_ceil(run);
-    // The sides have files of their own, but for the shared ones.
+    // Each side has its own files, except for the shared ones.
     let file = |number: usize, side: usize| {
         texts[((number / run) * 2 + side) * texts.len() / (runs * 2) + number % run + 1]
     };
@@ -237,7 +238,7 @@ fn changes(plan: &Plan, [count, run]: [usize; 2], side: usize) -> Changes {
                 let Kind::Text(language) = entry.kind else { continue };
                 let mut lines: Vec<Vec<u8>> =
                     before.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-                // One side at the beginning, the other at the end: shared files merge.
+                // One side at the start, the other at the end: shared files merge.
                 let at = if side == 0 { 0 } else { lines.len() - 1 };
                 let mut rng = Rng::for_item(13 + side as u64, number as u64);
                 lines[at].clear();
@@ -267,7 +268,7 @@ impl Changes {
         Ok(tree.commit(NewSnapshot::default())?.id)
     }
 
-    /// Leaves them for git: what is written as files, what is removed as a list.
+    /// Writes the changes for git: changed content as files, removals as a list.
     fn leave(&self, at: &Path) -> Result<(), Failure> {
         for (path, content) in &self.written {
             let path = at.join(path);
@@ -279,7 +280,7 @@ impl Changes {
     }
 }
 
-/// Merges two sides of a tree that is in the bed's store, the first time after opening it and again.
+/// Merges two sides of a tree in the test bed's store: first right after opening it, then again.
 fn trees(
     bed: &Path,
     tree: &Path,
@@ -313,7 +314,7 @@ fn trees(
     let (mut merged, mut conflicts) = (0, 0);
     for _ in 0..rounds {
         let store = Store::open(&path)?;
-        for what in std::iter::once("first").chain(std::iter::repeat_n("again", AGAIN)) {
+        for what in std::iter::once("first").chain(std::iter::repeat_n("again", REPEATED_MERGES)) {
             let began = Instant::now();
             let merge = merge_three(&store, &ids)?;
             black_box(merge.0.tree_id()?);
@@ -334,7 +335,7 @@ fn merge_three(store: &Store, ids: &[SnapshotId]) -> Result<(VirtualTree, usize,
     Ok((merge.tree, merge.merged.len(), merge.conflicts.len()))
 }
 
-/// One large text, left for whoever merges files.
+/// Merges one large text, and leaves it for the peers.
 fn large(bed: &Path, size: usize) -> Result<Value, Failure> {
     let writer = Writer::new();
     let mut base = Vec::with_capacity(size);

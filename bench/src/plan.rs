@@ -1,25 +1,25 @@
-//! The plan of a generated tree: which directories, files and symlinks there are, before any byte is written.
+//! Plan of a generated tree: its directories, files and symlinks, without contents.
 //!
-//! A plan depends on its parameters alone. Contents are made later, each from a stream of its own, so that files can
-//! be written in parallel and one file's content never depends on another's.
+//! A plan depends only on its parameters. Contents are generated later, each from its own random stream, so
+//! that files can be written in parallel and the content of one never depends on another.
 
 use std::collections::HashSet;
 
 use crate::rng::Rng;
 use crate::text::{Language, word};
 
-/// What decides a tree.
+/// Parameters of a generated tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters {
-    /// Regular files and symlinks together.
+    /// Number of regular files and symlinks.
     pub(crate) files: usize,
-    /// Of everything: shape, names, contents.
+    /// Seed of everything: shape, names, contents.
     pub(crate) seed: u64,
-    /// The median size of a file in bytes; the mean is about 2.5 times as much.
+    /// Median size of a file in bytes; the mean is about 2.5 times as large.
     pub(crate) median: usize,
 }
 
-/// What a file holds.
+/// Kind of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Text in a language.
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Symlink(usize),
 }
 
-/// One file of a plan.
+/// File of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// Index of its directory in the plan.
@@ -39,11 +39,11 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) size: usize,
     pub(crate) executable: bool,
-    /// The stream that its content comes from.
+    /// Index of the random stream of its content.
     pub(crate) content: u64,
 }
 
-/// A directory of a plan.
+/// Directory of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     /// Path from the root of the tree; empty for the root.
@@ -52,7 +52,7 @@ pub(crate) struct Directory {
     names: HashSet<String>,
 }
 
-/// Everything that will exist.
+/// Plan of a whole tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parameters: Parameters,
@@ -62,11 +62,11 @@ pub(crate) struct Plan {
 
 const FILES_PER_DIRECTORY: usize = 12;
 const DEEPEST_DIRECTORY: usize = 7;
-/// Natural logarithm's standard deviation of sizes: makes the mean 2.5 times the median.
+/// Standard deviation of the logarithm of sizes, which makes the mean 2.5 times the median.
 const SIZE_SPREAD: f64 = 1.354;
 const LARGEST: usize = 4 << 20;
 
-/// Extension, weight among a hundred and some, kind.
+/// Extensions with their relative weight and kind.
 const KINDS: &[(&str, usize, Kind)] = &[
     ("rs", 18, Kind::Text(Language::Braces)),
     ("c", 16, Kind::Text(Language::Braces)),
@@ -84,7 +84,7 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("woff2", 1, Kind::Binary),
 ];
 
-/// A few large files, as real trees have them: fixtures, recorded data. Name, kind, size.
+/// Large files, as in real trees: fixtures, recorded data. Name, kind, size.
 const LARGE: &[(&str, Kind, usize)] = &[
     ("recorded.json", Kind::Text(Language::Data), 6 << 20),
     ("corpus.txt", Kind::Text(Language::Prose), 12 << 20),
@@ -92,7 +92,7 @@ const LARGE: &[(&str, Kind, usize)] = &[
 ];
 
 impl Plan {
-    /// The plan for `parameters`.
+    /// Creates the plan for `parameters`.
     pub(crate) fn new(parameters: Parameters) -> Self {
         let mut rng = Rng::new(parameters.seed);
         let mut plan = Self {
@@ -106,7 +106,7 @@ impl Plan {
         plan
     }
 
-    /// The path of a file from the root of the tree.
+    /// Returns the path of a file from the root of the tree.
     pub(crate) fn path(&self, entry: &Entry) -> String {
         join(&self.directories[entry.directory].path, &entry.name)
     }
@@ -126,7 +126,7 @@ impl Plan {
         self.files.len() - 1
     }
 
-    /// Gives a file another name in another directory.
+    /// Moves a file to another directory under another name.
     pub(crate) fn rename(&mut self, rng: &mut Rng, file: usize, directory: usize) {
         let old = self.files[file].directory;
         let name = self.files[file].name.clone();
@@ -137,7 +137,7 @@ impl Plan {
         self.files[file].name = renamed;
     }
 
-    /// Directories attach to earlier ones, so that old ones have many children: the skew of real trees.
+    /// Adds directories below earlier ones, so that old ones have many children: the skew of real trees.
     fn grow_directories(&mut self, rng: &mut Rng) {
         let wanted = (self.parameters.files / FILES_PER_DIRECTORY).max(4);
         while self.directories.len() < wanted {
@@ -208,7 +208,7 @@ impl Directory {
     fn take_name(&mut self, rng: &mut Rng, extension: Option<&str>) -> String {
         loop {
             let mut name = word(rng).to_owned();
-            // More parts where single words have run out, so that this ends in directories of any size.
+            // More parts when single words have run out, so that this ends in directories of any size.
             for _ in 0..rng.below(2 + self.names.len() / 200) {
                 name.push(if extension.is_some() { '_' } else { '-' });
                 name.push_str(word(rng));
@@ -223,7 +223,8 @@ impl Directory {
     }
 }
 
-/// Cumulative shares of files per directory: log-normal, so that some hold hundreds and many hold a few.
+/// Returns cumulative shares of files per directory: log-normal, so that some hold hundreds and many hold a
+/// few.
 fn directory_shares(rng: &mut Rng, count: usize) -> Vec<f64> {
     let weights: Vec<f64> = (0..count).map(|_| (1.3 * rng.normal().clamp(-3.0, 3.0)).exp()).collect();
     let total: f64 = weights.iter().sum();
@@ -235,7 +236,7 @@ fn directory_shares(rng: &mut Rng, count: usize) -> Vec<f64> {
             sum
         })
         .collect();
-    // Rounding may leave the last share under 1, and a draw above it would name no directory.
+    // Rounding may leave the last share below 1, and a draw above it would select no directory.
     if let Some(last) = shares.last_mut() {
         *last = 1.0;
     }

@@ -1,28 +1,29 @@
-//! A small seeded generator of pseudo-random numbers (xoshiro256**), so that every machine makes the same data.
+//! Seeded generator of pseudo-random numbers (xoshiro256**), so that every machine generates the same data.
 //!
-//! It is written out here, rather than taken from a crate, because the generated trees are compared between
-//! versions of this program: an upgraded dependency must not change them.
+//! It is not taken from a crate, because the generated trees are compared between versions of this program:
+//! an upgraded dependency must not change them.
 
-/// A stream of numbers that depends on its seed alone.
+/// Stream of numbers that depends only on its seed.
 #[derive(Clone)]
 pub(crate) struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
-    /// A stream for `seed`.
+    /// Creates a stream for `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         let mut x = seed;
         Self { state: std::array::from_fn(|_| split_mix(&mut x)) }
     }
 
-    /// An independent stream for item `index` of `seed`, so that items can be made in any order or in parallel.
+    /// Creates an independent stream for item `index` of `seed`, so that items can be generated in any order
+    /// or in parallel.
     pub(crate) fn for_item(seed: u64, index: u64) -> Self {
         let mut x = index;
         Self::new(seed ^ split_mix(&mut x))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -36,32 +37,33 @@ impl Rng {
         result
     }
 
-    /// Uniform below `bound`, which must not be zero. The bias of the multiply method is below 2^-32 here.
+    /// Returns a uniform number below `bound`, which must not be zero. The bias of the multiply method is
+    /// below 2^-32 here.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Uniform in `low..=high`.
+    /// Returns a uniform number in `low..=high`.
     pub(crate) fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
 
-    /// True once in `n` on average.
+    /// Returns true once in `n` on average.
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of `items`.
+    /// Returns a random item.
     pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 
-    /// Uniform in 0..1.
+    /// Returns a uniform number in 0..1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Standard normal (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()

@@ -2,27 +2,27 @@
 
 use serde::Serialize;
 
-/// What is reported of a set of latencies, in microseconds.
+/// Statistics of latencies, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Latency {
-    /// How many there were.
+    /// Number of samples.
     pub(crate) count: usize,
-    /// The smallest.
+    /// Smallest sample.
     pub(crate) min: f64,
-    /// Ten in a hundred are at or under this; sees through the noise of a shared machine.
+    /// 10th percentile, which is robust against noise of a shared machine.
     pub(crate) p10: f64,
-    /// The median.
+    /// Median.
     pub(crate) p50: f64,
-    /// Ninety in a hundred are at or under this.
+    /// 90th percentile.
     pub(crate) p90: f64,
-    /// Ninety-nine in a hundred are at or under this.
+    /// 99th percentile.
     pub(crate) p99: f64,
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub(crate) mean: f64,
 }
 
 impl Latency {
-    /// Sorts `samples` (microseconds) and describes them. `samples` must not be empty.
+    /// Computes statistics of `samples` in microseconds, which must not be empty. Sorts them.
     pub(crate) fn of(samples: &mut [f64]) -> Self {
         samples.sort_by(f64::total_cmp);
         let at = |share: f64| samples[((samples.len() - 1) as f64 * share).round() as usize];
@@ -38,7 +38,7 @@ impl Latency {
     }
 }
 
-/// The median and range of a few numbers.
+/// Median and range of a few numbers.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -48,14 +48,14 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Sorts and describes `samples`, which must not be empty.
+    /// Computes median and range of `samples`, which must not be empty. Sorts them.
     pub(crate) fn of(samples: &mut [f64]) -> Self {
         let median = median(samples);
         Self { median, min: samples[0], max: samples[samples.len() - 1], samples: samples.len() }
     }
 }
 
-/// The median of a few numbers.
+/// Returns the median of a few numbers.
 pub(crate) fn median(samples: &mut [f64]) -> f64 {
     Latency::of(samples).p50
 }

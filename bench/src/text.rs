@@ -1,13 +1,13 @@
-//! Text that looks like source code: to compressors, to chunking and to a reader.
+//! Text that resembles source code: to compressors, to chunking and to a reader.
 //!
-//! Each file has identifiers of its own, made of common words and used again and again with a skew, in line shapes
-//! of its language. Deflate shrinks the result about as much as it shrinks real source trees (3 to 4 times).
+//! Each file has its own identifiers, made of common words and used repeatedly with a skew, in line shapes of
+//! its language. Deflate compresses the result about as well as real source trees (3 to 4 times).
 
 use std::sync::LazyLock;
 
 use crate::rng::Rng;
 
-/// What kind of text a file holds.
+/// Language of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
     /// Rust, C, TypeScript and their like.
@@ -20,11 +20,11 @@ pub(crate) enum Language {
     Data,
 }
 
-/// The words that names and prose are made of.
+/// Vocabulary of names and prose.
 static WORDS: LazyLock<Vec<&str>> =
     LazyLock::new(|| include_str!("vocabulary.txt").split_whitespace().collect());
 
-/// Words between words.
+/// Function words between other words.
 static GLUE: LazyLock<Vec<&str>> = LazyLock::new(|| {
     "the a of and is to in that it for when with not be are this which by an from or must \
      only has every before after no one then"
@@ -35,8 +35,9 @@ static GLUE: LazyLock<Vec<&str>> = LazyLock::new(|| {
 const TYPES: &[&str] =
     &["u64", "usize", "bool", "&str", "String", "Vec<u8>", "i32", "Option<u64>", "&[u8]", "Result<()>"];
 
-// In a shape: `$i` an identifier, `$T` a type name made from an identifier, `$t` a built-in type, `$n` a number,
-// `$s` a short phrase, `$w` a word, `>` at the end opens a block, `<` at the beginning closes one.
+// Placeholders of a shape: `$i` an identifier, `$T` a type name made from an identifier, `$t` a built-in
+// type, `$n` a number, `$s` a short phrase, `$w` a word, `>` at the end opens a block, `<` at the beginning
+// closes one.
 const BRACES: &[&str] = &[
     "let $i = $i.$i($i);",
     "let mut $i = $T::new();",
@@ -142,7 +143,7 @@ struct Shape {
     tokens: Vec<Token>,
 }
 
-/// The shapes of every language, parsed once.
+/// Line shapes of every language, parsed once.
 pub(crate) struct Writer {
     braces: Vec<Shape>,
     indented: Vec<Shape>,
@@ -150,7 +151,7 @@ pub(crate) struct Writer {
     data: Vec<Shape>,
 }
 
-/// The identifiers of one file.
+/// Identifiers of one file.
 struct Identifiers {
     names: Vec<String>,
     types: Vec<String>,
@@ -163,7 +164,7 @@ impl Writer {
         Self { braces: all(BRACES), indented: all(INDENTED), prose: all(PROSE), data: all(DATA) }
     }
 
-    /// `size` bytes of text in `language`, ending with a newline.
+    /// Returns `size` bytes of text in `language`, ending with a newline.
     pub(crate) fn text(&self, rng: &mut Rng, language: Language, size: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(size + 256);
         let identifiers = Identifiers::new(rng, 12 + size.min(64 << 10) / 220);
@@ -178,7 +179,7 @@ impl Writer {
         out
     }
 
-    /// One line of its own, as an edit would insert it.
+    /// Appends a single line, as an edit would insert it.
     pub(crate) fn single_line(&self, rng: &mut Rng, language: Language, out: &mut Vec<u8>) {
         let identifiers = Identifiers::new(rng, 6);
         self.line(rng, language, &identifiers, &mut 1, out);
@@ -225,7 +226,7 @@ impl Identifiers {
     }
 }
 
-/// A word of the vocabulary.
+/// Returns a word of the vocabulary.
 pub(crate) fn word(rng: &mut Rng) -> &'static str {
     WORDS[rng.below(WORDS.len())]
 }
@@ -264,7 +265,7 @@ fn write_token(rng: &mut Rng, token: &Token, identifiers: &Identifiers, out: &mu
     }
 }
 
-/// Early items come up more often, as a file's main names do.
+/// Returns an item; early ones are more frequent, like the main names of a file.
 fn skewed<'a>(rng: &mut Rng, items: &'a [String]) -> &'a str {
     let within = rng.between(1, items.len());
     &items[rng.below(within)]

@@ -1,4 +1,4 @@
-//! Writes a planned tree to disk, in parallel.
+//! Parallel writer of planned trees.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ pub(crate) fn write(plan: &Plan, root: &Path) -> io::Result<()> {
     })
 }
 
-/// Files come in runs, so that a directory's files are mostly made together.
+/// Writes files in runs, so that the files of a directory are mostly created together.
 fn write_some(plan: &Plan, writer: &Writer, root: &Path, next: &AtomicUsize) -> io::Result<()> {
     const RUN: usize = 64;
     loop {
@@ -87,7 +87,8 @@ mod tests {
         hasher.finalize().to_hex()[..16].to_owned()
     }
 
-    /// Numbers of different days are compared, so the data may not drift. A change of this value is a new benchmark.
+    /// Checks that the data does not drift, since results of different days are compared. A change of this
+    /// value is a new benchmark.
     #[test]
     fn a_seed_always_makes_the_same_tree() {
         assert_eq!(digest(&Plan::new(PARAMETERS)), "3e7abc77ed1ab674");

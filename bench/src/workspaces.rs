@@ -1,7 +1,7 @@
-//! What is measured of workspaces through the library, each part by a process of its own.
+//! Measurements of workspaces through the library, each part in its own process.
 //!
-//! A *bed* is a directory with a store, the snapshot of a generated tree in it, and layers. It is made once and kept
-//! for the next part.
+//! A *test bed* is a directory with a store, the snapshot of a generated tree, and layers. It is created once
+//! and reused by the next parts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,15 +23,15 @@ use crate::args::Args;
 use crate::engine::regular_paths;
 use crate::plan::{Parameters, Plan};
 
-/// The word by which this program serves a lazy view.
-const VIEW: &str = "serve-view";
-/// How many files are changed.
-const CHANGED: usize = 10;
+/// Argument with which this program serves a lazy view.
+const VIEW_ARG: &str = "serve-view";
+/// Number of changed files.
+const CHANGED_FILES: usize = 10;
 
-/// Serves a lazy view if it was asked to.
+/// Serves a lazy view if the arguments request it.
 pub(crate) fn view_entry() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
-    if words.next()? != VIEW {
+    if words.next()? != VIEW_ARG {
         return None;
     }
     match workspace_mount::daemon_main(words) {
@@ -43,10 +43,10 @@ pub(crate) fn view_entry() -> Option<ExitCode> {
     }
 }
 
-/// Numbers by what they are of: milliseconds, where nothing else is said.
+/// Samples by name, in milliseconds unless the name says otherwise.
 type Samples = BTreeMap<&'static str, Vec<f64>>;
 
-/// Measures one part in the bed `BED` of the tree `TREE` and prints its numbers as JSON.
+/// Measures one part in the test bed `BED` of the tree `TREE` and prints the results as JSON.
 pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let part = args.option("part", "create".to_owned())?;
     let (root, tree) = (args.path("BED")?, args.path("TREE")?);
@@ -55,7 +55,7 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     let jobs: usize = args.option("jobs", 2)?;
     let git: PathBuf = args.option("git", PathBuf::new())?;
     args.finish()?;
-    let bed = Bed::open(&root, &tree)?;
+    let bed = TestBed::open(&root, &tree)?;
     let mut samples = Samples::new();
     match part.as_str() {
         "create" => create(&bed, rounds, &mut samples)?,
@@ -73,22 +73,22 @@ pub(crate) fn run(mut args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Some regular files of the generated tree, far from each other.
+/// Returns some regular files of the generated tree, far from each other.
 fn some_files(files: usize) -> Vec<String> {
     let paths = regular_paths(&Plan::new(Parameters { files, seed: 1, median: 4096 }));
-    (0..CHANGED).map(|number| paths[number * paths.len() / CHANGED + 7].clone()).collect()
+    (0..CHANGED_FILES).map(|number| paths[number * paths.len() / CHANGED_FILES + 7].clone()).collect()
 }
 
-/// Where workspaces are made.
+/// Directories in which workspaces are created.
 #[derive(Clone)]
-struct Bed {
+struct TestBed {
     root: PathBuf,
     store: Store,
     holder: Holder,
     snapshot: SnapshotId,
 }
 
-impl Bed {
+impl TestBed {
     fn open(root: &Path, tree: &Path) -> Result<Self, Failure> {
         fs::create_dir_all(root)?;
         let root = fs::canonicalize(root)?;
@@ -107,9 +107,9 @@ impl Bed {
         Ok(Self { root, store, holder, snapshot })
     }
 
-    /// The workspaces whose layers are in a directory of this name; nobody is in them.
+    /// Opens the workspaces whose layers are in a directory of this name.
     fn workspaces(&self, layers: &str) -> Result<Workspaces, Failure> {
-        let lazy = LazyCommand { program: std::env::current_exe()?, words: vec![OsString::from(VIEW)] };
+        let lazy = LazyCommand { program: std::env::current_exe()?, words: vec![OsString::from(VIEW_ARG)] };
         let workspaces = Workspaces::open(Options {
             directory: self.root.join("workspaces"),
             layers: self.root.join(layers),
@@ -129,7 +129,7 @@ impl Bed {
         Ok(workspaces)
     }
 
-    /// The same, and the layers of the snapshot are there.
+    /// Opens the workspaces after creating the layers of the snapshot.
     fn with_layers(&self) -> Result<Workspaces, Failure> {
         let workspaces = self.workspaces("layers")?;
         workspaces.create("first", &self.wanted(Materialize::Full))?;
@@ -141,22 +141,22 @@ impl Bed {
         New { snapshot: Some(self.snapshot), materialize, ..New::default() }
     }
 
-    /// Appends a line to files of a workspace, as whoever uses it would.
+    /// Appends a line to files of a workspace.
     fn edit(&self, at: &Path, files: &[String]) -> Result<(), Failure> {
         let mut command = overlay::command(&self.holder, "/bin/sh".as_ref());
         command.args(["-ec", "for file; do echo '// changed' >> \"$file\"; done", "sh"]);
         succeed(command.args(files.iter().map(|file| at.join(file))))
     }
 
-    /// Takes the lazy view away, so that the next one who needs it starts another.
+    /// Stops the lazy view, so that the next use starts another one.
     fn end_view(&self, layers: &str) -> Result<(), Failure> {
         overlay::unmount(&self.holder, &self.root.join(layers).join("view"))?;
         Ok(())
     }
 }
 
-/// A workspace whose layers exist, between bare mounts.
-fn create(bed: &Bed, rounds: usize, samples: &mut Samples) -> Result<(), Failure> {
+/// Measures the creation of workspaces with existing layers, between bare mounts.
+fn create(bed: &TestBed, rounds: usize, samples: &mut Samples) -> Result<(), Failure> {
     let workspaces = bed.with_layers()?;
     let layer = only_layer(&bed.root.join("layers/layers"))?;
     let bare = bed.root.join("bare");
@@ -173,12 +173,12 @@ fn create(bed: &Bed, rounds: usize, samples: &mut Samples) -> Result<(), Failure
     Ok(())
 }
 
-fn ours(bed: &Bed, workspaces: &Workspaces, samples: &mut Samples) -> Result<(), Failure> {
+fn ours(bed: &TestBed, workspaces: &Workspaces, samples: &mut Samples) -> Result<(), Failure> {
     timed(samples, "create", || workspaces.create("one", &bed.wanted(Materialize::Auto)))?;
     Ok(timed(samples, "cleanup", || workspaces.cleanup("one"))?)
 }
 
-/// The directories of an overlay that is to be mounted.
+/// Creates the directories of an overlay mount.
 fn prepare(bare: &Path) -> Result<[PathBuf; 3], Failure> {
     if bare.exists() {
         fs::remove_dir_all(bare)?;
@@ -190,7 +190,7 @@ fn prepare(bare: &Path) -> Result<[PathBuf; 3], Failure> {
     Ok(paths)
 }
 
-fn bare_mount(bed: &Bed, bare: &Path, layer: &Path, samples: &mut Samples) -> Result<(), Failure> {
+fn bare_mount(bed: &TestBed, bare: &Path, layer: &Path, samples: &mut Samples) -> Result<(), Failure> {
     let [upper, work, at] = prepare(bare)?;
     let lower = [layer.to_owned()];
     let mount = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
@@ -209,15 +209,15 @@ fn mount_program(bare: &Path, layer: &Path, samples: &mut Samples) -> Result<(),
     succeed(Command::new("umount").arg(&at))
 }
 
-/// The directory of the one layer there is.
+/// Returns the directory of the only layer.
 fn only_layer(layers: &Path) -> Result<PathBuf, Failure> {
     let mut entries = fs::read_dir(layers)?;
     let entry = entries.next().ok_or("there is no layer")??;
     Ok(entry.path().join("tree"))
 }
 
-/// A few changed files of a workspace: found, and committed.
-fn change(bed: &Bed, files: &[String], rounds: usize, samples: &mut Samples) -> Result<(), Failure> {
+/// Measures finding and committing a few changed files.
+fn change(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -> Result<(), Failure> {
     let workspaces = bed.with_layers()?;
     for _ in 0..rounds {
         let made = workspaces.create("one", &bed.wanted(Materialize::Auto))?;
@@ -236,9 +236,9 @@ fn differences(workspaces: &Workspaces) -> workspace_workspace::Result<usize> {
     Ok(workspaces.changes("one", true)?.differences()?.len())
 }
 
-/// The same in a workspace that is a copy, in turns with `git status` in a work tree.
+/// Measures the same in a workspace that is a copy, alternating with `git status` in a work tree.
 fn copy(
-    bed: &Bed,
+    bed: &TestBed,
     files: &[String],
     rounds: usize,
     git: &Path,
@@ -261,13 +261,13 @@ fn copy(
     Ok(workspaces.cleanup("one")?)
 }
 
-/// Workspaces of a snapshot without layers, until a file of it is read.
-fn lazy(bed: &Bed, files: &[String], rounds: usize, samples: &mut Samples) -> Result<(), Failure> {
+/// Measures workspaces of a snapshot without layers, until a file is read.
+fn lazy(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -> Result<(), Failure> {
     let mut small = bed.store.empty_tree()?;
     small.write("file", b"small".to_vec())?;
     let small = small.commit(NewSnapshot::with_message("small"))?.id;
     for round in 0..rounds {
-        // The layers of each round are in a directory of their own, and so is its view.
+        // Each round has its own directory of layers, and so its own view.
         for (what, is_running) in [("view not running", false), ("view running", true)] {
             let layers = format!("lazy-{round}-{is_running}");
             let workspaces = bed.workspaces(&layers)?;
@@ -291,8 +291,8 @@ fn lazy(bed: &Bed, files: &[String], rounds: usize, samples: &mut Samples) -> Re
     Ok(())
 }
 
-/// What many workspaces take: bytes of disk and of memory, all together.
-fn many(bed: &Bed, tree: &Path, count: usize, samples: &mut Samples) -> Result<(), Failure> {
+/// Measures the disk and memory usage of many workspaces together.
+fn many(bed: &TestBed, tree: &Path, count: usize, samples: &mut Samples) -> Result<(), Failure> {
     let workspaces = bed.with_layers()?;
     let (before, memory) = (Memory::now()?, own_memory()?);
     for number in 0..count {
@@ -314,9 +314,9 @@ fn many(bed: &Bed, tree: &Path, count: usize, samples: &mut Samples) -> Result<(
 
 /// Memory of the machine, in bytes.
 struct Memory {
-    /// What the kernel has for itself: slabs, memory per processor, stacks, page tables.
+    /// Kernel memory: slabs, per-CPU memory, stacks, page tables.
     kernel: f64,
-    /// What could be had.
+    /// Available memory.
     available: f64,
 }
 
@@ -332,21 +332,21 @@ fn own_memory() -> Result<f64, Failure> {
     Ok(kib(&fs::read_to_string("/proc/self/status")?, "VmRSS"))
 }
 
-/// The bytes of a line such as `Slab:  12 kB`; none if there is no such line.
+/// Returns the bytes of a line such as `Slab: 12 kB`; 0 if there is none.
 fn kib(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let value = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
     value.unwrap_or_default() * 1024.0
 }
 
-/// Bytes of disk blocks below a directory, what is mounted there aside.
+/// Returns the bytes of disk blocks below a directory, without other mounts.
 fn disk(path: &Path) -> Result<u64, Failure> {
     let device = fs::symlink_metadata(path)?.dev();
     let (mut open, mut bytes) = (vec![path.to_owned()], 0);
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
-            // Of the path, not of the entry: a mount is told by its device.
+            // Stats the path, not the entry: a mount is detected by its device.
             let found = fs::symlink_metadata(entry.path())?;
             if found.dev() != device {
                 continue;
@@ -360,9 +360,9 @@ fn disk(path: &Path) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// `make` of a project: in a plain directory, over layers, over the lazy view.
+/// Measures `make` of a project: in a plain directory, over layers, over the lazy view.
 fn build(
-    bed: &Bed,
+    bed: &TestBed,
     project: &Path,
     rounds: usize,
     jobs: usize,
@@ -390,9 +390,9 @@ fn build(
     Ok(())
 }
 
-fn build_lazily(bed: &Bed, round: usize, jobs: usize, samples: &mut Samples) -> Result<(), Failure> {
+fn build_lazily(bed: &TestBed, round: usize, jobs: usize, samples: &mut Samples) -> Result<(), Failure> {
     let layers = format!("lazy-{round}");
-    let other = Bed { root: bed.root.join("lazily"), ..bed.clone() };
+    let other = TestBed { root: bed.root.join("lazily"), ..bed.clone() };
     let workspaces = other.workspaces(&layers)?;
     let made = workspaces.create("build", &bed.wanted(Materialize::Lazy))?;
     make(&made.path, jobs, ["lazy view, first", "lazy view, again"], samples)?;
@@ -410,7 +410,7 @@ fn make(at: &Path, jobs: usize, what: [&'static str; 2], samples: &mut Samples) 
     Ok(())
 }
 
-/// Does something and notes the milliseconds.
+/// Runs `work` and records its time in milliseconds.
 fn timed<T, E>(
     samples: &mut Samples,
     what: &'static str,

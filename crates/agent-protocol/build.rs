@@ -1,4 +1,4 @@
-//! Makes Rust of `proto/`, without `protoc`.
+//! Generates Rust code from `proto/` without `protoc`.
 
 use std::error::Error;
 use std::path::Path;

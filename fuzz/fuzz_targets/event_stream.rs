@@ -1,4 +1,4 @@
-//! Streams of events, and where they go on.
+//! Fuzz target for event streams and their resume positions.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a guest may say.
+//! Fuzz target for input of guests.
 
 #![no_main]
 

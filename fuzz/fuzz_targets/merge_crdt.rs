@@ -1,4 +1,4 @@
-//! Documents of a CRDT, merged.
+//! Fuzz target for merges of CRDT documents.
 
 #![no_main]
 

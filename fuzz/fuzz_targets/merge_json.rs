@@ -1,4 +1,4 @@
-//! Documents of JSON, merged.
+//! Fuzz target for merges of JSON.
 
 #![no_main]
 

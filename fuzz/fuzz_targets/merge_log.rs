@@ -1,4 +1,4 @@
-//! Logs, merged.
+//! Fuzz target for merges of logs.
 
 #![no_main]
 

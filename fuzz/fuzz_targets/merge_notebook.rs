@@ -1,4 +1,4 @@
-//! Notebooks, merged.
+//! Fuzz target for merges of notebooks.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Texts, merged.
+//! Fuzz target for merges of text.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Documents of TOML, merged.
+//! Fuzz target for merges of TOML.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Documents of YAML, merged.
+//! Fuzz target for merges of YAML.
 
 #![no_main]
 

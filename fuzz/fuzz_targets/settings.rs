@@ -1,4 +1,4 @@
-//! Settings of a server.
+//! Fuzz target for settings of a server.
 
 #![no_main]
 

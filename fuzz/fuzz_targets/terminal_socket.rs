@@ -1,4 +1,4 @@
-//! Messages to terminals.
+//! Fuzz target for messages to terminals.
 
 #![no_main]
 

@@ -1,16 +1,18 @@
-//! What the fuzz targets share: one per stored format, each decoding what it is given, and one per kind of file,
-//! each merging three versions that it is given. Two read archives, and write them into a directory. The others read what comes from a
-//! guest, a client or a server, and settings ([`targets`]).
+//! Library of the fuzz targets.
 //!
-//! What decodes must encode to the same bytes again. Inputs worth keeping go to `crates/state/tests/corpus` and
-//! `crates/merge/tests/corpus`, which the tests of these crates replay.
+//! There is one target per stored format, which decodes its input, and one per file type, which merges three
+//! versions. Two read archives and extract them into a directory. The others parse input from guests, clients
+//! and servers, and settings ([`targets`]).
+//!
+//! Whatever decodes must encode to the same bytes again. Interesting inputs go to `crates/state/tests/corpus`
+//! and `crates/merge/tests/corpus`, which the tests of these crates replay.
 
 pub mod targets;
 
 pub use libfuzzer_sys;
 pub use workspace_state::testing::format;
 
-/// The target for the format of this name.
+/// Declares the target for a stored format.
 #[macro_export]
 macro_rules! fuzz_format {
     ($name:literal) => {
@@ -22,7 +24,7 @@ macro_rules! fuzz_format {
     };
 }
 
-/// The target for files of this name.
+/// Declares the target for a file type, by an example path.
 #[macro_export]
 macro_rules! fuzz_merge {
     ($path:literal) => {
@@ -30,7 +32,7 @@ macro_rules! fuzz_merge {
     };
 }
 
-/// The target of this name in [`targets`].
+/// Declares the target for a function in [`targets`].
 #[macro_export]
 macro_rules! fuzz_input {
     ($target:ident) => {
@@ -38,7 +40,7 @@ macro_rules! fuzz_input {
     };
 }
 
-/// Extracts an archive in each way. Nothing beside the directory may change.
+/// Extracts an archive in each profile. Nothing outside of the directory may change.
 pub fn extract(bytes: &[u8]) {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
@@ -50,7 +52,7 @@ pub fn extract(bytes: &[u8]) {
     let home = std::env::temp_dir().join(format!("workspace-fuzz-extract-{}", std::process::id()));
     let (outside, inside) = (home.join("outside"), home.join("inside"));
     for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"copy".to_vec() }] {
-        // What the last input left, if it was the last that this process lived for.
+        // Left behind if the last process was killed.
         drop(fs::remove_dir_all(&home));
         fs::create_dir_all(&outside).expect("there is room");
         fs::create_dir(&inside).expect("there is room");

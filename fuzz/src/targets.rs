@@ -1,5 +1,5 @@
-//! Fuzz targets that need no special build. `make fuzz` runs them for long; `tests/tests/fuzz.rs` runs the same functions with a few
-//! thousand inputs.
+//! Fuzz targets that need no special build. `make fuzz` runs them for long; `tests/tests/fuzz.rs` runs the
+//! same functions with a few thousand inputs.
 
 #[path = "../../crates/cli/src/remote/events.rs"]
 mod events;
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::events::{EVENT_MAX, Event, Parser};
 
-/// Three versions that are merged, divided by the byte 0x1e. Whoever is ours, the verdict is the same.
+/// Merges three versions, separated by the byte 0x1e. Whether they conflict must not depend on which side is
+/// ours.
 pub fn merge(path: &str, bytes: &[u8]) {
     use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, merge_file};
 
@@ -27,19 +28,19 @@ pub fn merge(path: &str, bytes: &[u8]) {
     merged(ours, theirs, OnConflict::Ours);
 }
 
-/// Notebooks that are merged.
+/// Merges notebooks.
 pub fn merge_notebook(bytes: &[u8]) {
     merge("a.ipynb", bytes);
 }
 
-/// A guest that says anything. If the first byte is even, messages, each behind its length; else a file of output.
+/// Parses input of a guest: length-delimited messages if the first byte is even, else an output file.
 pub fn guest_protocol(bytes: &[u8]) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let directory =
         std::env::temp_dir().join(format!("workspace-fuzz-guest-{}-{number}", std::process::id()));
-    // Of a process of the same number that was killed.
+    // Left behind by a killed process with the same PID.
     drop(fs::remove_dir_all(&directory));
     fs::create_dir(&directory).expect("there is room");
     let heard = if kind % 2 == 0 {
@@ -51,8 +52,8 @@ pub fn guest_protocol(bytes: &[u8]) {
     heard.expect("the directory can be used");
 }
 
-/// A stream of events as a client reads it: events are the same however their bytes come, and none is longer than allowed. And
-/// where a client wants to go on, as the server reads it.
+/// Parses a stream of events like a client: events must not depend on how their bytes are split, and none may
+/// exceed the limit. Also parses the position at which a client resumes, like the server.
 pub fn event_stream(bytes: &[u8]) {
     let events = |size: usize| {
         let (mut parser, mut events) = (Parser::default(), Vec::new());
@@ -77,12 +78,12 @@ pub fn event_stream(bytes: &[u8]) {
     workspace_server::fuzzing::event_stream_request(bytes);
 }
 
-/// A message to a terminal.
+/// Parses a message to a terminal.
 pub fn terminal_socket(bytes: &[u8]) {
     workspace_server::fuzzing::terminal_message(bytes);
 }
 
-/// Settings of a server.
+/// Parses settings of a server.
 pub fn settings(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         workspace_server::fuzzing::settings(text);

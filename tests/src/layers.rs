@@ -1,17 +1,16 @@
-//! Which crate may depend on which.
+//! Rules for dependencies between crates.
 //!
-//! Every crate stands in a layer and may use crates of lower layers only. A crate that is confined uses the
-//! named ones and nothing else, and nobody uses it. Development dependencies are free: a test may look at
-//! whatever it needs.
+//! Every crate belongs to a layer and may depend only on crates of lower layers. A confined crate may depend
+//! only on the listed ones, and no crate may depend on it. Development dependencies are not restricted.
 //!
-//! Crates go by the name of their directory here: `state` is the package `workspace-state`.
+//! Crates are identified by the name of their directory: `state` is the package `workspace-state`.
 
 use crate::metadata::{DependencyKind, Metadata, Package};
 
-/// What every package name of this repository starts with.
+/// Prefix of all package names in this repository.
 pub const PREFIX: &str = "workspace-";
 
-/// The rule of this repository; a crate that does not exist yet has its place already.
+/// Rules of this repository, including crates that are planned.
 pub const RULES: Rules = Rules {
     layers: &[
         &["state", "host", "agent-protocol"],
@@ -28,38 +27,38 @@ pub const RULES: Rules = Rules {
     }],
 };
 
-/// Where crates stand, lowest layer first.
+/// Layers of the crates, and exceptions.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// Crates of one layer know nothing of each other.
+    /// Layers, lowest first. Crates of the same layer must not depend on each other.
     pub layers: &'static [&'static [&'static str]],
-    /// Crates outside the layers, each with all it may use.
+    /// Crates outside the layers, each with all its allowed dependencies.
     pub confined: &'static [(&'static str, &'static [&'static str])],
-    /// Arrows allowed within one layer.
+    /// Allowed dependencies within a layer.
     pub sideways: &'static [Sideways],
 }
 
-/// An arrow between two crates of one layer.
+/// Dependency between two crates of the same layer.
 #[derive(Debug, Clone, Copy)]
 pub struct Sideways {
-    /// The crate that depends.
+    /// Crate that depends.
     pub from: &'static str,
-    /// The crate it depends on.
+    /// Crate on which it depends.
     pub to: &'static str,
-    /// Why neither can move to another layer.
+    /// Reason why neither can be in another layer.
     pub reason: &'static str,
 }
 
-/// A crate of this repository and the crates of this repository that it is built from.
+/// Crate of this repository with its dependencies in this repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crate {
-    /// The directory's name.
+    /// Name of the directory.
     pub name: String,
-    /// Ordinary and build dependencies.
+    /// Normal and build dependencies.
     pub uses: Vec<String>,
 }
 
-/// A dependency that the rules do not allow, or a crate they do not know.
+/// Dependency that the rules forbid, or a crate without a layer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Violation {
@@ -75,7 +74,7 @@ pub enum Violation {
     IntoConfined { from: String, to: String },
 }
 
-/// The arrows between the crates of this repository.
+/// Returns the dependency graph of the crates in this repository.
 pub fn graph(metadata: &Metadata) -> Vec<Crate> {
     let directory = |package: &str| package.strip_prefix(PREFIX).unwrap_or(package).to_owned();
     let ours = |name: &str| metadata.packages.iter().any(|package| package.name == name);
@@ -90,11 +89,11 @@ pub fn graph(metadata: &Metadata) -> Vec<Crate> {
         .collect()
 }
 
-/// Everything in `graph` that `rules` forbid.
+/// Returns everything in `graph` that `rules` forbid.
 pub fn violations(rules: &Rules, graph: &[Crate]) -> Vec<Violation> {
     let mut found = Vec::new();
     for it in graph {
-        if rules.place(&it.name).is_none() {
+        if rules.position(&it.name).is_none() {
             found.push(Violation::Unknown { name: it.name.clone() });
         }
         found.extend(it.uses.iter().filter_map(|to| rules.judge(&it.name, to)));
@@ -102,34 +101,35 @@ pub fn violations(rules: &Rules, graph: &[Crate]) -> Vec<Violation> {
     found
 }
 
-enum Place {
+enum Position {
     Layer(usize),
     Confined(&'static [&'static str]),
 }
 
 impl Rules {
-    fn place(&self, name: &str) -> Option<Place> {
+    fn position(&self, name: &str) -> Option<Position> {
         let confined = self.confined.iter().find(|(it, _)| *it == name);
         let layer = || self.layers.iter().position(|layer| layer.contains(&name));
-        confined.map(|(_, uses)| Place::Confined(uses)).or_else(|| layer().map(Place::Layer))
+        confined.map(|(_, uses)| Position::Confined(uses)).or_else(|| layer().map(Position::Layer))
     }
 
-    /// An end without a place is no violation here: [`violations`] reports it once, for the crate itself.
+    /// Checks a dependency. A crate without a layer is not a violation here: [`violations`] reports it once,
+    /// for the crate itself.
     fn judge(&self, from: &str, to: &str) -> Option<Violation> {
-        let places = (self.place(from)?, self.place(to)?);
+        let positions = (self.position(from)?, self.position(to)?);
         let listed = self.lists(from, to);
         let (from, to) = (from.to_owned(), to.to_owned());
-        match places {
-            (Place::Confined(allowed), _) if allowed.contains(&to.as_str()) => None,
-            (Place::Confined(allowed), _) => {
+        match positions {
+            (Position::Confined(allowed), _) if allowed.contains(&to.as_str()) => None,
+            (Position::Confined(allowed), _) => {
                 Some(Violation::Confined { from, to, allowed: allowed.join(", ") })
             }
-            (Place::Layer(_), Place::Confined(_)) => Some(Violation::IntoConfined { from, to }),
-            (Place::Layer(above), Place::Layer(below)) if above > below => None,
-            (Place::Layer(one), Place::Layer(same)) if one == same => {
+            (Position::Layer(_), Position::Confined(_)) => Some(Violation::IntoConfined { from, to }),
+            (Position::Layer(above), Position::Layer(below)) if above > below => None,
+            (Position::Layer(one), Position::Layer(same)) if one == same => {
                 (!listed).then_some(Violation::Sideways { from, to })
             }
-            (Place::Layer(from_layer), Place::Layer(to_layer)) => {
+            (Position::Layer(from_layer), Position::Layer(to_layer)) => {
                 Some(Violation::Upward { from, from_layer, to, to_layer })
             }
         }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_that_point_down_are_allowed_however_far() {
+    fn dependencies_on_lower_layers_are_allowed() {
         let graph = [
             using("state", &[]),
             using("mount", &["state", "host"]),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_turned_round_is_caught() {
+    fn upward_dependency_is_reported() {
         assert_eq!(
             messages(&RULES, &[using("state", &["mount"])]),
             ["`state` (layer 0) depends on `mount` (layer 1): arrows only point down"]
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_within_a_layer_is_caught_unless_listed() {
+    fn dependency_within_a_layer_is_reported_unless_listed() {
         let graph = [using("server", &["cli"])];
         let arrow = Violation::Sideways { from: "server".into(), to: "cli".into() };
         assert_eq!(violations(&RULES, &graph), [arrow]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_arrow_is_not_listed_the_other_way() {
+    fn listed_dependency_is_directed() {
         let listed =
             Rules { sideways: &[Sideways { from: "server", to: "cli", reason: "for this test" }], ..RULES };
         let arrow = Violation::Sideways { from: "cli".into(), to: "server".into() };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guest_agent_uses_nothing_but_its_protocol_and_nothing_uses_it() {
+    fn confined_crate_is_isolated_in_both_directions() {
         assert_eq!(
             messages(&RULES, &[using("agent", &["agent-protocol", "state"]), using("server", &["agent"])]),
             [
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_without_a_place_is_reported_once_with_what_to_do() {
+    fn unknown_crate_is_reported_once() {
         let graph = [using("surprise", &["state"]), using("cli", &["surprise"])];
         assert_eq!(
             messages(&RULES, &graph),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crate_has_two_places() {
+    fn no_crate_is_listed_twice() {
         let layered = RULES.layers.iter().flat_map(|layer| layer.iter().copied());
         let mut names: Vec<_> = layered.chain(RULES.confined.iter().map(|(name, _)| *name)).collect();
         let all = names.len();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_graph_has_ordinary_and_build_arrows_between_our_crates_but_no_development_ones() {
+    fn graph_excludes_external_and_development_dependencies() {
         let metadata = serde_json::from_str(
             r#"{"packages": [
                 {"name": "workspace-state", "version": "1.0.0", "source": null, "license": null,

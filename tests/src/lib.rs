@@ -1,8 +1,10 @@
-//! Checks over the whole repository, as pure functions over what `cargo metadata` prints.
+//! Checks of the whole repository.
 //!
-//! [`layers`] says which crate may depend on which, [`policy`] which outside crates may be used at all.
-//! `tests/repository.rs` runs both on this repository; the modules' own tests show that each can fail.
+//! [`layers`] restricts dependencies between crates, [`policy`] external crates, and [`doc_comments`] the
+//! wording of documentation. `tests/repository.rs` runs all of them on this repository; the modules' own
+//! tests show that each can fail.
 
+pub mod doc_comments;
 pub mod layers;
 pub mod metadata;
 pub mod policy;

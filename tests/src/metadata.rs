@@ -1,4 +1,4 @@
-//! The part of `cargo metadata`'s output that the checks read, and how to ask for it.
+//! Output of `cargo metadata`, as far as the checks need it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,40 +6,40 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-/// Packages of a workspace, with or without those from outside.
+/// Packages of the repository, with or without external ones.
 #[derive(Debug, Deserialize)]
 pub struct Metadata {
-    /// Every package the request covers.
+    /// All packages that were requested.
     pub packages: Vec<Package>,
 }
 
-/// One package.
+/// Package as described by its manifest.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Package {
-    /// As in its manifest.
+    /// Name of the package.
     pub name: String,
-    /// As in its manifest.
+    /// Version of the package.
     pub version: String,
-    /// Where it came from; a package of this repository has none.
+    /// Registry or repository of an external package; `None` for a package of this repository.
     pub source: Option<String>,
     /// SPDX expression.
     pub license: Option<String>,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: PathBuf,
-    /// What its manifest names, of every kind and for every platform.
+    /// Dependencies of all kinds and for all platforms.
     pub dependencies: Vec<Dependency>,
 }
 
-/// One line of a manifest's dependency tables.
+/// Entry of a dependency table.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Dependency {
-    /// The package's real name, also when the manifest renames it.
+    /// Real name of the package, even if the manifest renames it.
     pub name: String,
-    /// `None` is an ordinary dependency.
+    /// Kind of the dependency; `None` for a normal one.
     pub kind: Option<DependencyKind>,
 }
 
-/// A dependency that is not ordinary.
+/// Kind of a dependency that is not a normal one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DependencyKind {
@@ -49,7 +49,7 @@ pub enum DependencyKind {
     Build,
 }
 
-/// Why the metadata could not be had.
+/// Error of running `cargo metadata`.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum MetadataError {
@@ -62,14 +62,15 @@ pub enum MetadataError {
 }
 
 impl Metadata {
-    /// The packages of this repository alone; touches neither network nor registry cache.
+    /// Returns the packages of this repository, without access to the network or the registry cache.
     pub fn of_repository() -> Result<Self, MetadataError> {
         Self::load(&["--no-deps", "--offline"])
     }
 
-    /// The packages of this repository and all they need on `targets`, as `Cargo.lock` pins them.
+    /// Returns the packages of this repository and all their dependencies on `targets`, as pinned by
+    /// `Cargo.lock`.
     ///
-    /// A package that only another platform than this one needs may have to be downloaded first.
+    /// A package that only another platform needs may have to be downloaded first.
     pub fn with_dependencies(targets: &[String]) -> Result<Self, MetadataError> {
         let mut arguments = vec!["--all-features"];
         for target in targets {
@@ -93,7 +94,7 @@ impl Metadata {
     }
 }
 
-/// The root of the repository.
+/// Returns the root directory of the repository.
 pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

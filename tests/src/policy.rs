@@ -1,14 +1,15 @@
-//! Which outside crates may be used: licences, sources, bans.
+//! Policy for external crates: licences, sources, bans.
 //!
-//! `deny.toml` holds the lists, in the format of cargo-deny, which reads more into a crate than its manifest
-//! (licence texts, advisories) but is slow to build. This check needs nothing installed and always runs.
+//! `deny.toml` contains the lists, in the format of cargo-deny, which checks more than the manifest of a
+//! crate (licence texts, advisories) but is slow to build. This check needs nothing installed and always
+//! runs.
 
 use serde::Deserialize;
 use spdx::{Expression, LicenseReq, Licensee, ParseMode};
 
 use crate::metadata::Package;
 
-/// What of `deny.toml` this check enforces.
+/// Settings of `deny.toml` that this check enforces.
 #[derive(Debug, Deserialize)]
 pub struct Policy {
     graph: Graph,
@@ -22,7 +23,7 @@ struct Graph {
     targets: Vec<String>,
 }
 
-// A setting that would make cargo-deny and this check disagree, such as an exception, is refused.
+// A setting about which cargo-deny and this check would disagree, such as an exception, is rejected.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Licenses {
@@ -52,7 +53,7 @@ struct Sources {
     allow_registry: Vec<String>,
 }
 
-/// Why `deny.toml` cannot be used.
+/// Error of reading `deny.toml`.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum PolicyError {
@@ -62,7 +63,7 @@ pub enum PolicyError {
     Licence { licence: String, source: spdx::ParseError },
 }
 
-/// An outside crate that may not be used.
+/// External crate that must not be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Violation {
@@ -79,17 +80,17 @@ pub enum Violation {
 }
 
 impl Policy {
-    /// Reads the text of `deny.toml`.
+    /// Parses the text of `deny.toml`.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         toml::from_str(text).map_err(|source| PolicyError::Parse { source })
     }
 
-    /// The platforms the product is built for.
+    /// Returns the platforms for which the product is built.
     pub fn targets(&self) -> &[String] {
         &self.graph.targets
     }
 
-    /// Everything in `packages` that this policy forbids.
+    /// Returns everything in `packages` that this policy forbids.
     pub fn violations(&self, packages: &[Package]) -> Result<Vec<Violation>, PolicyError> {
         let allowed = self.allowed()?;
         let judge = |package| {
@@ -125,7 +126,7 @@ fn licence(package: &Package, allowed: &[Licensee]) -> Option<Violation> {
     let Some(licence) = package.license.clone() else {
         return Some(Violation::NoLicence { package: title });
     };
-    // Lax, because old crates still write `MIT/Apache-2.0`.
+    // Lax, because old crates still use `MIT/Apache-2.0`.
     let Ok(expression) = Expression::parse_mode(&licence, ParseMode::LAX) else {
         return Some(Violation::BadLicence { package: title, licence });
     };
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_allowed_choice_is_enough_and_every_demand_counts() {
+    fn or_needs_one_allowed_licence_and_needs_all() {
         for fine in ["MIT", "GPL-3.0-only OR MIT", "MIT/Apache-2.0", "(MIT OR GPL-2.0-only) AND Unicode-3.0"]
         {
             assert_eq!(under(fine), [""; 0], "{fine}");
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_makes_another_licence() {
+    fn licence_exceptions_are_distinct_licences() {
         assert_eq!(
             under("Apache-2.0 WITH LLVM-exception"),
             [
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_unknown_licence_is_refused() {
+    fn missing_or_unknown_licences_are_rejected() {
         assert_eq!(
             messages(&package("some", None, Some(CRATES_IO))),
             ["some 1.0.0 names no licence in its manifest"]
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_listed_registry_and_the_repository_itself_are_sources() {
+    fn only_listed_registries_and_the_repository_are_allowed() {
         assert_eq!(messages(&package("ours", Some("MIT"), None)), [""; 0]);
         for origin in ["git+https://example.org/some?rev=1#1", "registry+https://example.org/index"] {
             assert_eq!(
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_banned_crate_is_refused_with_the_reason() {
+    fn banned_crates_are_rejected_with_the_reason() {
         assert_eq!(
             messages(&package("openssl", Some("MIT"), Some(CRATES_IO))),
             ["openssl 1.0.0 is banned: rustls does it"]
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_only_cargo_deny_would_honour_is_refused() {
+    fn settings_unknown_to_this_check_are_rejected() {
         let text = r#"
             graph.targets = []
             bans.deny = []

@@ -1,4 +1,5 @@
-//! Fuzz targets with a few thousand inputs, the same ones each time: what they find is found before `make fuzz` runs for long.
+//! Fuzz targets with a few thousand deterministic inputs, to find simple bugs before `make fuzz` runs for
+//! long.
 
 #[allow(unreachable_pub, reason = "the crate of the fuzz targets exports them")]
 #[path = "../../fuzz/src/targets.rs"]
@@ -9,10 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use workspace_tests::metadata::repository;
 
-/// Inputs per target; `WORKSPACE_FUZZ_INPUTS` says otherwise.
+/// Inputs per target; overridden by `WORKSPACE_FUZZ_INPUTS`.
 const INPUTS: u64 = 3_000;
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same on each run.
 struct Rng(u64);
 
 impl Rng {
@@ -25,12 +26,12 @@ impl Rng {
     }
 }
 
-/// What the target begins with: what is kept for it beside the targets and in the tests of crates.
+/// Returns the seeds of a target, from the directory of the targets and from the tests of crates.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let places = [format!("fuzz/seeds/{target}"), format!("crates/merge/tests/corpus/{target}")];
+    let directories = [format!("fuzz/seeds/{target}"), format!("crates/merge/tests/corpus/{target}")];
     let mut paths = Vec::new();
-    for place in places {
-        if let Ok(entries) = fs::read_dir(repository().join(place)) {
+    for directory in directories {
+        if let Ok(entries) = fs::read_dir(repository().join(directory)) {
             paths.extend(entries.map(|entry| entry.unwrap().path()));
         }
     }
@@ -51,7 +52,7 @@ fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], rng: &mut Rng) {
                 let copy = bytes[at..end].repeat(1 + rng.below(3));
                 bytes.splice(at..at, copy);
             }
-            // The largest numbers, as they are often written.
+            // Largest values of common integer encodings.
             4 => drop(bytes.splice(at..end, [0xff; 9].into_iter().take(1 + rng.below(9)))),
             5 => {
                 let other = &others[rng.below(others.len())];
@@ -71,7 +72,7 @@ fn run(name: &str, target: fn(&[u8])) {
     for number in 0..inputs {
         let mut rng = Rng(number);
         let mut input = seeds[rng.below(seeds.len())].clone();
-        // The first ones are the seeds themselves.
+        // The first inputs are the seeds themselves.
         match usize::try_from(number).ok().and_then(|number| seeds.get(number)) {
             Some(seed) => input.clone_from(seed),
             None => mutate(&mut input, &seeds, &mut rng),
@@ -82,26 +83,26 @@ fn run(name: &str, target: fn(&[u8])) {
 }
 
 #[test]
-fn guests_may_say_anything() {
+fn guest_protocol_target_accepts_any_input() {
     run("guest_protocol", targets::guest_protocol);
 }
 
 #[test]
-fn event_streams_may_be_anything() {
+fn event_stream_target_accepts_any_input() {
     run("event_stream", targets::event_stream);
 }
 
 #[test]
-fn messages_to_terminals_may_be_anything() {
+fn terminal_socket_target_accepts_any_input() {
     run("terminal_socket", targets::terminal_socket);
 }
 
 #[test]
-fn settings_may_be_anything() {
+fn settings_target_accepts_any_input() {
     run("settings", targets::settings);
 }
 
 #[test]
-fn notebooks_may_be_anything() {
+fn merge_notebook_target_accepts_any_input() {
     run("merge_notebook", targets::merge_notebook);
 }

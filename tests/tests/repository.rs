@@ -1,21 +1,22 @@
-//! What this repository promises about itself.
+//! Checks of this repository.
 
 use std::fmt::Display;
 use std::fs;
 
+use workspace_tests::doc_comments::{DocComments, limit};
 use workspace_tests::layers::{self, PREFIX, RULES};
 use workspace_tests::metadata::{Metadata, repository};
 use workspace_tests::policy::Policy;
 
 #[test]
-fn dependencies_point_one_way() {
+fn dependencies_follow_the_layers() {
     let graph = layers::graph(&Metadata::of_repository().unwrap());
     assert!(graph.iter().any(|it| it.name == "state"), "no crates found: {graph:?}");
     assert_none(&layers::violations(&RULES, &graph));
 }
 
 #[test]
-fn outside_crates_have_allowed_licences_and_sources() {
+fn external_crates_have_allowed_licences_and_sources() {
     let policy = Policy::parse(&read("deny.toml")).unwrap();
     let metadata = Metadata::with_dependencies(policy.targets()).unwrap();
     assert!(metadata.packages.iter().any(|it| it.source.is_some()), "no outside crates found");
@@ -23,7 +24,7 @@ fn outside_crates_have_allowed_licences_and_sources() {
 }
 
 #[test]
-fn a_package_is_named_for_its_directory() {
+fn packages_are_named_after_their_directory() {
     for package in Metadata::of_repository().unwrap().packages {
         let directory = package.manifest_path.parent().and_then(|it| it.file_name()).unwrap();
         assert_eq!(package.name, format!("{PREFIX}{}", directory.display()));
@@ -31,7 +32,7 @@ fn a_package_is_named_for_its_directory() {
 }
 
 #[test]
-fn every_crate_has_its_sentence() {
+fn crates_readme_mentions_every_crate() {
     let readme = read("crates/README.md");
     for package in Metadata::of_repository().unwrap().packages {
         let directory = package.manifest_path.parent().unwrap();
@@ -41,6 +42,28 @@ fn every_crate_has_its_sentence() {
             assert!(readme.contains(&sentence), "crates/README.md does not mention {sentence}");
         }
     }
+}
+
+#[test]
+fn doc_comments_start_with_a_noun_or_a_verb() {
+    let packages = Metadata::of_repository().unwrap().packages;
+    let manifests = packages.into_iter().map(|package| package.manifest_path);
+    // A workspace of its own, because it needs another compiler.
+    let fuzz = repository().join("fuzz/Cargo.toml");
+    let mut violations = Vec::new();
+    for manifest in manifests.chain([fuzz]) {
+        let directory = manifest.parent().unwrap();
+        let name = directory.file_name().unwrap().display().to_string();
+        let found = DocComments::of_directory(directory).unwrap();
+        let limit = limit(&name);
+        if found.exceeds(limit) {
+            let (count, total) = (found.questions.len(), found.total);
+            violations
+                .push(format!("{name}: {count} of {total} start with a question word, above {limit} %"));
+            violations.extend(found.questions.iter().map(ToString::to_string));
+        }
+    }
+    assert_none(&violations);
 }
 
 fn read(path: &str) -> String {

@@ -1,44 +1,44 @@
-//! What a guest agent that dials over the network is given when it starts.
+//! Start parameters of a guest agent that connects over the network.
 //!
-//! One that dials a socket is given its token alone, as it is.
+//! An agent that connects to a Unix socket gets its token alone, as plain bytes.
 
 use std::fmt;
 use std::io;
 
 use prost::Message;
 
-/// As whom a guest dials, where, and by what it knows the server.
+/// Credentials of the guest, and address and certificates of the server.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub struct Handover {
-    /// Proves for which sandbox the guest speaks.
+    /// Token that authenticates the guest for its sandbox.
     #[prost(bytes = "vec", tag = "1")]
     pub token: Vec<u8>,
-    /// Where the server is, address and port each, in the order in which they are tried. Names were looked up before:
-    /// a guest has no means of its own.
+    /// Socket addresses of the server, in the order in which they are tried. Names are already resolved,
+    /// since a guest cannot.
     #[prost(string, repeated, tag = "2")]
     pub addresses: Vec<String>,
-    /// Whom a certificate must be for that one of the trusted vouches for: a host's name or address.
+    /// Host name or address for which a certificate signed by a trusted one must be valid.
     #[prost(string, tag = "3")]
     pub name: String,
-    /// Certificates in DER. The server has one of them, or one that they vouch for.
+    /// Trusted certificates in DER. The server presents one of them, or one that they signed.
     #[prost(bytes = "vec", repeated, tag = "4")]
     pub trusted: Vec<Vec<u8>>,
 }
 
 impl Handover {
-    /// As it is given.
+    /// Encodes the parameters.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
 
-    /// As it was given.
+    /// Decodes the parameters.
     pub fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         Self::decode(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 }
 
-/// The token is never shown.
+/// Omits the token.
 impl fmt::Debug for Handover {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("Handover");
@@ -51,15 +51,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_arrives_and_the_token_is_not_shown() {
-        let given = Handover {
+    fn parameters_round_trip_and_debug_omits_the_token() {
+        let parameters = Handover {
             token: b"secret".to_vec(),
             addresses: vec!["10.0.0.1:50051".to_owned()],
             name: "server".to_owned(),
             trusted: vec![vec![1], vec![2]],
         };
-        assert_eq!(Handover::from_bytes(&given.to_bytes()).unwrap(), given);
-        assert!(!format!("{given:?}").contains(&format!("{:?}", given.token)));
+        assert_eq!(Handover::from_bytes(&parameters.to_bytes()).unwrap(), parameters);
+        assert!(!format!("{parameters:?}").contains(&format!("{:?}", parameters.token)));
         assert!(Handover::from_bytes(b"a token alone").is_err());
     }
 }

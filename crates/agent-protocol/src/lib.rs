@@ -1,8 +1,8 @@
-//! What the server and the guest agent of a sandbox say to each other.
+//! Protocol between the server and the guest agent of a sandbox.
 //!
-//! [`v1`] is made of `proto/workspace/agent/v1/agent.proto`; [`output`] is how what programs print is kept in
-//! files that both sides reach; [`handover`] is what a guest that dials over the network starts with; [`scheduling`]
-//! keeps both quick on a busy machine.
+//! [`v1`] is generated from `proto/workspace/agent/v1/agent.proto`; [`output`] is the format of output files
+//! that both sides access; [`handover`] are the start parameters of a guest that connects over the network;
+//! [`scheduling`] reduces the latency of both on a busy machine.
 
 #[doc(hidden)]
 pub mod fuzzing;
@@ -10,7 +10,7 @@ pub mod handover;
 pub mod output;
 pub mod scheduling;
 
-/// The contract in its first version.
+/// First version of the protocol.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -23,9 +23,9 @@ pub mod v1 {
     tonic::include_proto!("workspace.agent.v1");
 }
 
-/// The version of the contract that this build speaks. A guest tells its own when it registers; a server works
-/// with every version up to its own.
+/// Protocol version of this build. A guest sends its own when it registers; a server supports all versions up
+/// to its own.
 pub const GENERATION: u32 = 1;
 
-/// What [`v1`] was made of, for the test that keeps it compatible.
+/// Descriptors from which [`v1`] was generated, for the compatibility test.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.binpb"));

@@ -1,17 +1,17 @@
-//! The output of a command, kept in files.
+//! Files with the output of commands.
 //!
-//! The guest writes what a command prints to files in a directory that only it and the server reach; the server
-//! reads them, also when the guest is dead. A command's output is a sequence of bytes, stdout and stderr as they
-//! came, and every byte has an offset in it. It is kept in segments: files called `<command>.<offset of the first
-//! byte in hex>`, each a sequence of frames. When more is kept than was asked for, the oldest segment goes, and
-//! who asks for what was in it is told of the gap. The server, too, may remove all segments of a command but the last,
-//! which is being written; of one that ended, all.
+//! The guest writes the output of a command to files in a directory that only it and the server can access;
+//! the server reads them, even if the guest is dead. The output is a sequence of bytes, stdout and stderr in
+//! the order of arrival, and each byte has an offset. It is stored in segments: files named
+//! `<command>.<offset of the first byte in hex>`, each a sequence of frames. If there is more output than has
+//! to be kept, the oldest segment is removed, and readers of its bytes get a gap. The server may also remove
+//! segments: of a running command all but the last, which is being written; of an ended one all.
 //!
-//! A frame is a header (stream u8, length u32, time in ms i64, offset u64, little endian) and its bytes. One
-//! writer appends; a reader takes frames that are there in full and waits for the rest.
+//! A frame is a header (stream u8, length u32, time in ms i64, offset u64, little endian) and its data. One
+//! writer appends; a reader returns complete frames and waits for the rest.
 //!
-//! The newest segment of a command is marked by a bit of its mode. So a reader that has reached its end knows that none
-//! follows without listing the directory, which has the output of all commands that are kept.
+//! The newest segment of a command has a bit set in its mode. So a reader at its end knows that there is no
+//! next one without listing the directory, which contains the output of all commands.
 
 use std::fs::File;
 use std::io;
@@ -20,30 +20,31 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
 
-/// What is kept of a command's output when nobody says otherwise.
+/// Default number of bytes of output to keep per command.
 pub const KEEP_DEFAULT: u64 = 16 << 20;
 
-const HEADER: usize = 21;
-/// Frames are at most this long, so that a reader needs little memory.
+const HEADER_LEN: usize = 21;
+/// Largest frame in bytes, which limits the memory of a reader.
 const FRAME_MAX: usize = 64 << 10;
-/// Output is kept in at least this many segments, so that a quarter of it goes at once at most.
-const SEGMENTS: u64 = 4;
+/// Least number of segments of the kept output, so that at most a quarter is removed at once.
+const SEGMENTS_MIN: u64 = 4;
 const SEGMENT_MIN: u64 = 4 << 10;
-/// The last segment of a command that runs cannot be removed, so it must not be large.
+/// Largest segment in bytes. The last segment of a running command cannot be removed, so it must not be
+/// large.
 const SEGMENT_MAX: u64 = 512 << 10;
-/// Mode of a segment that another one may follow.
+/// Mode of a segment that may have a successor.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Mode of a segment that none follows yet. Segments of older agents never have it.
+/// Mode of a segment without a successor. Older agents never set it.
 const MODE_NEWEST: Mode = MODE.union(Mode::XUSR);
 
-/// Where a piece of output came from.
+/// Source of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// None: the command ended. See [`End`].
+    /// Exit of the command, see [`End`].
     End,
 }
 
@@ -66,12 +67,12 @@ impl Stream {
     }
 }
 
-/// How a command ended.
+/// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// 128 + n for a program that signal n ended.
+    /// Exit code; 128 + n if signal n killed the program.
     pub exit_code: i32,
-    /// It ran out of time.
+    /// Set if the command timed out.
     pub timed_out: bool,
 }
 
@@ -88,28 +89,28 @@ impl End {
     }
 }
 
-/// A piece of output.
+/// Piece of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it came from.
+    /// Source of the data.
     pub stream: Stream,
-    /// When it was read, in milliseconds since 1970.
+    /// Time of reading in milliseconds since 1970.
     pub time: i64,
-    /// Of its first byte, in the command's output.
+    /// Offset of the first byte in the output of the command.
     pub offset: u64,
-    /// The bytes.
+    /// Bytes of output, or the encoded exit status.
     pub data: Vec<u8>,
 }
 
 impl Frame {
-    /// How the command ended, if that is what the frame says.
+    /// Returns the exit status, if the frame contains it.
     pub fn end(&self) -> Option<End> {
         if self.stream == Stream::End { End::decode(&self.data) } else { None }
     }
 }
 
-/// Whether a text can be part of a file's name.
-fn is_plain(command: &str) -> bool {
+/// Returns whether an id can be part of a file name.
+fn is_valid_id(command: &str) -> bool {
     !command.is_empty()
         && command.len() <= 64
         && command.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
@@ -124,7 +125,7 @@ fn segment_offset(command: &str, name: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(rest).ok()?, 16).ok()
 }
 
-/// The offsets of the segments that are kept, oldest first.
+/// Returns the offsets of all segments of a command, oldest first.
 fn segments(directory: &OwnedFd, command: &str) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -134,7 +135,7 @@ fn segments(directory: &OwnedFd, command: &str) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-fn not_plain() -> io::Error {
+fn invalid_id() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a command's id has letters, digits, `-` and `_` only")
 }
 
@@ -142,82 +143,83 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the output would have more bytes than can be counted")
 }
 
-/// Writes the output of one command.
+/// Writer of the output of one command.
 #[derive(Debug)]
 pub struct Writer {
     directory: OwnedFd,
     command: String,
     keep: u64,
     file: File,
-    /// Segments that are kept, the one being written last.
+    /// Offsets of the segments, the current one last.
     segments: Vec<u64>,
-    /// Bytes in the file.
+    /// Size of the current file in bytes.
     end: u64,
     offset: u64,
 }
 
 impl Writer {
-    /// Begins the output of `command` in `directory`, of which at least the last `keep` bytes stay.
+    /// Creates the output of `command` in `directory`. At least the last `keep` bytes are kept; 0 selects the
+    /// default.
     pub fn create(directory: OwnedFd, command: &str, keep: u64) -> io::Result<Self> {
-        if !is_plain(command) {
-            return Err(not_plain());
+        if !is_valid_id(command) {
+            return Err(invalid_id());
         }
         let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
         let file = create_segment(&directory, command, 0)?;
         Ok(Self { directory, command: command.to_owned(), keep, file, segments: vec![0], end: 0, offset: 0 })
     }
 
-    /// Goes on with the output of `command` where another writer was stopped, or begins it.
+    /// Continues the output of `command` after another writer was stopped, or creates it.
     pub fn resume(directory: OwnedFd, command: &str, keep: u64) -> io::Result<Self> {
-        if !is_plain(command) {
-            return Err(not_plain());
+        if !is_valid_id(command) {
+            return Err(invalid_id());
         }
         let segments = segments(&directory, command)?;
         let Some(last) = segments.last().copied() else { return Self::create(directory, command, keep) };
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(&directory, segment_name(command, last), flags, Mode::empty())?);
-        let mut open = Open { start: last, file, position: 0 };
+        let mut open = OpenSegment { start: last, file, position: 0 };
         let mut offset = last;
         while let Some(frame) = open.read_frame()? {
             let len = if frame.stream == Stream::End { 0 } else { frame.data.len() as u64 };
             offset = offset.max(frame.offset + len);
         }
-        // A frame that was not written whole.
+        // Drops an incomplete frame.
         open.file.set_len(open.position)?;
         let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
         let (file, end) = (open.file, open.position);
         Ok(Self { directory, command: command.to_owned(), keep, file, segments, end, offset })
     }
 
-    /// Leaves a gap up to this offset, of which readers are told.
+    /// Skips to an offset, which leaves a gap for readers.
     pub fn skip_to(&mut self, offset: u64) {
         self.offset = self.offset.max(offset);
     }
 
-    /// Bytes of output so far.
+    /// Returns the number of bytes of output so far.
     pub fn written(&self) -> u64 {
         self.offset
     }
 
-    /// Appends what came from a stream. What cannot be written leaves a gap, and the next write is tried anew.
+    /// Appends data of a stream. Data that cannot be written leaves a gap; the next write is attempted again.
     pub fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
         let mut result = Ok(());
         for part in data.chunks(FRAME_MAX) {
             let next = self.offset.checked_add(part.len() as u64).ok_or_else(too_long)?;
-            let written = self.make_room().and_then(|()| self.append(stream, time, part));
+            let written = self.rotate().and_then(|()| self.append(stream, time, part));
             self.offset = next;
             result = result.and(written);
         }
         result
     }
 
-    /// Says how the command ended. Output may follow, of programs that it left behind.
+    /// Appends the exit status. Output of background processes may follow.
     pub fn end(&mut self, time: i64, end: End) -> io::Result<()> {
         self.append(Stream::End, time, &end.encode())
     }
 
     fn append(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
-        let mut frame = Vec::with_capacity(HEADER + data.len());
+        let mut frame = Vec::with_capacity(HEADER_LEN + data.len());
         frame.push(stream.as_byte());
         frame.extend_from_slice(&(data.len() as u32).to_le_bytes());
         frame.extend_from_slice(&time.to_le_bytes());
@@ -228,20 +230,20 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a new segment when the present one is full, and gives up those that need not be kept.
-    fn make_room(&mut self) -> io::Result<()> {
-        let full = (self.keep / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
+    /// Starts a new segment if the current one is full, and removes those that need not be kept.
+    fn rotate(&mut self) -> io::Result<()> {
+        let full = (self.keep / SEGMENTS_MIN).clamp(SEGMENT_MIN, SEGMENT_MAX);
         let start = self.segments.last().copied().unwrap_or_default();
         if self.offset - start < full {
             return Ok(());
         }
-        // First: a reader must never take a segment for the newest that is not.
+        // Clears the mark first: a reader must never take a segment for the newest that is not.
         fchmod(&self.file, MODE)?;
         self.file = create_segment(&self.directory, &self.command, self.offset)?;
         self.end = 0;
         self.segments.push(self.offset);
         while self.segments.len() > 1 && self.offset - self.segments[1] >= self.keep {
-            // The server may have removed it before.
+            // The server may have removed it already.
             unlink(&self.directory, &self.command, self.segments.remove(0))?;
         }
         Ok(())
@@ -261,18 +263,18 @@ fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
     }
 }
 
-/// A segment of a command's output.
+/// Segment of a command's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// The command.
+    /// Id of the command.
     pub command: String,
-    /// Offset of its first byte in the command's output.
+    /// Offset of its first byte in the output of the command.
     pub offset: u64,
-    /// Bytes on disk.
+    /// Size on disk in bytes.
     pub bytes: u64,
 }
 
-/// All segments in a directory, by command and offset.
+/// Returns all segments in a directory, sorted by command and offset.
 pub fn all_segments(directory: impl AsFd) -> io::Result<Vec<Segment>> {
     let directory = directory.as_fd().try_clone_to_owned()?;
     let mut found = Vec::new();
@@ -280,16 +282,16 @@ pub fn all_segments(directory: impl AsFd) -> io::Result<Vec<Segment>> {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy();
         let Some((command, offset)) = name.split_once('.') else { continue };
-        let Some(offset) = u64::from_str_radix(offset, 16).ok().filter(|_| is_plain(command)) else {
+        let Some(offset) = u64::from_str_radix(offset, 16).ok().filter(|_| is_valid_id(command)) else {
             continue;
         };
         match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
-                // A file that was just written may have no blocks yet.
+                // A new file may have no blocks yet.
                 let bytes = (stat.st_blocks as u64 * 512).max(stat.st_size as u64);
                 found.push(Segment { command: command.to_owned(), offset, bytes });
             }
-            // Given up meanwhile.
+            // Removed meanwhile.
             Err(rustix::io::Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -298,18 +300,18 @@ pub fn all_segments(directory: impl AsFd) -> io::Result<Vec<Segment>> {
     Ok(found)
 }
 
-/// Removes a segment, if it is there.
+/// Removes a segment, if it exists.
 pub fn remove_segment(directory: impl AsFd, segment: &Segment) -> io::Result<()> {
-    if !is_plain(&segment.command) {
-        return Err(not_plain());
+    if !is_valid_id(&segment.command) {
+        return Err(invalid_id());
     }
     unlink(&directory.as_fd().try_clone_to_owned()?, &segment.command, segment.offset)
 }
 
-/// Removes all that is kept of a command's output.
+/// Removes the output of a command.
 pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
-    if !is_plain(command) {
-        return Err(not_plain());
+    if !is_valid_id(command) {
+        return Err(invalid_id());
     }
     let directory = directory.as_fd().try_clone_to_owned()?;
     if first_segment(&directory, command)? == FirstSegment::Only {
@@ -321,24 +323,24 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is anything of a command's output, be it only its end.
+/// Returns whether there is any output of a command, including its exit status.
 pub fn is_kept(directory: impl AsFd, command: &str) -> io::Result<bool> {
-    if !is_plain(command) {
-        return Err(not_plain());
+    if !is_valid_id(command) {
+        return Err(invalid_id());
     }
     let directory = directory.as_fd().try_clone_to_owned()?;
     Ok(first_segment(&directory, command)? != FirstSegment::Missing
         || !segments(&directory, command)?.is_empty())
 }
 
-/// The segment that a command's output begins with.
+/// State of the first segment of a command's output.
 #[derive(Debug, PartialEq, Eq)]
 enum FirstSegment {
-    /// Never written, or given up.
+    /// Segment that was not written, or already removed.
     Missing,
-    /// No other one was written.
+    /// The only segment.
     Only,
-    /// Others may follow.
+    /// There may be others.
     Followed,
 }
 
@@ -351,63 +353,63 @@ fn first_segment(directory: &OwnedFd, command: &str) -> io::Result<FirstSegment>
     }
 }
 
-/// Reads the output of one command, from any offset, also while it is being written.
+/// Reader of the output of one command from any offset, also while it is being written.
 #[derive(Debug)]
 pub struct Reader {
     directory: OwnedFd,
     command: String,
-    /// The segment being read, and how far.
-    open: Option<Open>,
+    /// Current segment with the read position.
+    open: Option<OpenSegment>,
     offset: u64,
-    /// The end of the command was read.
+    /// Set if the exit status was read.
     ended: bool,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenSegment {
     start: u64,
     file: File,
     position: u64,
 }
 
-/// What a reader found.
+/// Item returned by a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// Output, or the command's end.
+    /// Output, or the exit status.
     Frame(Frame),
-    /// What was between these offsets is not kept any more.
+    /// Range of bytes that are not kept any more.
     Gap {
-        /// The first byte that is missing.
+        /// Offset of the first missing byte.
         from: u64,
-        /// The first one that is there again.
+        /// Offset of the next available byte.
         to: u64,
     },
 }
 
 impl Reader {
-    /// Reads the output of `command` in `directory`, beginning with the byte at `offset`.
+    /// Opens the output of `command` in `directory` at an offset.
     pub fn open(directory: impl AsFd, command: &str, offset: u64) -> io::Result<Self> {
-        if !is_plain(command) {
-            return Err(not_plain());
+        if !is_valid_id(command) {
+            return Err(invalid_id());
         }
         let directory = directory.as_fd().try_clone_to_owned()?;
         Ok(Self { directory, command: command.to_owned(), open: None, offset, ended: false })
     }
 
-    /// The offset of the next byte.
+    /// Returns the offset of the next byte.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next piece; none if it is not there yet.
+    /// Returns the next item; `None` if it is not there yet.
     pub fn next_item(&mut self) -> io::Result<Option<Item>> {
         loop {
             if self.open.is_none() && !self.open_segment()? {
                 return Ok(None);
             }
             let Some(frame) = self.read_frame()? else {
-                // The next segment begins where this one ended, unless it is the last.
-                if self.moves_on()? {
+                // The next segment starts where this one ended, unless it is the last.
+                if self.next_segment()? {
                     continue;
                 }
                 return Ok(None);
@@ -428,13 +430,13 @@ impl Reader {
         if end <= self.offset {
             return None;
         }
-        // Before an end too: what was printed last may not have been written.
+        // Also before an exit status: the last output may not have been written.
         if frame.offset > self.offset {
             let gap = Item::Gap { from: self.offset, to: frame.offset };
             self.offset = frame.offset;
-            // Comes again.
+            // Reads the same frame again next time.
             if let Some(open) = &mut self.open {
-                open.position -= (HEADER + frame.data.len()) as u64;
+                open.position -= (HEADER_LEN + frame.data.len()) as u64;
             }
             return Some(gap);
         }
@@ -444,7 +446,7 @@ impl Reader {
         Some(Item::Frame(frame))
     }
 
-    /// Opens the segment with the next byte, or the oldest if that byte is gone.
+    /// Opens the segment with the next byte, or the oldest one if that byte is gone.
     fn open_segment(&mut self) -> io::Result<bool> {
         if self.offset == 0 {
             self.open_at(0)?;
@@ -462,10 +464,10 @@ impl Reader {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match openat(&self.directory, segment_name(&self.command, start), flags, Mode::empty()) {
             Ok(file) => {
-                self.open = Some(Open { start, file: File::from(file), position: 0 });
+                self.open = Some(OpenSegment { start, file: File::from(file), position: 0 });
                 Ok(true)
             }
-            // Given up meanwhile; the next look finds another.
+            // Removed meanwhile; the next iteration finds another one.
             Err(rustix::io::Errno::NOENT) => {
                 self.open = None;
                 Ok(true)
@@ -474,8 +476,8 @@ impl Reader {
         }
     }
 
-    /// Goes to the segment behind the present one, if there is one and the present one has no more.
-    fn moves_on(&mut self) -> io::Result<bool> {
+    /// Advances to the next segment, if there is one and the current one is read completely.
+    fn next_segment(&mut self) -> io::Result<bool> {
         let Some(open) = &self.open else { return Ok(true) };
         let start = open.start;
         if Mode::from_raw_mode(fstat(&open.file)?.st_mode).contains(MODE_NEWEST) {
@@ -483,7 +485,7 @@ impl Reader {
         }
         let segments = segments(&self.directory, &self.command)?;
         let Some(next) = segments.into_iter().find(|other| *other > start) else { return Ok(false) };
-        // It may have grown between the last look and this one.
+        // The current segment may have grown since the last read.
         if self.has_frame()? {
             return Ok(true);
         }
@@ -493,7 +495,7 @@ impl Reader {
     fn has_frame(&mut self) -> io::Result<bool> {
         let found = self.read_frame()?;
         if let (Some(frame), Some(open)) = (&found, &mut self.open) {
-            open.position -= (HEADER + frame.data.len()) as u64;
+            open.position -= (HEADER_LEN + frame.data.len()) as u64;
         }
         Ok(found.is_some())
     }
@@ -506,35 +508,36 @@ impl Reader {
     }
 }
 
-impl Open {
-    /// The frame at its position, if it is there in full; the position is behind it then.
+impl OpenSegment {
+    /// Returns the frame at the position if it is complete, and advances the position.
     fn read_frame(&mut self) -> io::Result<Option<Frame>> {
-        let mut header = [0; HEADER];
-        if !read_whole(&self.file, &mut header, self.position)? {
+        let mut header = [0; HEADER_LEN];
+        if !read_exact_at(&self.file, &mut header, self.position)? {
             return Ok(None);
         }
         let number = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
         let len = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
-        // A guest may have written anything. Whoever reads a frame may count on to where it goes.
+        // The data may come from a malicious guest. Callers rely on `offset + len` not to overflow.
         let has_end = number(13).checked_add(len as u64).is_some();
         let stream = Stream::from_byte(header[0]).filter(|_| len <= FRAME_MAX && has_end);
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "an output file is damaged");
         let stream = stream.ok_or_else(damaged)?;
         let mut data = vec![0; len];
-        if !read_whole(&self.file, &mut data, self.position + HEADER as u64)? {
+        if !read_exact_at(&self.file, &mut data, self.position + HEADER_LEN as u64)? {
             return Ok(None);
         }
-        // An end that says nothing would be taken for output, at an offset that was passed already.
+        // An exit status that cannot be decoded would be taken for output, at an offset that was already
+        // read.
         if stream == Stream::End && End::decode(&data).is_none() {
             return Err(damaged());
         }
-        self.position += (HEADER + len) as u64;
+        self.position += (HEADER_LEN + len) as u64;
         Ok(Some(Frame { stream, time: number(5) as i64, offset: number(13), data }))
     }
 }
 
-/// Whether as much as asked for was there.
-fn read_whole(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+/// Returns whether the buffer could be filled.
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
     match file.read_exact_at(buffer, offset) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

@@ -1,35 +1,35 @@
-//! Short slices of processor time for the server and the guest agent.
+//! Short scheduler slices for the server and the guest agent.
 //!
-//! Both sleep nearly always and work for a moment. On a busy machine such a process waits until those that run
-//! have used up their slices, once for each of the dozen times that it wakes for one command. The scheduler runs
-//! a process that asks for a shorter slice earlier, without giving it more time in sum.
+//! Both sleep most of the time and run for a moment. On a busy machine such a process waits until the running
+//! ones have used up their slices, once for each of the dozen wake-ups per command. The scheduler runs a
+//! process with a shorter slice earlier, without giving it more time in total.
 
-/// The shortest slice that Linux gives.
+/// Shortest slice that Linux supports.
 #[cfg(target_os = "linux")]
 const SLICE_NANOSECONDS: u64 = 100_000;
 
-/// Asks for the shortest slice there is, also for the threads and processes that the caller starts. Linux before 6.12
-/// takes the request and does not act on it.
+/// Requests the shortest slice for the caller, and for threads and processes that it starts. Linux before
+/// 6.12 accepts the request without effect.
 ///
 /// # Errors
 ///
-/// When the system refuses, as a filter of system calls may. Everything works without it.
+/// Fails if the system rejects the call, as a seccomp filter may. Everything works without it.
 #[cfg(target_os = "linux")]
 pub fn shorten_slice() -> std::io::Result<()> {
     set_slice(SLICE_NANOSECONDS)
 }
 
-/// Gives the caller the usual slice again, as programs of users have it.
+/// Restores the default slice of the caller, as for user programs.
 ///
 /// # Errors
 ///
-/// As [`shorten_slice`].
+/// Fails like [`shorten_slice`].
 #[cfg(target_os = "linux")]
 pub fn restore_slice() -> std::io::Result<()> {
     set_slice(0)
 }
 
-/// Zero is for the usual one.
+/// Sets the slice; 0 is the default.
 #[cfg(target_os = "linux")]
 fn set_slice(nanoseconds: u64) -> std::io::Result<()> {
     // SAFETY: plain integers, for which zero is a value.
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_slice_is_inherited_until_it_is_given_back() {
+    fn short_slice_is_inherited_until_restored() {
         let usual = std::thread::spawn(|| slice_of(0)).join().unwrap();
         let test = move || {
             shorten_slice().unwrap();
@@ -89,7 +89,7 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
             assert_eq!(slice_of(0), inherited);
-            // Where the kernel knows of slices, it tells them.
+            // The kernel reports slices if it supports them.
             if usual != 0 {
                 assert!(inherited < usual, "{inherited} {usual}");
             }

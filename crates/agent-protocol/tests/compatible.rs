@@ -1,4 +1,5 @@
-//! A newer server works with an older guest: what was in the contract when it was frozen stays as it was.
+//! Compatibility test: a newer server supports older guests, so the frozen part of the protocol must not
+//! change.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,50 +8,50 @@ use prost::Message as _;
 use prost_types::{DescriptorProto, FileDescriptorSet};
 use workspace_agent_protocol::DESCRIPTORS;
 
-/// Every field, value and method as a line that says all that travels.
-fn facts(descriptors: &FileDescriptorSet) -> BTreeSet<String> {
-    let mut facts = BTreeSet::new();
+/// Returns a line for each field, value and method, with everything that is part of the wire format.
+fn wire_facts(descriptors: &FileDescriptorSet) -> BTreeSet<String> {
+    let mut wire_facts = BTreeSet::new();
     for file in &descriptors.file {
         let package = file.package();
         for message in &file.message_type {
-            message_facts(&format!("{package}.{}", message.name()), message, &mut facts);
+            message_facts(&format!("{package}.{}", message.name()), message, &mut wire_facts);
         }
         for kind in &file.enum_type {
             for value in &kind.value {
-                facts.insert(format!("{package}.{}.{} = {}", kind.name(), value.name(), value.number()));
+                wire_facts.insert(format!("{package}.{}.{} = {}", kind.name(), value.name(), value.number()));
             }
         }
         for service in &file.service {
             for method in &service.method {
                 let streams = (method.client_streaming(), method.server_streaming());
                 let (name, from, to) = (method.name(), method.input_type(), method.output_type());
-                facts.insert(format!("{package}.{}/{name} {from} → {to} {streams:?}", service.name()));
+                wire_facts.insert(format!("{package}.{}/{name} {from} → {to} {streams:?}", service.name()));
             }
         }
     }
-    facts
+    wire_facts
 }
 
-fn message_facts(name: &str, message: &DescriptorProto, facts: &mut BTreeSet<String>) {
+fn message_facts(name: &str, message: &DescriptorProto, wire_facts: &mut BTreeSet<String>) {
     for field in &message.field {
         let (kind, label, of) = (field.r#type(), field.label(), field.type_name());
         let one_of = field.oneof_index.is_some();
-        facts.insert(format!(
+        wire_facts.insert(format!(
             "{name}.{} = {} {kind:?} {label:?} {of} {one_of}",
             field.name(),
             field.number()
         ));
     }
     for nested in &message.nested_type {
-        message_facts(&format!("{name}.{}", nested.name()), nested, facts);
+        message_facts(&format!("{name}.{}", nested.name()), nested, wire_facts);
     }
 }
 
 #[test]
-fn what_was_frozen_is_still_there() {
+fn frozen_protocol_is_unchanged() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/frozen/agent-v1.txt");
     let descriptors = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
-    let now = facts(&descriptors);
+    let now = wire_facts(&descriptors);
     if std::env::var_os("WORKSPACE_TEST_WRITE_CORPUS").is_some() {
         let text: String = now.iter().map(|fact| format!("{fact}\n")).collect();
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

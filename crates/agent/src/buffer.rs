@@ -1,7 +1,8 @@
-//! Output that was read from a command and is not kept yet.
+//! Read buffer for the output of a command.
 //!
-//! A read may end in the middle of a character. Such an end is held back until the rest of the character comes, so
-//! that every piece of text that is kept is text by itself; but not for long, because the rest may never come.
+//! A read may end in the middle of a character. Such an end is held back until the rest of the character
+//! arrives, so that each written frame of text is valid UTF-8; but not for long, since the rest may never
+//! come.
 
 use std::io;
 use std::time::Duration;
@@ -10,46 +11,46 @@ use tokio::time::Instant;
 
 use crate::stream::Stream;
 
-/// Bytes that are read at once from a pipe.
-const PIECE: usize = 64 << 10;
-/// Longest time for which the beginning of a character is held back.
-const HELD_MAX: Duration = Duration::from_millis(500);
+/// Size of a read from a pipe, in bytes.
+const READ_SIZE: usize = 64 << 10;
+/// Longest time for which an incomplete character is held back.
+const HOLD_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The buffer of one stream of a command.
+/// Buffer of one stream of a command.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    /// Bytes at the front that are held back, and until when.
+    /// Number of bytes at the front that are held back, and the deadline to write them.
     held: usize,
     until: Option<Instant>,
 }
 
 impl Buffer {
     pub(crate) fn new() -> Self {
-        Self { bytes: vec![0; PIECE], held: 0, until: None }
+        Self { bytes: vec![0; READ_SIZE], held: 0, until: None }
     }
 
-    /// Reads behind what is held back; how much came. None at the end.
+    /// Reads behind the bytes that are held back. Returns the number of bytes read; 0 at the end.
     pub(crate) async fn read(&mut self, stream: &Stream) -> io::Result<usize> {
         stream.read(&mut self.bytes[self.held..]).await
     }
 
-    /// Takes in what was read, and gives what is to be kept now to `keep`.
-    pub(crate) fn took(&mut self, read: usize, keep: impl FnOnce(&[u8])) {
+    /// Accepts bytes that were read, and passes those that are complete to `keep`.
+    pub(crate) fn advance(&mut self, read: usize, keep: impl FnOnce(&[u8])) {
         let whole = self.held + read;
         let rest = incomplete(&self.bytes[..whole]);
         keep(&self.bytes[..whole - rest]);
         self.bytes.copy_within(whole - rest..whole, 0);
         self.held = rest;
-        self.until = (rest > 0).then(|| Instant::now() + HELD_MAX);
+        self.until = (rest > 0).then(|| Instant::now() + HOLD_TIMEOUT);
     }
 
-    /// When what is held back is to be kept.
+    /// Returns the deadline for writing the bytes that are held back.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Gives what is held back to `keep`, if there is something.
+    /// Passes the bytes that are held back to `keep`, if there are any.
     pub(crate) fn flush(&mut self, keep: impl FnOnce(&[u8])) {
         if self.held > 0 {
             keep(&self.bytes[..self.held]);
@@ -58,11 +59,11 @@ impl Buffer {
     }
 }
 
-/// Bytes at the end of a text that begin a character of UTF-8 without completing it. None in what is no text.
+/// Returns the length of an incomplete UTF-8 character at the end; 0 if the bytes are not UTF-8.
 fn incomplete(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Ok(_) => 0,
-        // Without a length, the end is what is unexpected.
+        // Without an error length, the input ended unexpectedly.
         Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
         Err(_) => 0,
     }
@@ -76,13 +77,13 @@ mod tests {
         let mut kept = Vec::new();
         for read in reads {
             buffer.bytes[buffer.held..buffer.held + read.len()].copy_from_slice(read);
-            buffer.took(read.len(), |bytes| kept.push(bytes.to_vec()));
+            buffer.advance(read.len(), |bytes| kept.push(bytes.to_vec()));
         }
         kept
     }
 
     #[tokio::test]
-    async fn a_character_in_two_reads_is_kept_in_one_piece() {
+    async fn split_characters_are_rejoined() {
         let text = "aä€😀".as_bytes();
         for cut in 0..text.len() {
             let mut buffer = Buffer::new();
@@ -93,13 +94,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_text_is_not_held_back() {
+    async fn binary_data_is_not_held_back() {
         let mut buffer = Buffer::new();
         assert_eq!(pieces(&mut buffer, &[b"\xff\xe2", b"\x82"]), [b"\xff\xe2".to_vec(), b"\x82".to_vec()]);
     }
 
     #[tokio::test]
-    async fn the_beginning_of_a_character_whose_rest_does_not_come_is_kept_too() {
+    async fn incomplete_character_is_flushed() {
         let mut buffer = Buffer::new();
         assert_eq!(pieces(&mut buffer, &[b"a\xe2"]), [b"a".to_vec()]);
         assert!(buffer.until().is_some());

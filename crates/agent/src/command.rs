@@ -1,4 +1,4 @@
-//! Running a command: its output goes to files, its end to the server.
+//! Running commands: output goes to files or to the server, the exit status to the server.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,32 +12,33 @@ use workspace_agent_protocol::output::{End, KEEP_DEFAULT, Stream as Source};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
 use crate::buffer::Buffer;
-use crate::guest::{Guest, Order};
+use crate::guest::{CommandMessage, Guest};
 use crate::output::Output;
+use crate::process_tree;
 use crate::script;
 use crate::stream::Stream;
-use crate::supervise::{self, Program, REPORT, Report, Size};
-use crate::tree;
+use crate::supervise::{self, Program, REPORT_LEN, Report, TerminalSize};
 
-/// Between asking a command that ran out of time to end, and killing it.
-const GRACE: Duration = Duration::from_secs(2);
-/// How long a command that ended may be silent before its end is told: what it left behind may hold its output
-/// open for ever.
-const SILENCE: Duration = Duration::from_millis(20);
-/// And how long its end waits at most, whatever is still printed.
-const LATEST: Duration = Duration::from_secs(1);
-/// Between two attempts to kill what is left of a command.
-const AGAIN: Duration = Duration::from_millis(20);
-const ORDERS: usize = 64;
-/// How much input may wait for a command to read it. The server gives less than that before it hears that some was
-/// taken.
-const PENDING_MAX: usize = 4 << 20;
-/// Between two looks for a program that was to get a signal and has not begun.
-const SIGNAL_AGAIN: Duration = Duration::from_millis(5);
-/// What is kept of a terminal's output: enough to show its screen again, and what was there before.
-const KEEP_SCREEN: u64 = 1 << 20;
-/// What is kept at least of a command that waits for its readers: twice the pieces and twice the pipes.
-const KEEP_LEAST: u64 = 512 << 10;
+/// Time between SIGTERM and SIGKILL for a command that timed out.
+const TERM_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// Time without output after which the exit of a command is reported. Background processes may keep its
+/// output open forever.
+const OUTPUT_IDLE_TIMEOUT: Duration = Duration::from_millis(20);
+/// Longest delay of the exit report while there is still output.
+const EXIT_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval at which remaining processes of a command are killed again.
+const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+const MAILBOX_CAPACITY: usize = 64;
+/// Limit in bytes for input that the command has not read yet. The server sends less than that before it
+/// receives an acknowledgement.
+const PENDING_INPUT_MAX: usize = 4 << 20;
+/// Interval at which a signal is retried for a program that has not started yet.
+const SIGNAL_RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// Kept output of a terminal, in bytes: enough to redraw the screen and some scrollback.
+const TERMINAL_OUTPUT_KEPT: u64 = 1 << 20;
+/// Least kept output of a command that blocks on its readers, in bytes: twice the buffers and twice the
+/// pipes.
+const BLOCKING_OUTPUT_MIN: u64 = 512 << 10;
 const WORKSPACE: &str = "/workspace";
 
 #[derive(Debug, thiserror::Error)]
@@ -48,24 +49,24 @@ pub(crate) enum CommandError {
     Start(#[from] io::Error),
 }
 
-/// What to run.
-struct Task {
+/// Parameters of a command or terminal.
+struct CommandSpec {
     id: String,
     words: Vec<String>,
-    /// Script that the words read, if the command is too long to be one of them.
+    /// Script that the arguments read, if the command is too long for an argument.
     script: Option<String>,
     directory: String,
     environment: HashMap<String, String>,
     timeout: Option<Duration>,
-    /// Whether it can be given something to read.
+    /// Set if the command has standard input.
     input: bool,
     keep_output: u64,
-    /// Whether it waits for its output to be taken instead of losing the oldest.
+    /// Set if the command blocks until its output is taken, instead of losing the oldest.
     block_output: bool,
-    terminal: Option<Size>,
+    terminal: Option<TerminalSize>,
 }
 
-impl Task {
+impl CommandSpec {
     fn of_command(request: RunCommandRequest) -> Self {
         let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
         let (words, script) = script::words("/bin/sh".to_owned(), request.command);
@@ -99,51 +100,53 @@ impl Task {
             environment,
             timeout: None,
             input: true,
-            keep_output: KEEP_SCREEN,
+            keep_output: TERMINAL_OUTPUT_KEPT,
             block_output: false,
-            terminal: Some(Size::of(request.cols, request.rows)),
+            terminal: Some(TerminalSize::of(request.cols, request.rows)),
         }
     }
 }
 
-/// How much output is kept. For a command that waits, also what is in its pipes when it ends.
+/// Returns the number of bytes of output to keep. A blocking command also needs room for what is in its pipes
+/// when it ends.
 fn keep(asked: u64, block: bool) -> u64 {
     let keep = if asked == 0 { KEEP_DEFAULT } else { asked };
-    if block { keep.max(KEEP_LEAST) } else { keep }
+    if block { keep.max(BLOCKING_OUTPUT_MIN) } else { keep }
 }
 
-/// How much is printed before some of it is taken: a quarter of what is kept, because whoever took it may come back
-/// for what was on its way to him, which can fill the buffers of both ends.
-fn window(task: &Task) -> Option<u64> {
-    task.block_output.then_some(task.keep_output / 4)
+/// Returns the number of bytes that a blocking command may print ahead of its reader: a quarter of the kept
+/// output, because a reader that reconnects needs what was in flight, which can fill the buffers of both
+/// ends.
+fn window(spec: &CommandSpec) -> Option<u64> {
+    spec.block_output.then_some(spec.keep_output / 4)
 }
 
-/// The one asked for, or else one that is there.
+/// Returns the requested shell, or `/bin/sh` if it is not executable.
 fn shell(wanted: String) -> String {
     let wanted = if wanted.is_empty() { "/bin/bash".to_owned() } else { wanted };
     let runs = rustix::fs::access(&wanted, rustix::fs::Access::EXEC_OK).is_ok();
     if runs { wanted } else { "/bin/sh".to_owned() }
 }
 
-/// Starts a command. Whether it can be run at all shows later, in its progress.
+/// Starts a command. An error of the program itself is reported later, as its exit.
 pub(crate) fn start(guest: &Guest, request: RunCommandRequest) -> Result<(), CommandError> {
-    start_task(guest, Task::of_command(request))
+    start_spec(guest, CommandSpec::of_command(request))
 }
 
-/// Starts a terminal: a command like others, whose output is what its screen shows.
+/// Starts a terminal: a command whose output is the content of its screen.
 pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result<(), CommandError> {
-    start_task(guest, Task::of_terminal(request))
+    start_spec(guest, CommandSpec::of_terminal(request))
 }
 
-fn start_task(guest: &Guest, task: Task) -> Result<(), CommandError> {
-    let (orders, inbox) = mpsc::channel(ORDERS);
-    let id = task.id.clone();
-    if !guest.add(&id, orders, task.input) {
+fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
+    let (mailbox, inbox) = mpsc::channel(MAILBOX_CAPACITY);
+    let id = spec.id.clone();
+    if !guest.add(&id, mailbox, spec.input) {
         return Err(CommandError::Exists(id));
     }
-    match Running::new(guest, task, inbox) {
+    match Running::new(guest, spec, inbox) {
         Ok(running) => {
-            guest.supervised(&id, running.supervisor);
+            guest.add_supervisor(&id, running.supervisor);
             tokio::spawn(running.run());
             Ok(())
         }
@@ -160,15 +163,15 @@ struct Running {
     program: String,
     directory: String,
     supervisor: Pid,
-    inbox: mpsc::Receiver<Order>,
+    inbox: mpsc::Receiver<CommandMessage>,
     stdin: Option<Stream>,
-    /// What its input has not taken yet.
+    /// Input that the command has not read yet.
     pending: Vec<u8>,
-    /// Bytes of input that do not wait any more.
+    /// Number of input bytes that were written or dropped.
     taken: u64,
-    /// A signal for a program that has not begun, and when to try again.
+    /// Signal for a program that has not started yet, and the time of the next attempt.
     unsent: Option<(Signal, Instant)>,
-    /// No input follows.
+    /// Set if no more input follows.
     closing: bool,
     stdout: Option<Stream>,
     stderr: Option<Stream>,
@@ -176,71 +179,72 @@ struct Running {
     err: Buffer,
     report: Option<Stream>,
     writer: Output,
-    /// How much it prints before somebody takes it, for one that waits; and how much was taken.
+    /// Number of bytes that a blocking command may print ahead of its reader, and the offset up to which
+    /// output was taken.
     window: Option<u64>,
     output_taken: u64,
-    /// When to ask it to end, or to kill what is left of it.
+    /// Time at which to send SIGTERM, or to kill what is left.
     deadline: Option<Instant>,
     ending: Ending,
-    end: Option<Told>,
+    end: Option<ExitStatus>,
     gone: bool,
 }
 
-/// How far a command is on its way out.
+/// Stage of ending a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     No,
-    /// It ran out of time and was asked to end.
-    Asked,
-    /// It is being killed; `timed_out` says why.
+    /// Received SIGTERM after its timeout.
+    Terminating,
+    /// Being killed; `timed_out` is set if the timeout is the reason.
     Killing {
         timed_out: bool,
     },
 }
 
-/// How it ended, and whether the server may know: not before what it printed was read.
+/// Exit status. It is reported only after the output before it was read.
 #[derive(Debug, Clone)]
-struct Told {
+struct ExitStatus {
     exit_code: i32,
     failed: String,
-    /// Told when nothing came until then,
-    quiet: Instant,
-    /// and then at the latest.
-    latest: Instant,
-    done: bool,
+    /// Time at which it is reported if there is no more output.
+    quiet_at: Instant,
+    /// Time at which it is reported in any case.
+    latest_at: Instant,
+    reported: bool,
 }
 
-/// What happened.
+/// Event of the main loop.
 enum Event {
     Output(Source, io::Result<usize>),
     Report(io::Result<Report>),
-    Order(Order),
+    Message(CommandMessage),
     Input(io::Result<usize>),
-    /// Bytes that were held back are to be kept.
+    /// Bytes that were held back have to be written.
     Flush,
-    SendAgain,
+    RetrySignal,
     Deadline,
-    Quiet,
+    ReportExit,
 }
 
 impl Running {
-    fn new(guest: &Guest, task: Task, inbox: mpsc::Receiver<Order>) -> io::Result<Self> {
-        let window = window(&task);
-        let directory = if task.directory.is_empty() { WORKSPACE.to_owned() } else { task.directory };
-        let environment = environment(task.environment);
+    fn new(guest: &Guest, spec: CommandSpec, inbox: mpsc::Receiver<CommandMessage>) -> io::Result<Self> {
+        let window = window(&spec);
+        let directory = if spec.directory.is_empty() { WORKSPACE.to_owned() } else { spec.directory };
+        let environment = environment(spec.environment);
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
-        let words: Vec<&str> = task.words.iter().map(String::as_str).collect();
-        let program = Program::new(&words, task.script.as_deref(), &directory, environment, task.terminal)?;
-        let writer = guest.output(&task.id, task.keep_output)?;
+        let words: Vec<&str> = spec.words.iter().map(String::as_str).collect();
+        let program = Program::new(&words, spec.script.as_deref(), &directory, environment, spec.terminal)?;
+        let writer = guest.output(&spec.id, spec.keep_output)?;
         let started = supervise::start(&program)?;
         Ok(Self {
             guest: guest.clone(),
-            id: task.id,
-            program: task.words.into_iter().next().unwrap_or_default(),
+            id: spec.id,
+            program: spec.words.into_iter().next().unwrap_or_default(),
             directory,
             supervisor: started.supervisor,
             inbox,
-            stdin: if task.input { Some(Stream::writer(started.stdin)?) } else { None },
+            stdin: if spec.input { Some(Stream::writer(started.stdin)?) } else { None },
             pending: Vec::new(),
             taken: 0,
             unsent: None,
@@ -253,7 +257,7 @@ impl Running {
             writer,
             window,
             output_taken: 0,
-            deadline: task.timeout.map(|timeout| Instant::now() + timeout),
+            deadline: spec.timeout.map(|timeout| Instant::now() + timeout),
             ending: Ending::No,
             end: None,
             gone: false,
@@ -263,26 +267,26 @@ impl Running {
     async fn run(mut self) {
         while !self.is_over() {
             match self.next().await {
-                Event::Output(stream, read) => self.took(stream, read.ok()),
+                Event::Output(stream, read) => self.on_output(stream, read.ok()),
                 Event::Flush => self.flush(Instant::now()),
-                Event::Report(report) => self.reported(report.ok()),
-                Event::Order(order) => self.obey(order),
-                Event::Input(written) => self.gave(written.ok()),
-                Event::SendAgain => self.send_again(),
-                Event::Deadline => self.ran_out_of_time(),
-                Event::Quiet => self.tell_end(),
+                Event::Report(report) => self.on_report(report.ok()),
+                Event::Message(message) => self.handle(message),
+                Event::Input(written) => self.on_input_written(written.ok()),
+                Event::RetrySignal => self.retry_signal(),
+                Event::Deadline => self.on_deadline(),
+                Event::ReportExit => self.report_exit(),
             }
         }
-        self.tell_end();
+        self.report_exit();
     }
 
-    /// Nothing is left of it, and nothing more can come.
+    /// Returns whether all processes and pipes are gone.
     fn is_over(&self) -> bool {
         self.gone && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
     }
 
-    /// Whether nothing more is read of what it prints until somebody takes some of it. Nobody need read for it to
-    /// end: what it printed last has room.
+    /// Returns whether reading of output is paused until some of it is taken. Output of a command that ended
+    /// is always read.
     fn is_blocked(&self) -> bool {
         let full = |window| self.writer.written() >= self.output_taken + window;
         let is_full = self.window.is_some_and(full) || self.writer.is_full();
@@ -291,8 +295,8 @@ impl Running {
 
     async fn next(&mut self) -> Event {
         let blocked = self.is_blocked();
-        let untold = self.end.as_ref().filter(|end| !end.done);
-        let (quiet, latest) = (untold.map(|end| end.quiet), untold.map(|end| end.latest));
+        let unreported = self.end.as_ref().filter(|end| !end.reported);
+        let (quiet, latest) = (unreported.map(|end| end.quiet_at), unreported.map(|end| end.latest_at));
         let unsent = self.unsent.map(|(_, again)| again);
         let held = [self.out.until(), self.err.until()].into_iter().flatten().min();
         let (stdout, stderr, out, err) = (&self.stdout, &self.stderr, &mut self.out, &mut self.err);
@@ -300,63 +304,63 @@ impl Running {
             if blocked {
                 return std::future::pending().await;
             }
-            // By chance, so that neither keeps the other waiting.
+            // Random order, so that neither stream starves the other.
             tokio::select! {
                 read = read(stdout, out) => Event::Output(Source::Stdout, read),
                 read = read(stderr, err) => Event::Output(Source::Stderr, read),
             }
         };
         tokio::select! {
-            // A program that prints without end must not keep anything else from happening; only silence is what
-            // is left when there is no output.
+            // A program that prints without end must not starve other events; the idle timeout comes last,
+            // since it applies only without output.
             biased;
-            Some(order) = self.inbox.recv() => Event::Order(order),
-            () = at(unsent) => Event::SendAgain,
+            Some(message) = self.inbox.recv() => Event::Message(message),
+            () = at(unsent) => Event::RetrySignal,
             () = at(self.deadline) => Event::Deadline,
             report = read_report(&mut self.report) => Event::Report(report),
-            () = at(latest) => Event::Quiet,
+            () = at(latest) => Event::ReportExit,
             written = write(&mut self.stdin, &self.pending) => Event::Input(written),
             output = output => output,
             () = at(held) => Event::Flush,
-            () = at(quiet) => Event::Quiet,
+            () = at(quiet) => Event::ReportExit,
         }
     }
 
-    /// Keeps what came from a stream; nothing comes from one that is closed.
-    fn took(&mut self, stream: Source, read: Option<usize>) {
+    /// Writes bytes from a stream; `None` or 0 means that it was closed.
+    fn on_output(&mut self, stream: Source, read: Option<usize>) {
         let buffer = if stream == Source::Stdout { &mut self.out } else { &mut self.err };
         match read {
             Some(read) if read > 0 => {
-                // A full disk leaves a gap that readers are told of; the command goes on.
-                buffer.took(read, |data| drop(self.writer.write(stream, now(), data)));
+                // A full disk leaves a gap that readers see; the command continues.
+                buffer.advance(read, |data| drop(self.writer.write(stream, now(), data)));
                 if let Some(end) = &mut self.end {
-                    end.quiet = Instant::now() + SILENCE;
+                    end.quiet_at = Instant::now() + OUTPUT_IDLE_TIMEOUT;
                 }
-                self.tell_progress();
+                self.report_progress();
             }
             _ => {
                 buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
-                self.tell_progress();
+                self.report_progress();
                 let pipe = if stream == Source::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
                 if self.end.is_some() && self.stdout.is_none() && self.stderr.is_none() {
-                    self.tell_end();
+                    self.report_exit();
                 }
             }
         }
     }
 
-    /// Keeps what was held back until now.
+    /// Writes bytes whose hold time is over.
     fn flush(&mut self, now_is: Instant) {
         for (stream, buffer) in [(Source::Stdout, &mut self.out), (Source::Stderr, &mut self.err)] {
             if buffer.until().is_some_and(|until| until <= now_is) {
                 buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
             }
         }
-        self.tell_progress();
+        self.report_progress();
     }
 
-    fn reported(&mut self, report: Option<Report>) {
+    fn on_report(&mut self, report: Option<Report>) {
         self.report = None;
         let (exit_code, failed) = match report {
             Some(Report::Ended(code)) => (code, String::new()),
@@ -368,43 +372,49 @@ impl Running {
                 let error = io::Error::from_raw_os_error(errno);
                 (127, format!("cannot run {}: {error}", self.program))
             }
-            // Whoever killed the supervisor has the rest of it on his conscience: see `reaper.rs`.
+            // The supervisor was killed; `reaper.rs` kills the rest of the command.
             None => (128 + libc::SIGKILL, String::new()),
         };
         if self.end.is_none() {
             let now = Instant::now();
-            let end = Told { exit_code, failed, quiet: now + SILENCE, latest: now + LATEST, done: false };
+            let end = ExitStatus {
+                exit_code,
+                failed,
+                quiet_at: now + OUTPUT_IDLE_TIMEOUT,
+                latest_at: now + EXIT_REPORT_TIMEOUT,
+                reported: false,
+            };
             self.end = Some(end);
         }
         if self.stdout.is_none() && self.stderr.is_none() {
-            self.tell_end();
+            self.report_exit();
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Signal(libc::SIGKILL) => self.kill(false),
-            Order::Signal(number) => {
+    fn handle(&mut self, message: CommandMessage) {
+        match message {
+            CommandMessage::Signal(libc::SIGKILL) => self.kill(false),
+            CommandMessage::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.send(signal);
                 }
             }
-            Order::Input(data) => self.give(&data),
-            Order::OutputTaken(taken) => self.output_taken = self.output_taken.max(taken),
-            // The next look finds the room.
-            Order::OutputStored => {}
-            Order::CloseInput => {
+            CommandMessage::Input(data) => self.queue_input(&data),
+            CommandMessage::OutputTaken(taken) => self.output_taken = self.output_taken.max(taken),
+            // The next iteration finds the free space.
+            CommandMessage::OutputStored => {}
+            CommandMessage::CloseInput => {
                 self.closing = true;
                 self.close_input_if_done();
-                self.tell_progress();
+                self.report_progress();
             }
-            Order::Resize(size) => {
+            CommandMessage::Resize(size) => {
                 if let Some(terminal) = &self.stdout {
-                    // Only a terminal has a size, and it may be gone already.
+                    // Only a terminal has a size, and it may be closed already.
                     drop(size.set(terminal));
                 }
             }
-            Order::Gone => {
+            CommandMessage::SupervisorExited => {
                 self.gone = true;
                 self.drop_input();
                 self.deadline = None;
@@ -413,43 +423,44 @@ impl Running {
         }
     }
 
-    /// Sends a signal to all of it. What was started a moment ago may not be there yet, but gets it.
+    /// Sends a signal to all processes of the command. If the program has not started yet, the signal is
+    /// retried.
     fn send(&mut self, signal: Signal) {
-        let lost = !tree::signal(self.supervisor, signal) && self.end.is_none();
-        self.unsent = lost.then(|| (signal, Instant::now() + SIGNAL_AGAIN));
+        let lost = !process_tree::signal(self.supervisor, signal) && self.end.is_none();
+        self.unsent = lost.then(|| (signal, Instant::now() + SIGNAL_RETRY_INTERVAL));
     }
 
-    fn send_again(&mut self) {
+    fn retry_signal(&mut self) {
         if let Some((signal, _)) = self.unsent.take() {
             self.send(signal);
         }
     }
 
-    fn give(&mut self, data: &[u8]) {
+    fn queue_input(&mut self, data: &[u8]) {
         let open = self.stdin.is_some() && !self.closing;
-        let fits = self.pending.len() + data.len() <= PENDING_MAX;
+        let fits = self.pending.len() + data.len() <= PENDING_INPUT_MAX;
         if open && fits {
             self.pending.extend_from_slice(data);
             return;
         }
         if open {
-            eprintln!("workspace-agent: {} takes no more input for now; some is dropped", self.id);
+            eprintln!("workspace-agent: dropped input of {}: its buffer is full", self.id);
         }
         self.taken += data.len() as u64;
-        self.tell_progress();
+        self.report_progress();
     }
 
-    fn gave(&mut self, written: Option<usize>) {
+    fn on_input_written(&mut self, written: Option<usize>) {
         match written {
             Some(written) => {
                 self.pending.drain(..written);
                 self.taken += written as u64;
             }
-            // Nobody reads it any more.
+            // The read end is closed.
             None => self.drop_input(),
         }
         self.close_input_if_done();
-        self.tell_progress();
+        self.report_progress();
     }
 
     fn drop_input(&mut self) {
@@ -463,39 +474,39 @@ impl Running {
         }
     }
 
-    fn ran_out_of_time(&mut self) {
+    fn on_deadline(&mut self) {
         match self.ending {
-            // Ended in time; what it left behind may stay.
+            // It exited in time; background processes may stay.
             Ending::No if self.end.is_some() => self.deadline = None,
             Ending::No => {
-                self.ending = Ending::Asked;
-                tree::signal(self.supervisor, Signal::TERM);
-                self.deadline = Some(Instant::now() + GRACE);
+                self.ending = Ending::Terminating;
+                process_tree::signal(self.supervisor, Signal::TERM);
+                self.deadline = Some(Instant::now() + TERM_GRACE_PERIOD);
             }
-            Ending::Asked => self.kill(true),
+            Ending::Terminating => self.kill(true),
             Ending::Killing { timed_out } => self.kill(timed_out),
         }
     }
 
-    /// Kills all of it, again and again until nothing is left.
+    /// Kills all processes of the command, repeatedly until none is left.
     fn kill(&mut self, timed_out: bool) {
         self.ending = Ending::Killing { timed_out };
-        tree::kill(self.supervisor);
-        // Somebody inside may have stopped it (`kill -STOP -1`), and then it would not say that the command ended.
-        tree::send(self.supervisor, Signal::CONT);
-        self.deadline = Some(Instant::now() + AGAIN);
+        process_tree::kill(self.supervisor);
+        // A command may have stopped its supervisor (`kill -STOP -1`), which then could not report the exit.
+        process_tree::send(self.supervisor, Signal::CONT);
+        self.deadline = Some(Instant::now() + KILL_RETRY_INTERVAL);
     }
 
-    fn tell_progress(&self) {
+    fn report_progress(&self) {
         self.guest.set_progress(self.progress());
     }
 
     fn progress(&self) -> CommandProgress {
-        let end = self.end.as_ref().filter(|end| end.done);
+        let end = self.end.as_ref().filter(|end| end.reported);
         CommandProgress {
             command_id: self.id.clone(),
             written: self.writer.written(),
-            // Counted by who passes it on.
+            // Filled in by `Guest`, which counts it.
             input_received: 0,
             input_taken: self.taken,
             input_closed: self.stdin.is_none() || self.closing,
@@ -509,24 +520,24 @@ impl Running {
     }
 
     fn timed_out(&self) -> bool {
-        matches!(self.ending, Ending::Asked | Ending::Killing { timed_out: true })
+        matches!(self.ending, Ending::Terminating | Ending::Killing { timed_out: true })
     }
 
-    /// Says how it ended, once.
-    fn tell_end(&mut self) {
+    /// Reports the exit status, once.
+    fn report_exit(&mut self) {
         let timed_out = self.timed_out();
         for (stream, buffer) in [(Source::Stdout, &mut self.out), (Source::Stderr, &mut self.err)] {
             buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
         }
-        let Some(end) = self.end.as_mut().filter(|end| !end.done) else { return };
-        end.done = true;
+        let Some(end) = self.end.as_mut().filter(|end| !end.reported) else { return };
+        end.reported = true;
         let end = End { exit_code: end.exit_code, timed_out };
         drop(self.writer.end(now(), end));
-        self.tell_progress();
+        self.report_progress();
     }
 }
 
-/// The variables of the agent, of which there are few, and those asked for.
+/// Returns the environment of the agent, which is small, extended by the requested variables.
 fn environment(asked: HashMap<String, String>) -> HashMap<String, String> {
     let mut all: HashMap<String, String> = std::env::vars().collect();
     all.extend(asked);
@@ -552,12 +563,12 @@ async fn read(pipe: &Option<Stream>, buffer: &mut Buffer) -> io::Result<usize> {
     }
 }
 
-/// Written at once, so that it comes at once.
+/// Reads a report, which is written with a single call and so arrives as a whole.
 async fn read_report(pipe: &mut Option<Stream>) -> io::Result<Report> {
     let Some(pipe) = pipe else { return std::future::pending().await };
-    let mut bytes = [0; REPORT];
+    let mut bytes = [0; REPORT_LEN];
     let read = pipe.read(&mut bytes).await?;
-    let whole = (read == REPORT).then_some(bytes);
+    let whole = (read == REPORT_LEN).then_some(bytes);
     whole.and_then(Report::decode).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 

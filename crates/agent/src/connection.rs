@@ -1,4 +1,4 @@
-//! The connection to the server: made by the agent, and made anew whenever it is lost.
+//! Connection from the agent to the server, which is re-established whenever it is lost.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,44 +13,46 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use workspace_agent_protocol::GENERATION;
 use workspace_agent_protocol::output::Stream;
-use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
-use workspace_agent_protocol::v1::server_message::Payload as Heard;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     AgentMessage, CommandInput, CommandOutput, CommandProgress, Heartbeat, OutputStored, OutputTaken,
     OutputType, Process, Processes, PtyOutput, RegisterRequest, RequestFailed, ServerMessage, pty_output,
 };
 
 use crate::command::{self, CommandError};
-use crate::guest::{Guest, Order};
+use crate::guest::{CommandMessage, Guest};
 use crate::output::Piece;
-use crate::supervise::Size;
-use crate::tree;
+use crate::process_tree;
+use crate::supervise::TerminalSize;
+use crate::transport::Transport;
 use crate::usage;
-use crate::way::Way;
 
-/// Between attempts to connect, at first and at last.
-const WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
-const HEARTBEAT: Duration = Duration::from_secs(30);
-/// How much is told of the arguments of a process.
+/// First delay between attempts to connect; it doubles with each attempt.
+const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(20);
+/// Longest delay between attempts to connect.
+const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
+/// Limit in bytes for the reported arguments of a process.
 const ARGUMENTS_MAX: usize = 1024;
-/// Bytes of arguments of all listed processes together: the server takes no larger message than 512 KiB.
+/// Limit in bytes for the arguments of all reported processes: the server accepts messages of up to 512 KiB.
 const ALL_ARGUMENTS_MAX: usize = 128 << 10;
-/// Processes that are listed at most; together with their arguments they fit into a message.
+/// Limit for reported processes; with their arguments they fit into one message.
 const PROCESSES_MAX: usize = 4_096;
-/// Messages on their way to the server.
-const QUEUE: usize = 64;
+/// Limit for messages in flight to the server.
+const QUEUE_CAPACITY: usize = 64;
 
-/// How to reach the server, and as whom.
+/// Transport to the server, and the identity of this guest.
 pub(crate) struct Server {
-    pub(crate) way: Way,
+    pub(crate) transport: Transport,
     pub(crate) sandbox: String,
     pub(crate) token: Vec<u8>,
 }
 
-/// Why a connection ended.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
-enum Lost {
+enum ConnectionError {
     #[error("cannot connect: {}", innermost(.0))]
     Connect(#[from] tonic::transport::Error),
     #[error("{0}")]
@@ -61,70 +63,74 @@ enum Lost {
     Closed,
 }
 
-/// What really happened, below what passed it on.
+/// Returns the innermost cause of an error.
 fn innermost(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.last().map_or_else(String::new, ToString::to_string)
 }
 
-/// Keeps a connection. Never ends: a server that is away may come back.
-pub(crate) async fn keep(server: &Server, guest: &Guest) -> io::Result<()> {
-    let mut wait = WAIT.0;
+/// Maintains the connection. Never returns: a server that is away may come back.
+pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
+    let mut wait = RETRY_BACKOFF_MIN;
     loop {
         let mut registered = false;
-        let lost = talk(server, guest, &mut registered).await;
+        let result = run_connection(server, guest, &mut registered).await;
         if registered {
-            wait = WAIT.0;
+            wait = RETRY_BACKOFF_MIN;
         }
-        if let Err(lost) = lost {
-            eprintln!("workspace-agent: {lost}; next attempt in {wait:?}");
+        if let Err(error) = result {
+            eprintln!("workspace-agent: connection failed: {error}; retrying in {wait:?}");
         }
         sleep(wait).await;
-        wait = (wait * 2).min(WAIT.1);
+        wait = (wait * 2).min(RETRY_BACKOFF_MAX);
     }
 }
 
-async fn talk(server: &Server, guest: &Guest, registered: &mut bool) -> Result<(), Lost> {
+async fn run_connection(
+    server: &Server,
+    guest: &Guest,
+    registered: &mut bool,
+) -> Result<(), ConnectionError> {
     let mut client = AgentServiceClient::new(connect(server).await?);
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    let mut line = Line { waiting: VecDeque::new(), sandbox: server.sandbox.clone() };
-    let register = line.message(Said::Register(registration(server, guest)));
-    sender.send(register).await.map_err(|_| Lost::Closed)?;
-    let mut heard = client.connect(ReceiverStream::new(receiver)).await?.into_inner();
-    let stored = first_answer(&mut heard).await?;
+    let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
+    let mut outbox = Outbox { queue: VecDeque::new(), sandbox: server.sandbox.clone() };
+    let register = outbox.message(AgentPayload::Register(registration(server, guest)));
+    sender.send(register).await.map_err(|_| ConnectionError::Closed)?;
+    let mut incoming = client.connect(ReceiverStream::new(receiver)).await?.into_inner();
+    let stored = registration_response(&mut incoming).await?;
     *registered = true;
     if guest.sends_output() {
         guest.resume(&stored);
     }
-    let mut heartbeat = interval(HEARTBEAT);
+    let mut heartbeat = interval(HEARTBEAT_INTERVAL);
     loop {
         tokio::select! {
-            message = heard.message() => match message? {
-                Some(message) => line.obey(guest, message).await,
-                None => return Err(Lost::Closed),
+            message = incoming.message() => match message? {
+                Some(message) => outbox.handle(guest, message).await,
+                None => return Err(ConnectionError::Closed),
             },
-            // What the server says is heard also while it takes nothing.
-            room = sender.reserve(), if !line.waiting.is_empty() => {
-                let room = room.map_err(|_| Lost::Closed)?;
-                if let Some(message) = line.waiting.pop_front() {
+            // Messages of the server are received even while it accepts none.
+            room = sender.reserve(), if !outbox.queue.is_empty() => {
+                let room = room.map_err(|_| ConnectionError::Closed)?;
+                if let Some(message) = outbox.queue.pop_front() {
                     room.send(message);
                 }
             }
-            news = guest.news(), if line.waiting.is_empty() => for progress in news {
-                line.tell(guest, progress);
+            changed = guest.changed_progress(), if outbox.queue.is_empty() => for progress in changed {
+                outbox.push_progress(guest, progress);
             },
-            _ = heartbeat.tick() => line.say(Said::Heartbeat(beat())),
+            _ = heartbeat.tick() => outbox.push(AgentPayload::Heartbeat(new_heartbeat())),
         }
     }
 }
 
-async fn connect(server: &Server) -> Result<Channel, Lost> {
-    let way = server.way.clone();
+async fn connect(server: &Server) -> Result<Channel, ConnectionError> {
+    let transport = server.transport.clone();
     let connector = tower::service_fn(move |_| {
-        let way = way.clone();
-        async move { Ok::<_, io::Error>(TokioIo::new(way.connect().await?)) }
+        let transport = transport.clone();
+        async move { Ok::<_, io::Error>(TokioIo::new(transport.connect().await?)) }
     });
-    Ok(server.way.endpoint().connect_with_connector(connector).await?)
+    Ok(server.transport.endpoint().connect_with_connector(connector).await?)
 }
 
 fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
@@ -145,141 +151,144 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
     }
 }
 
-/// How much is stored of the output of commands.
-async fn first_answer(heard: &mut Streaming<ServerMessage>) -> Result<HashMap<String, u64>, Lost> {
-    match heard.message().await?.and_then(|message| message.payload) {
-        Some(Heard::RegisterResponse(response)) if response.success => {
+/// Waits for the response to the registration. Returns the stored offset of the output of each command.
+async fn registration_response(
+    incoming: &mut Streaming<ServerMessage>,
+) -> Result<HashMap<String, u64>, ConnectionError> {
+    match incoming.message().await?.and_then(|message| message.payload) {
+        Some(ServerPayload::RegisterResponse(response)) if response.success => {
             Ok(response.outputs.into_iter().map(|one| (one.command_id, one.stored)).collect())
         }
-        Some(Heard::RegisterResponse(response)) => Err(Lost::Refused(response.message)),
-        _ => Err(Lost::Closed),
+        Some(ServerPayload::RegisterResponse(response)) => Err(ConnectionError::Refused(response.message)),
+        _ => Err(ConnectionError::Closed),
     }
 }
 
-fn beat() -> Heartbeat {
+fn new_heartbeat() -> Heartbeat {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let timestamp = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
     Heartbeat { timestamp, resource_usage: None }
 }
 
-/// Describes a process, with as many bytes of its arguments as are left for all.
-fn process(owned: tree::Owned, left: &mut usize) -> Process {
+/// Describes a process. `left` is the number of bytes that remain for arguments of all processes.
+fn process(owned: process_tree::CommandProcess, left: &mut usize) -> Process {
     let number = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
-    let arguments = tree::arguments(owned.pid, ARGUMENTS_MAX.min(*left));
+    let arguments = process_tree::arguments(owned.pid, ARGUMENTS_MAX.min(*left));
     *left = left.saturating_sub(arguments.len());
     Process { pid: number(owned.pid), parent: number(owned.parent), command_id: owned.command, arguments }
 }
 
-/// The way to the server.
-struct Line {
-    /// What is to be said. An answer for each order at most, and what was printed since everything was said.
-    waiting: VecDeque<AgentMessage>,
+/// Queue of messages to the server.
+struct Outbox {
+    /// Messages to send: at most one response per request, and output since the queue was last empty.
+    queue: VecDeque<AgentMessage>,
     sandbox: String,
 }
 
-impl Line {
-    fn message(&self, payload: Said) -> AgentMessage {
+impl Outbox {
+    fn message(&self, payload: AgentPayload) -> AgentMessage {
         AgentMessage { sandbox_id: self.sandbox.clone(), payload: Some(payload) }
     }
 
-    fn say(&mut self, payload: Said) {
+    fn push(&mut self, payload: AgentPayload) {
         let message = self.message(payload);
-        self.waiting.push_back(message);
+        self.queue.push_back(message);
     }
 
-    /// Says how far a command came; before that what it printed, if the server does not read that itself.
-    fn tell(&mut self, guest: &Guest, progress: CommandProgress) {
+    /// Queues the progress of a command, preceded by its output if the server does not read it from files.
+    fn push_progress(&mut self, guest: &Guest, progress: CommandProgress) {
         for piece in guest.unsent(&progress.command_id) {
-            self.say(output_message(&progress.command_id, piece));
+            self.push(output_message(&progress.command_id, piece));
         }
-        self.say(Said::CommandProgress(progress));
+        self.push(AgentPayload::CommandProgress(progress));
     }
 
-    fn started(&mut self, id: String, started: Result<(), CommandError>) {
+    fn report_start(&mut self, id: String, started: Result<(), CommandError>) {
         if let Err(error) = started {
             let message = error.to_string();
-            self.say(Said::RequestFailed(RequestFailed { id, message, never_began: true }));
+            self.push(AgentPayload::RequestFailed(RequestFailed { id, message, never_began: true }));
         }
     }
 
-    fn passed(&mut self, id: String, passed: bool) {
+    fn report_delivery(&mut self, id: String, passed: bool) {
         if !passed {
-            let message = "no such command takes orders now".to_owned();
-            self.say(Said::RequestFailed(RequestFailed { id, message, never_began: false }));
+            let message = "no command with this id is running".to_owned();
+            self.push(AgentPayload::RequestFailed(RequestFailed { id, message, never_began: false }));
         }
     }
 
-    /// Does what the server asks for. What this guest does not know it leaves undone: the server is newer.
-    async fn obey(&mut self, guest: &Guest, message: ServerMessage) {
+    /// Handles a request of the server. Unknown requests of a newer server are ignored.
+    async fn handle(&mut self, guest: &Guest, message: ServerMessage) {
         match message.payload {
-            Some(Heard::RunCommand(request)) => {
+            Some(ServerPayload::RunCommand(request)) => {
                 let id = request.command_id.clone();
-                self.started(id, command::start(guest, request));
+                self.report_start(id, command::start(guest, request));
             }
-            Some(Heard::CreatePty(request)) => {
+            Some(ServerPayload::CreatePty(request)) => {
                 let id = request.pty_id.clone();
-                self.started(id, command::start_terminal(guest, request));
+                self.report_start(id, command::start_terminal(guest, request));
             }
-            Some(Heard::PtyInput(input)) => {
-                let given = guest.order(&input.pty_id, Order::Input(input.data)).await;
-                self.passed(input.pty_id, given);
+            Some(ServerPayload::PtyInput(input)) => {
+                let given = guest.send(&input.pty_id, CommandMessage::Input(input.data)).await;
+                self.report_delivery(input.pty_id, given);
             }
-            Some(Heard::ResizePty(request)) => {
-                let size = Size::of(request.cols, request.rows);
-                let sent = guest.order(&request.pty_id, Order::Resize(size)).await;
-                self.passed(request.pty_id, sent);
+            Some(ServerPayload::ResizePty(request)) => {
+                let size = TerminalSize::of(request.cols, request.rows);
+                let sent = guest.send(&request.pty_id, CommandMessage::Resize(size)).await;
+                self.report_delivery(request.pty_id, sent);
             }
-            Some(Heard::KillPty(request)) => {
-                // A shell that is asked to end does not; one whose terminal is gone would, in its own time.
-                let killed = guest.order(&request.pty_id, Order::Signal(libc::SIGKILL)).await;
-                self.passed(request.pty_id, killed);
+            Some(ServerPayload::KillPty(request)) => {
+                // Shells ignore SIGTERM; a hangup would work, but in the shell's own time.
+                let killed = guest.send(&request.pty_id, CommandMessage::Signal(libc::SIGKILL)).await;
+                self.report_delivery(request.pty_id, killed);
             }
-            Some(Heard::KillCommand(request)) => {
-                let sent = guest.order(&request.command_id, Order::Signal(request.signal)).await;
-                self.passed(request.command_id, sent);
+            Some(ServerPayload::KillCommand(request)) => {
+                let sent = guest.send(&request.command_id, CommandMessage::Signal(request.signal)).await;
+                self.report_delivery(request.command_id, sent);
             }
-            Some(Heard::CommandInput(CommandInput { command_id, data, close })) => {
-                let given = data.is_empty() || guest.order(&command_id, Order::Input(data)).await;
-                let closed = !close || guest.order(&command_id, Order::CloseInput).await;
-                self.passed(command_id, given && closed);
+            Some(ServerPayload::CommandInput(CommandInput { command_id, data, close })) => {
+                let given = data.is_empty() || guest.send(&command_id, CommandMessage::Input(data)).await;
+                let closed = !close || guest.send(&command_id, CommandMessage::CloseInput).await;
+                self.report_delivery(command_id, given && closed);
             }
-            Some(Heard::OutputTaken(OutputTaken { command_id, taken })) => {
-                // One that has ended waits for nobody.
-                guest.order(&command_id, Order::OutputTaken(taken)).await;
+            Some(ServerPayload::OutputTaken(OutputTaken { command_id, taken })) => {
+                // A command that has ended does not block.
+                guest.send(&command_id, CommandMessage::OutputTaken(taken)).await;
             }
-            Some(Heard::OutputStored(OutputStored { command_id, stored })) => {
+            Some(ServerPayload::OutputStored(OutputStored { command_id, stored })) => {
                 let is_waiting = guest.stored(&command_id, stored);
                 if is_waiting {
-                    guest.order(&command_id, Order::OutputStored).await;
+                    guest.send(&command_id, CommandMessage::OutputStored).await;
                 }
             }
-            Some(Heard::ForgetCommand(request)) => guest.forget(&request.command_id),
-            Some(Heard::Processes(_)) => {
+            Some(ServerPayload::ForgetCommand(request)) => guest.forget(&request.command_id),
+            Some(ServerPayload::Processes(_)) => {
                 let mut left = ALL_ARGUMENTS_MAX;
-                let listed = tree::owned(&guest.supervisors()).into_iter().take(PROCESSES_MAX);
+                let listed =
+                    process_tree::command_processes(&guest.supervisors()).into_iter().take(PROCESSES_MAX);
                 let processes = listed.map(|owned| process(owned, &mut left)).collect();
-                self.say(Said::Processes(Processes { processes }));
+                self.push(AgentPayload::Processes(Processes { processes }));
             }
-            Some(Heard::Usage(_)) => {
-                let answer = Heartbeat { resource_usage: usage::read().ok(), ..beat() };
-                self.say(Said::Heartbeat(answer));
+            Some(ServerPayload::Usage(_)) => {
+                let answer = Heartbeat { resource_usage: usage::read().ok(), ..new_heartbeat() };
+                self.push(AgentPayload::Heartbeat(answer));
             }
             _ => {}
         }
     }
 }
 
-/// A piece of output as it is sent: of a terminal, or of a command.
-fn output_message(id: &str, piece: Piece) -> Said {
+/// Converts output of a command or terminal to a message.
+fn output_message(id: &str, piece: Piece) -> AgentPayload {
     let is_terminal = id.starts_with("pty-");
     match piece {
-        Piece::Data(frame) if is_terminal => Said::PtyOutput(PtyOutput {
+        Piece::Data(frame) if is_terminal => AgentPayload::PtyOutput(PtyOutput {
             pty_id: id.to_owned(),
             payload: Some(pty_output::Payload::Data(frame.data)),
             offset: frame.offset,
             timestamp: frame.time,
         }),
-        Piece::End(time, end) if is_terminal => Said::PtyOutput(PtyOutput {
+        Piece::End(time, end) if is_terminal => AgentPayload::PtyOutput(PtyOutput {
             pty_id: id.to_owned(),
             payload: Some(pty_output::Payload::ExitCode(end.exit_code)),
             offset: 0,
@@ -290,9 +299,9 @@ fn output_message(id: &str, piece: Piece) -> Said {
             let (data, offset, timestamp) = (frame.data, frame.offset, frame.time);
             let command_id = id.to_owned();
             let output = CommandOutput { command_id, data, offset, timestamp, ..CommandOutput::default() };
-            Said::CommandOutput(CommandOutput { r#type: kind.into(), ..output })
+            AgentPayload::CommandOutput(CommandOutput { r#type: kind.into(), ..output })
         }
-        Piece::End(timestamp, end) => Said::CommandOutput(CommandOutput {
+        Piece::End(timestamp, end) => AgentPayload::CommandOutput(CommandOutput {
             command_id: id.to_owned(),
             r#type: OutputType::Exit.into(),
             exit_code: end.exit_code,

@@ -1,4 +1,4 @@
-//! What the agent knows: the commands it runs, and those whose end the server has not heard of.
+//! State of the agent: running commands, and those whose exit the server has not acknowledged.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -10,9 +10,9 @@ use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
 use crate::output::{Output, Piece, Unstored};
-use crate::supervise::Size;
+use crate::supervise::TerminalSize;
 
-/// Shared by everything in the agent.
+/// Shared state of the agent.
 #[derive(Clone)]
 pub(crate) struct Guest {
     shared: Arc<Shared>,
@@ -20,34 +20,36 @@ pub(crate) struct Guest {
 
 struct Shared {
     state: Mutex<State>,
-    /// Something is to be told to the server.
-    news: Notify,
-    /// The directory of output files; none where output goes over the connection.
+    /// Notified when there is progress to report to the server.
+    progress_made: Notify,
+    /// Directory of output files; `None` if output is sent over the connection.
     output: Option<OwnedFd>,
 }
 
 #[derive(Default)]
 struct State {
-    commands: HashMap<String, Known>,
-    /// Commands that came further since the server was told.
+    commands: HashMap<String, CommandEntry>,
+    /// Commands with progress since the last report.
     changed: BTreeSet<String>,
-    /// Supervisors that run.
+    /// Running supervisors, by PID.
     supervisors: HashMap<Pid, String>,
 }
 
-/// A command, and how to reach it.
-struct Known {
+/// Command with the channel to its task.
+struct CommandEntry {
     progress: CommandProgress,
-    orders: mpsc::Sender<Order>,
-    /// What is to be sent of its output, where that goes over the connection.
+    mailbox: mpsc::Sender<CommandMessage>,
+    /// Output to be sent, if it goes over the connection.
     unstored: Option<Unstored>,
-    /// The server knows how it ended. It is kept while something of it runs, which may still be killed.
-    forgotten: bool,
+    /// Set if the server has acknowledged the exit. The entry is kept while processes of the command run, so
+    /// that they can be killed.
+    is_acknowledged: bool,
 }
 
-impl Known {
-    /// How far it came, for a server that has just connected. Where output is sent, that comes first.
-    fn first_told(&self) -> CommandProgress {
+impl CommandEntry {
+    /// Returns the progress for a server that has just connected. If output is sent, the server gets it
+    /// first.
+    fn initial_progress(&self) -> CommandProgress {
         let progress = self.progress.clone();
         match self.unstored {
             Some(_) => CommandProgress { written: 0, end: None, ..progress },
@@ -56,28 +58,28 @@ impl Known {
     }
 }
 
-/// What the server wants of a running command.
+/// Message to the task of a running command.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// Send this signal to all of it.
+pub(crate) enum CommandMessage {
+    /// Sends this signal to all its processes.
     Signal(i32),
-    /// Give it this to read.
+    /// Writes this to its standard input.
     Input(Vec<u8>),
-    /// Its input ends.
+    /// Closes its standard input.
     CloseInput,
-    /// Somebody has its output up to here.
+    /// A reader has taken its output up to this offset.
     OutputTaken(u64),
-    /// Some of its output is stored, so there may be room for more.
+    /// Some of its output was stored, so there may be room for more.
     OutputStored,
-    /// Its terminal has another size.
-    Resize(Size),
-    /// Its supervisor ended: nothing is left of it.
-    Gone,
+    /// Changes the size of its terminal.
+    Resize(TerminalSize),
+    /// Exit of its supervisor: no processes are left.
+    SupervisorExited,
 }
 
 impl Guest {
     pub(crate) fn new(output: Option<OwnedFd>) -> Self {
-        let shared = Shared { state: Mutex::default(), news: Notify::new(), output };
+        let shared = Shared { state: Mutex::default(), progress_made: Notify::new(), output };
         Self { shared: Arc::new(shared) }
     }
 
@@ -85,154 +87,159 @@ impl Guest {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports whether output goes over the connection to the server.
+    /// Returns whether output is sent over the connection to the server.
     pub(crate) fn sends_output(&self) -> bool {
         self.shared.output.is_none()
     }
 
-    /// Begins the output of a command, of which at least the last `keep` bytes stay if it goes to files.
+    /// Creates the output of a command. If it goes to files, at least the last `keep` bytes are kept.
     pub(crate) fn output(&self, id: &str, keep: u64) -> std::io::Result<Output> {
         if let Some(directory) = &self.shared.output {
             return Ok(Output::Files(Writer::create(directory.try_clone()?, id, keep)?));
         }
         let unstored = Unstored::default();
-        if let Some(known) = self.state().commands.get_mut(id) {
-            known.unstored = Some(unstored.clone());
+        if let Some(entry) = self.state().commands.get_mut(id) {
+            entry.unstored = Some(unstored.clone());
         }
         Ok(Output::Sent(unstored))
     }
 
-    /// What is to be sent of a command's output before it is told how far it came.
+    /// Returns the output of a command that has to be sent before its progress.
     pub(crate) fn unsent(&self, id: &str) -> Vec<Piece> {
-        let unstored = self.state().commands.get(id).and_then(|known| known.unstored.clone());
+        let unstored = self.state().commands.get(id).and_then(|entry| entry.unstored.clone());
         unstored.map(|unstored| unstored.unsent()).unwrap_or_default()
     }
 
-    /// The server has stored the output of a command up to here. Whether the command is to be told.
+    /// Records that the server has stored the output of a command up to an offset. Returns whether the
+    /// command has to be notified.
     pub(crate) fn stored(&self, id: &str, offset: u64) -> bool {
-        let unstored = self.state().commands.get(id).and_then(|known| known.unstored.clone());
+        let unstored = self.state().commands.get(id).and_then(|entry| entry.unstored.clone());
         unstored.inspect(|unstored| unstored.stored(offset)).is_some()
     }
 
-    /// A server connected that has stored this much of each command's output: the rest is to be sent, and then how far
-    /// the commands came.
+    /// Resumes the output after a server connected, which has stored the given offset of each command: queues
+    /// the rest, then the progress of the commands.
     pub(crate) fn resume(&self, stored: &HashMap<String, u64>) {
         let mut state = self.state();
         let mut unsent = Vec::new();
-        for (id, known) in &state.commands {
-            if let Some(unstored) = known.unstored.as_ref().filter(|_| !known.forgotten) {
+        for (id, entry) in &state.commands {
+            if let Some(unstored) = entry.unstored.as_ref().filter(|_| !entry.is_acknowledged) {
                 unstored.resume(stored.get(id).copied().unwrap_or_default());
                 unsent.push(id.clone());
             }
         }
         state.changed.extend(unsent);
-        self.shared.news.notify_one();
+        self.shared.progress_made.notify_one();
     }
 
-    /// Takes in a command that is about to start; false if there is one of that id already.
-    pub(crate) fn add(&self, id: &str, orders: mpsc::Sender<Order>, input: bool) -> bool {
+    /// Adds a command that is about to start. Returns false if the id is taken.
+    pub(crate) fn add(&self, id: &str, mailbox: mpsc::Sender<CommandMessage>, input: bool) -> bool {
         let mut state = self.state();
         if state.commands.contains_key(id) {
             return false;
         }
         let (command_id, input_closed) = (id.to_owned(), !input);
         let progress = CommandProgress { command_id, input_closed, ..CommandProgress::default() };
-        state.commands.insert(id.to_owned(), Known { progress, orders, unstored: None, forgotten: false });
+        state.commands.insert(
+            id.to_owned(),
+            CommandEntry { progress, mailbox, unstored: None, is_acknowledged: false },
+        );
         true
     }
 
-    /// The command runs below this process.
-    pub(crate) fn supervised(&self, id: &str, supervisor: Pid) {
+    /// Records the supervisor of a command.
+    pub(crate) fn add_supervisor(&self, id: &str, supervisor: Pid) {
         self.state().supervisors.insert(supervisor, id.to_owned());
     }
 
-    /// A process of this agent ended; the command whose supervisor it was.
-    pub(crate) fn ended(&self, pid: Pid) -> Option<mpsc::Sender<Order>> {
+    /// Handles the exit of a child process. Returns the channel of the command if it was its supervisor.
+    pub(crate) fn child_exited(&self, pid: Pid) -> Option<mpsc::Sender<CommandMessage>> {
         let mut state = self.state();
         let id = state.supervisors.remove(&pid)?;
-        let known = state.commands.get(&id)?;
-        let (orders, forgotten) = (known.orders.clone(), known.forgotten);
-        if forgotten {
+        let entry = state.commands.get(&id)?;
+        let (mailbox, is_acknowledged) = (entry.mailbox.clone(), entry.is_acknowledged);
+        if is_acknowledged {
             state.commands.remove(&id);
         }
-        Some(orders)
+        Some(mailbox)
     }
 
-    /// The supervisors that run, and their commands.
+    /// Returns the running supervisors with their commands.
     pub(crate) fn supervisors(&self) -> HashMap<Pid, String> {
         self.state().supervisors.clone()
     }
 
-    /// A command came further.
+    /// Updates the progress of a command.
     pub(crate) fn set_progress(&self, progress: CommandProgress) {
         let mut state = self.state();
         let id = progress.command_id.clone();
-        if let Some(known) = state.commands.get_mut(&id).filter(|known| !known.forgotten) {
-            // What is on its way to the command came, though the command does not know of it yet.
-            let input_received = known.progress.input_received;
-            known.progress = CommandProgress { input_received, ..progress };
+        if let Some(entry) = state.commands.get_mut(&id).filter(|entry| !entry.is_acknowledged) {
+            // Input in the channel counts as received, though the command has not seen it yet.
+            let input_received = entry.progress.input_received;
+            entry.progress = CommandProgress { input_received, ..progress };
             state.changed.insert(id);
-            self.shared.news.notify_one();
+            self.shared.progress_made.notify_one();
         }
     }
 
-    /// The server knows how it ended, or that it never began.
+    /// Removes a command whose exit the server has acknowledged, or that was not started.
     pub(crate) fn forget(&self, id: &str) {
         let mut state = self.state();
         state.changed.remove(id);
         let runs = state.supervisors.values().any(|running| running == id);
         match state.commands.get_mut(id) {
-            Some(known) if runs => (known.forgotten, known.unstored) = (true, None),
+            Some(entry) if runs => (entry.is_acknowledged, entry.unstored) = (true, None),
             _ => drop(state.commands.remove(id)),
         }
     }
 
-    /// Passes an order on; false if no such command runs. Waits while many orders are on their way: a command takes
-    /// orders before it does anything else, so none is lost and nobody waits long.
-    pub(crate) async fn order(&self, id: &str, order: Order) -> bool {
-        let orders = self.state().commands.get(id).map(|known| known.orders.clone());
-        let Some(orders) = orders else { return false };
-        let input = if let Order::Input(data) = &order { data.len() as u64 } else { 0 };
-        if orders.send(order).await.is_err() {
+    /// Sends a message to a command. Returns false if it does not run. Waits if its channel is full, which is
+    /// short: a command handles messages before anything else.
+    pub(crate) async fn send(&self, id: &str, message: CommandMessage) -> bool {
+        let mailbox = self.state().commands.get(id).map(|entry| entry.mailbox.clone());
+        let Some(mailbox) = mailbox else { return false };
+        let input = if let CommandMessage::Input(data) = &message { data.len() as u64 } else { 0 };
+        if mailbox.send(message).await.is_err() {
             return false;
         }
         if input > 0 {
-            self.received(id, input);
+            self.count_input(id, input);
         }
         true
     }
 
-    /// Input came. The server is told at once: until then it would send it again to a guest that connects anew.
-    fn received(&self, id: &str, input: u64) {
+    /// Counts received input. The server is notified at once, since it repeats unacknowledged input after a
+    /// reconnect.
+    fn count_input(&self, id: &str, input: u64) {
         let mut state = self.state();
-        if let Some(known) = state.commands.get_mut(id).filter(|known| !known.forgotten) {
-            known.progress.input_received += input;
+        if let Some(entry) = state.commands.get_mut(id).filter(|entry| !entry.is_acknowledged) {
+            entry.progress.input_received += input;
             state.changed.insert(id.to_owned());
-            self.shared.news.notify_one();
+            self.shared.progress_made.notify_one();
         }
     }
 
-    /// All commands, for a server that connects anew.
+    /// Returns the progress of all commands, for a server that connects.
     pub(crate) fn all_progress(&self) -> Vec<CommandProgress> {
         let mut state = self.state();
         state.changed.clear();
-        let untold = state.commands.values().filter(|known| !known.forgotten);
-        untold.map(Known::first_told).collect()
+        let unacknowledged = state.commands.values().filter(|entry| !entry.is_acknowledged);
+        unacknowledged.map(CommandEntry::initial_progress).collect()
     }
 
-    /// Waits until commands came further; how far.
-    pub(crate) async fn news(&self) -> Vec<CommandProgress> {
+    /// Waits until commands make progress, and returns it.
+    pub(crate) async fn changed_progress(&self) -> Vec<CommandProgress> {
         loop {
             let changed = {
                 let mut state = self.state();
                 let ids = std::mem::take(&mut state.changed);
-                let progress = |id: &String| state.commands.get(id).map(|known| known.progress.clone());
+                let progress = |id: &String| state.commands.get(id).map(|entry| entry.progress.clone());
                 ids.iter().filter_map(progress).collect::<Vec<_>>()
             };
             if !changed.is_empty() {
                 return changed;
             }
-            self.shared.news.notified().await;
+            self.shared.progress_made.notified().await;
         }
     }
 }

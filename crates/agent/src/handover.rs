@@ -1,8 +1,8 @@
-//! What the agent is given when it starts: its token, over a network also where the server is and by what it is known,
-//! and the directory of output files.
+//! Parameters of the agent: its token, the directory of output files, and for a network transport the
+//! addresses and certificates of the server.
 //!
-//! Whoever can pass descriptors passes them. A container's runtime cannot; there the agent dials a socket on which
-//! the server gives both to whoever comes first. That is the agent: nothing else runs before it.
+//! A parent that can pass file descriptors does so. A container runtime cannot; then the agent connects to a
+//! socket on which the server sends them to the first client. That is the agent: nothing else runs before it.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read as _};
@@ -14,47 +14,47 @@ use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-/// A server that accepted and says nothing is none.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest time to wait for the server after it accepted the connection.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the agent gets what it is given.
+/// Source of the parameters.
 pub(crate) enum Handover {
-    /// It was started with these.
+    /// File descriptors that the parent passed.
     Descriptors { token: OwnedFd, output: Option<OwnedFd> },
-    /// The server gives it there.
+    /// Socket on which the server sends them.
     Socket(PathBuf),
 }
 
-/// What the agent is given.
-pub(crate) struct Given {
-    /// The token; for who dials over a network, the protocol's `Handover`.
+/// Parameters of the agent.
+pub(crate) struct StartParameters {
+    /// Token; for a network transport, the encoded `Handover` of the protocol.
     pub(crate) bytes: Vec<u8>,
-    /// The directory of output files. Without one, output goes over the connection to the server.
+    /// Directory of output files; `None` if output is sent over the connection.
     pub(crate) output: Option<OwnedFd>,
 }
 
 impl Handover {
-    pub(crate) fn take(self) -> io::Result<Given> {
+    pub(crate) fn take(self) -> io::Result<StartParameters> {
         match self {
             Self::Descriptors { token, output } => {
                 let mut bytes = Vec::new();
                 File::from(token).read_to_end(&mut bytes)?;
-                Ok(Given { bytes, output })
+                Ok(StartParameters { bytes, output })
             }
-            Self::Socket(path) => dial(&path).map_err(|error| {
+            Self::Socket(path) => receive(&path).map_err(|error| {
                 io::Error::new(error.kind(), format!("nothing was given at {}: {error}", path.display()))
             }),
         }
     }
 }
 
-fn dial(path: &Path) -> io::Result<Given> {
+fn receive(path: &Path) -> io::Result<StartParameters> {
     let mut socket = UnixStream::connect(path)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(RECEIVE_TIMEOUT))?;
     let mut first = [0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    // Nothing that is started later must have the directory.
+    // Close-on-exec: commands must not inherit the directory.
     let flags = RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(&socket, &mut [IoSliceMut::new(&mut first)], &mut control, flags)?;
     let mut bytes = first[..received.bytes].to_vec();
@@ -64,5 +64,5 @@ fn dial(path: &Path) -> io::Result<Given> {
     });
     let output = rights.flatten().next();
     socket.read_to_end(&mut bytes)?;
-    Ok(Given { bytes, output })
+    Ok(StartParameters { bytes, output })
 }

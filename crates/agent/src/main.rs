@@ -1,8 +1,8 @@
 //! The guest agent: the first process of a sandbox.
 //!
-//! It dials the server, says which sandbox it speaks for, and runs what it is asked to. It has one thread, so
-//! that it may fork without care for others; `supervise.rs` says why it does. As the first process it also
-//! takes in what others leave behind.
+//! It connects to the server, registers for its sandbox, and runs the requested commands. It has a single
+//! thread, so that it can fork safely; `supervise.rs` explains why it forks. As the first process it also
+//! reaps orphans.
 
 mod buffer;
 mod command;
@@ -10,15 +10,15 @@ mod connection;
 mod guest;
 mod handover;
 mod output;
+mod process_tree;
 mod protect;
 mod reaper;
 mod script;
 mod stream;
 mod supervise;
-mod tree;
-mod trust;
+mod tls;
+mod transport;
 mod usage;
-mod way;
 
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -29,16 +29,16 @@ use workspace_agent_protocol::scheduling::shorten_slice;
 use crate::connection::Server;
 use crate::guest::Guest;
 use crate::handover::Handover;
-use crate::way::{Network, Way};
+use crate::transport::{Network, Transport};
 
 const USAGE: &str =
     "usage: workspace-agent --sandbox ID [--socket PATH] (--token-fd N [--output-fd N] | --start PATH)";
 
-/// What it is told when it is started. What it is given comes by descriptors or a socket, so that nothing inside
-/// can read it: not in the environment, not in a file.
+/// Command line. Secrets come by file descriptor or socket, so that nothing inside can read them: not from
+/// the environment, not from a file.
 struct Arguments {
     sandbox: String,
-    /// Where the server is; if not here, it is told what else it is given.
+    /// Path of the server's socket; if it is missing, the parameters contain the server's addresses.
     socket: Option<PathBuf>,
     handover: Handover,
 }
@@ -68,10 +68,10 @@ impl Arguments {
 
 fn descriptor(value: &str) -> Option<OwnedFd> {
     let number: RawFd = value.parse().ok().filter(|number| *number > 2)?;
-    // What this program starts must not have it. A number nobody opened is refused here, before it is owned.
+    // Commands must not inherit it. A number that is not open fails here, before it is owned.
     // SAFETY: it is borrowed for this call only.
     rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, rustix::io::FdFlags::CLOEXEC).ok()?;
-    // SAFETY: whoever started this program left the descriptor to it, and nobody else here knows of it.
+    // SAFETY: the parent passed the descriptor to this program, and nothing else here uses it.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -90,27 +90,27 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> std::io::Result<()> {
-    // Others inside run as the same user: without this they could read the token from its memory.
+    // Commands run as the same user: without this they could read the token from the agent's memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    // Where it is not the first process, it takes in what others leave behind all the same.
+    // If the agent is not PID 1, it still adopts orphans.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    // Without it, commands start later while others keep the processors busy.
+    // Without it, commands start later on a busy machine.
     if let Err(error) = shorten_slice() {
-        eprintln!("workspace-agent: cannot ask for a short slice of processor time: {error}");
+        eprintln!("workspace-agent: failed to request a short scheduler slice: {error}");
     }
-    let given = arguments.handover.take()?;
-    let (way, token) = match arguments.socket {
-        Some(socket) => (Way::Socket(socket), given.bytes),
+    let parameters = arguments.handover.take()?;
+    let (transport, token) = match arguments.socket {
+        Some(socket) => (Transport::Socket(socket), parameters.bytes),
         None => {
-            let given = workspace_agent_protocol::handover::Handover::from_bytes(&given.bytes)?;
-            (Way::Network(Network::of(&given)?), given.token)
+            let parameters = workspace_agent_protocol::handover::Handover::from_bytes(&parameters.bytes)?;
+            (Transport::Network(Network::of(&parameters)?), parameters.token)
         }
     };
-    let server = Server { way, sandbox: arguments.sandbox, token };
+    let server = Server { transport, sandbox: arguments.sandbox, token };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let guest = Guest::new(given.output);
+        let guest = Guest::new(parameters.output);
         reaper::start(&guest)?;
-        connection::keep(&server, &guest).await
+        connection::run(&server, &guest).await
     })
 }

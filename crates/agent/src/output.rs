@@ -1,7 +1,7 @@
-//! Where the output of a command goes: to files that the server reads, or over the connection to it.
+//! Destination of a command's output: files that the server reads, or the connection to the server.
 //!
-//! A guest that shares no files with the server keeps output in memory until the server says that it is stored. As much as
-//! [`UNSTORED_MAX`] is kept for each command; a command that prints more waits, so nothing is lost while the server is
+//! A guest that shares no files with the server keeps output in memory until the server has stored it, up to
+//! [`UNSTORED_MAX`] per command. A command that prints more blocks, so nothing is lost while the server is
 //! away.
 
 use std::collections::VecDeque;
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use workspace_agent_protocol::output::{End, Frame, Stream, Writer};
 
-/// How much output of a command waits to be stored before the command waits.
+/// Limit in bytes for unstored output, above which the command blocks.
 const UNSTORED_MAX: usize = 1 << 20;
-/// How much more is kept of a command that has ended: what its pipes held.
-const LAST: usize = 256 << 10;
-/// A piece is at most this long.
-const PIECE: usize = 64 << 10;
-/// What a piece takes up beside its bytes.
-const OVERHEAD: usize = 64;
+/// Additional bytes kept of a command that has ended: the content of its pipes.
+const FINAL_OUTPUT_MAX: usize = 256 << 10;
+/// Largest frame, in bytes.
+const FRAME_MAX: usize = 64 << 10;
+/// Estimated memory of a frame in addition to its data.
+const FRAME_OVERHEAD: usize = 64;
 
-/// The output of one command.
+/// Output of one command.
 #[derive(Debug)]
 pub(crate) enum Output {
     Files(Writer),
@@ -27,7 +27,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Bytes so far.
+    /// Returns the number of bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         match self {
             Self::Files(writer) => writer.written(),
@@ -35,7 +35,7 @@ impl Output {
         }
     }
 
-    /// Keeps what came from a stream. What cannot be written leaves a gap.
+    /// Writes bytes of a stream. Bytes that cannot be written leave a gap.
     pub(crate) fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Files(writer) => writer.write(stream, time, data),
@@ -46,7 +46,7 @@ impl Output {
         }
     }
 
-    /// Says how the command ended.
+    /// Records the exit status.
     pub(crate) fn end(&mut self, time: i64, end: End) -> io::Result<()> {
         match self {
             Self::Files(writer) => writer.end(time, end),
@@ -57,32 +57,32 @@ impl Output {
         }
     }
 
-    /// Reports whether the command is to wait until some of it is stored.
+    /// Returns whether the command has to block until some output is stored.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Sent(unstored) if unstored.lock().size >= UNSTORED_MAX)
     }
 }
 
-/// Output that the server has not stored yet. Clones are the same.
+/// Output that the server has not stored yet. Clones share the state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Unstored(Arc<Mutex<Kept>>);
+pub(crate) struct Unstored(Arc<Mutex<Queue>>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// What is not stored, oldest first.
+struct Queue {
+    /// Unstored frames, oldest first.
     frames: VecDeque<Frame>,
-    /// How many of these were sent on this connection.
+    /// Number of frames that were sent on the current connection.
     sent: usize,
-    /// Bytes that they take up.
+    /// Memory of the frames, in bytes.
     size: usize,
-    /// Of the next byte.
+    /// Offset of the next byte.
     offset: u64,
-    /// How the command ended and when, and whether that was sent on this connection.
+    /// Exit time and status, and whether they were sent on the current connection.
     end: Option<(i64, End)>,
     end_sent: bool,
 }
 
-/// Something to be sent.
+/// Frame or exit status to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece {
     Data(Frame),
@@ -90,63 +90,63 @@ pub(crate) enum Piece {
 }
 
 impl Unstored {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, stream: Stream, time: i64, data: &[u8]) {
-        let mut kept = self.lock();
-        for part in data.chunks(PIECE) {
-            // Nobody reads what a command that has ended leaves behind and what does not fit any more.
-            if kept.size < UNSTORED_MAX + LAST {
-                kept.keep(stream, time, part);
+        let mut queue = self.lock();
+        for part in data.chunks(FRAME_MAX) {
+            // Output of background processes that exceeds the limit after the command has ended is dropped.
+            if queue.size < UNSTORED_MAX + FINAL_OUTPUT_MAX {
+                queue.push(stream, time, part);
             }
-            kept.offset += part.len() as u64;
+            queue.offset += part.len() as u64;
         }
     }
 
-    /// What was not sent on this connection.
+    /// Returns everything that was not sent on the current connection, and marks it as sent.
     pub(crate) fn unsent(&self) -> Vec<Piece> {
-        let mut kept = self.lock();
-        let unsent = kept.frames.iter().skip(kept.sent).cloned().map(Piece::Data).collect::<Vec<_>>();
-        kept.sent = kept.frames.len();
-        let end = kept.end.filter(|_| !kept.end_sent).map(|(time, end)| Piece::End(time, end));
-        kept.end_sent |= end.is_some();
+        let mut queue = self.lock();
+        let unsent = queue.frames.iter().skip(queue.sent).cloned().map(Piece::Data).collect::<Vec<_>>();
+        queue.sent = queue.frames.len();
+        let end = queue.end.filter(|_| !queue.end_sent).map(|(time, end)| Piece::End(time, end));
+        queue.end_sent |= end.is_some();
         unsent.into_iter().chain(end).collect()
     }
 
-    /// The server has stored everything before this offset.
+    /// Drops frames before an offset, which the server has stored.
     pub(crate) fn stored(&self, offset: u64) {
-        let mut kept = self.lock();
-        while kept.frames.front().is_some_and(|frame| frame.offset + frame.data.len() as u64 <= offset) {
-            if let Some(frame) = kept.frames.pop_front() {
-                kept.size -= frame.data.len() + OVERHEAD;
-                kept.sent = kept.sent.saturating_sub(1);
+        let mut queue = self.lock();
+        while queue.frames.front().is_some_and(|frame| frame.offset + frame.data.len() as u64 <= offset) {
+            if let Some(frame) = queue.frames.pop_front() {
+                queue.size -= frame.data.len() + FRAME_OVERHEAD;
+                queue.sent = queue.sent.saturating_sub(1);
             }
         }
     }
 
-    /// A server connected that has stored everything before this offset. The rest is to be sent to it.
+    /// Starts over on a new connection to a server that has stored everything before an offset.
     pub(crate) fn resume(&self, stored: u64) {
         self.stored(stored);
-        let mut kept = self.lock();
-        (kept.sent, kept.end_sent) = (0, false);
+        let mut queue = self.lock();
+        (queue.sent, queue.end_sent) = (0, false);
     }
 }
 
-impl Kept {
-    /// Small pieces are put together while they wait.
-    fn keep(&mut self, stream: Stream, time: i64, data: &[u8]) {
+impl Queue {
+    /// Appends data, to the last frame if that is small and not sent yet.
+    fn push(&mut self, stream: Stream, time: i64, data: &[u8]) {
         self.size += data.len();
         let is_unsent = self.sent < self.frames.len();
         if let Some(last) = self.frames.back_mut().filter(|_| is_unsent) {
             let follows = last.offset + last.data.len() as u64 == self.offset;
-            if last.stream == stream && follows && last.data.len() + data.len() <= PIECE {
+            if last.stream == stream && follows && last.data.len() + data.len() <= FRAME_MAX {
                 last.data.extend_from_slice(data);
                 return;
             }
         }
-        self.size += OVERHEAD;
+        self.size += FRAME_OVERHEAD;
         self.frames.push_back(Frame { stream, time, offset: self.offset, data: data.to_vec() });
     }
 }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_stored_is_sent_again_on_the_next_connection() {
+    fn unstored_output_is_resent_after_reconnect() {
         let unstored = Unstored::default();
         unstored.write(Stream::Stdout, 1, b"ab");
         unstored.write(Stream::Stdout, 2, b"cd");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_waits_when_much_is_not_stored_and_memory_is_bounded() {
+    fn full_queue_blocks_and_memory_is_bounded() {
         let mut output = Output::Sent(Unstored::default());
         while !output.is_full() {
             output.write(Stream::Stdout, 0, &[0; 10_000]).unwrap();
@@ -192,7 +192,7 @@ mod tests {
             output.write(Stream::Stdout, 0, &[0; 10_000]).unwrap();
         }
         let Output::Sent(unstored) = &output else { panic!() };
-        assert!(unstored.lock().size <= UNSTORED_MAX + LAST + PIECE + OVERHEAD);
+        assert!(unstored.lock().size <= UNSTORED_MAX + FINAL_OUTPUT_MAX + FRAME_MAX + FRAME_OVERHEAD);
         assert!(output.written() > 10_000_000);
         unstored.stored(u64::MAX);
         assert!(!output.is_full());

@@ -1,16 +1,15 @@
-//! Taking in processes that ended.
+//! Reaping of exited processes.
 //!
-//! The agent is the first process: whatever loses its parent becomes its child. Below a supervisor nothing does,
-//! unless somebody kills the supervisor. What such a killer leaves behind belongs to no command any more, so it
-//! is ended.
+//! The agent is PID 1: it adopts every orphan. Below a supervisor there are none, unless someone kills the
+//! supervisor. Its orphans belong to no command any more, so they are killed.
 
 use std::io;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::guest::{Guest, Order};
-use crate::tree;
+use crate::guest::{CommandMessage, Guest};
+use crate::process_tree;
 
 pub(crate) fn start(guest: &Guest) -> io::Result<()> {
     let mut children = signal(SignalKind::child())?;
@@ -19,9 +18,9 @@ pub(crate) fn start(guest: &Guest) -> io::Result<()> {
         loop {
             children.recv().await;
             while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
-                if let Some(orders) = guest.ended(pid) {
-                    drop(orders.send(Order::Gone).await);
-                    end_strays(&guest);
+                if let Some(mailbox) = guest.child_exited(pid) {
+                    drop(mailbox.send(CommandMessage::SupervisorExited).await);
+                    kill_orphans(&guest);
                 }
             }
         }
@@ -29,15 +28,15 @@ pub(crate) fn start(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends children of the agent that are no supervisors.
-fn end_strays(guest: &Guest) {
+/// Kills children of the agent that are not supervisors.
+fn kill_orphans(guest: &Guest) {
     let supervisors = guest.supervisors();
     let me = getpid();
-    let is_stray = |pid: &Pid| tree::parent_of(*pid) == Some(me) && !supervisors.contains_key(pid);
-    for stray in tree::below(me).into_iter().filter(is_stray) {
-        // Stopped first: it could start something else while what is below it is being looked for.
-        tree::send(stray, Signal::STOP);
-        tree::kill(stray);
-        tree::send(stray, Signal::KILL);
+    let is_orphan = |pid: &Pid| process_tree::parent_of(*pid) == Some(me) && !supervisors.contains_key(pid);
+    for orphan in process_tree::descendants(me).into_iter().filter(is_orphan) {
+        // Stopped first: it could start processes while its descendants are collected.
+        process_tree::send(orphan, Signal::STOP);
+        process_tree::kill(orphan);
+        process_tree::send(orphan, Signal::KILL);
     }
 }

@@ -1,8 +1,8 @@
 //! Commands that are too long for an argument.
 //!
-//! The kernel takes no argument of 128 KiB or more. A longer command is given to its shell in a file without a name,
-//! which the shell reads as it would have read the argument: `$0`, its input and its line numbers are the same. Only
-//! some shells name the file in messages of their own.
+//! The kernel accepts no argument of 128 KiB or more. A longer command is passed to its shell in a memfd,
+//! which the shell reads like the argument: `$0`, standard input and line numbers are the same. Only some
+//! shells show the path of the file in their messages.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -11,26 +11,27 @@ use std::path::Path;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// The longest argument of a program, without the NUL behind it.
+/// Length of the longest argument, without its NUL.
 const ARGUMENT_MAX: usize = (128 << 10) - 1;
-/// Where a shell finds its script. One digit, because not all of them can name others.
+/// File descriptor of the script. A single digit, since not all shells support others.
 pub(crate) const SCRIPT_FD: RawFd = 4;
-/// Shells that read files alike.
+/// Shells that can source a file.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"];
 
-/// The words that run a command, and the script that they read, if the command cannot be one of them.
+/// Returns the arguments that run a command, and the script that they read, if the command is too long for an
+/// argument.
 pub(crate) fn words(shell: String, command: String) -> (Vec<String>, Option<String>) {
     let flag = "-c".to_owned();
     let name = Path::new(&shell).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if command.len() <= ARGUMENT_MAX || !SHELLS.contains(&name) {
         return (vec![shell, flag, command], None);
     }
-    // What the command starts must not have the file. In the same line, so that lines keep their numbers.
+    // Processes of the command must not inherit the file. On the same line, to keep line numbers.
     let script = format!("exec {SCRIPT_FD}<&-; {command}");
     (vec![shell, flag, format!(". /proc/self/fd/{SCRIPT_FD}")], Some(script))
 }
 
-/// A file without a name that holds a script.
+/// Creates a memfd with the script.
 pub(crate) fn file(script: &str) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("script", MemfdFlags::CLOEXEC)?);
     file.write_all(script.as_bytes())?;
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_command_that_is_too_long_becomes_a_file() {
+    fn only_long_commands_become_scripts() {
         let of = |shell: &str, len: usize| words(shell.to_owned(), "x".repeat(len));
         assert_eq!(of("/bin/sh", ARGUMENT_MAX).1, None);
         let (words, script) = of("/usr/bin/bash", ARGUMENT_MAX + 1);

@@ -1,4 +1,4 @@
-//! One end of a pipe or a terminal, read and written without waiting.
+//! Non-blocking end of a pipe or terminal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,11 +25,11 @@ impl Stream {
         Ok(Self(registered.map_err(|error| error.into_parts().1)?))
     }
 
-    /// Nothing at the end.
+    /// Reads bytes; 0 at the end.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut *buffer)?)).await;
         match read {
-            // A terminal in which nobody is any more.
+            // Linux reports EIO for a terminal whose other end is closed.
             Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(0),
             other => other,
         }

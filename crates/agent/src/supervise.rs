@@ -1,11 +1,11 @@
-//! Starting a program under a supervisor.
+//! Starting programs under a supervisor.
 //!
-//! A program may start others that outlive it, leave its group and its session, and are nobody's children then.
-//! To find them all the same, each command runs below a process of its own that takes in what the command leaves
-//! behind (a subreaper): whatever comes of a command is below its supervisor. The supervisor says how the command
-//! itself ended, waits until nothing is left, and ends.
+//! A program may start others that outlive it and leave its process group and session, so that they are
+//! orphaned. To find them, each command runs below a process of its own that adopts its orphans (a
+//! subreaper): all processes of a command are descendants of its supervisor. The supervisor reports the exit
+//! of the command itself, waits until no descendants are left, and exits.
 //!
-//! It is forked from the agent without an exec, which is quick and small; the agent has one thread.
+//! It is forked from the agent without an exec, which is fast and small; the agent has a single thread.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::io;
@@ -23,31 +23,31 @@ use workspace_agent_protocol::scheduling::restore_slice;
 use crate::protect::Protection;
 use crate::script::{self, SCRIPT_FD};
 
-/// A program to be started, all of it made before the fork.
+/// Program to start, with everything allocated before the fork.
 pub(crate) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     directory: CString,
-    terminal: Option<Size>,
+    terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
     protection: Option<Protection>,
 }
 
-/// Of a terminal, in characters.
+/// Size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct TerminalSize {
     pub(crate) columns: u16,
     pub(crate) rows: u16,
 }
 
-impl Size {
+impl TerminalSize {
     pub(crate) fn of(columns: i32, rows: i32) -> Self {
         let number =
             |value: i32, usual: u16| u16::try_from(value).ok().filter(|value| *value > 0).unwrap_or(usual);
         Self { columns: number(columns, 80), rows: number(rows, 24) }
     }
 
-    /// Tells the terminal, and with it the programs in it.
+    /// Sets the size of a terminal, which notifies its programs.
     pub(crate) fn set(self, terminal: impl AsFd) -> io::Result<()> {
         let size = Winsize { ws_col: self.columns, ws_row: self.rows, ws_xpixel: 0, ws_ypixel: 0 };
         Ok(tcsetwinsize(terminal, size)?)
@@ -55,13 +55,14 @@ impl Size {
 }
 
 impl Program {
-    /// These words, with a terminal or without, and the script that they read at [`SCRIPT_FD`].
+    /// Creates a program with or without a terminal, and with the script that its arguments read at
+    /// [`SCRIPT_FD`].
     pub(crate) fn new<'a>(
         words: &[&str],
         script: Option<&str>,
         directory: &str,
         environment: impl Iterator<Item = (&'a OsStr, &'a OsStr)>,
-        terminal: Option<Size>,
+        terminal: Option<TerminalSize>,
     ) -> io::Result<Self> {
         let text = |bytes: &[u8]| {
             CString::new(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL in a text"))
@@ -79,44 +80,44 @@ impl Program {
     }
 }
 
-/// A running program, seen from the agent.
+/// Running program, from the view of the agent.
 pub(crate) struct Started {
     pub(crate) supervisor: Pid,
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
-    /// None of its own where there is a terminal.
+    /// Standard error; `None` for a terminal.
     pub(crate) stderr: Option<OwnedFd>,
-    /// Gives one [`Report`] when the program ended or could not be started.
+    /// Pipe with one [`Report`], when the program exited or could not be started.
     pub(crate) report: OwnedFd,
 }
 
-/// What a supervisor says.
+/// Report of a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// With this exit code, 128 + n if signal n ended it.
+    /// Exit code; 128 + n if signal n killed the program.
     Ended(i32),
-    /// The directory cannot be entered.
+    /// Error number of `chdir`.
     NoDirectory(i32),
-    /// The program cannot be run.
+    /// Error number of `execve`, or of another step before it.
     NoProgram(i32),
 }
 
-/// Bytes of a report.
-pub(crate) const REPORT: usize = 8;
+/// Length of an encoded report.
+pub(crate) const REPORT_LEN: usize = 8;
 
 impl Report {
-    fn encode(self) -> [u8; REPORT] {
+    fn encode(self) -> [u8; REPORT_LEN] {
         let (kind, value) = match self {
             Self::Ended(code) => (1, code),
             Self::NoDirectory(errno) => (2, errno),
             Self::NoProgram(errno) => (3, errno),
         };
-        let mut bytes = [kind; REPORT];
+        let mut bytes = [kind; REPORT_LEN];
         bytes[4..].copy_from_slice(&i32::to_le_bytes(value));
         bytes
     }
 
-    pub(crate) fn decode(bytes: [u8; REPORT]) -> Option<Self> {
+    pub(crate) fn decode(bytes: [u8; REPORT_LEN]) -> Option<Self> {
         let value = i32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         match bytes[0] {
             1 => Some(Self::Ended(value)),
@@ -127,19 +128,19 @@ impl Report {
     }
 }
 
-/// Starts a program under a supervisor of its own.
+/// Starts a program under its own supervisor.
 pub(crate) fn start(program: &Program) -> io::Result<Started> {
     let Streams { theirs, ours: (stdin, stdout, stderr) } = match program.terminal {
         Some(size) => Streams::of_terminal(size)?,
         None => Streams::of_pipes()?,
     };
     let (report, report_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-    let pointers = Pointers::of(program);
+    let pointers = ExecPointers::of(program);
     let [in_, out, err] = theirs.each_ref().map(AsRawFd::as_raw_fd);
     let ends = [in_, out, err, report_theirs.as_raw_fd()];
     let script = program.script.as_ref().map(AsRawFd::as_raw_fd);
-    // SAFETY: this process has one thread, so that the child is a whole copy in which everything works. It never
-    // returns from `supervise`.
+    // SAFETY: this process has a single thread, so the child is a complete copy in which everything works. It
+    // never returns from `supervise`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => supervise(program, &pointers, ends, script),
@@ -151,7 +152,7 @@ pub(crate) fn start(program: &Program) -> io::Result<Started> {
     }
 }
 
-/// The ends of what a program reads and writes.
+/// Both ends of the standard streams of a program.
 struct Streams {
     theirs: [OwnedFd; 3],
     ours: (OwnedFd, OwnedFd, Option<OwnedFd>),
@@ -164,7 +165,7 @@ impl Streams {
         Ok(Self { theirs: [stdin, stdout, stderr], ours: (stdin_ours, stdout_ours, Some(stderr_ours)) })
     }
 
-    fn of_terminal(size: Size) -> io::Result<Self> {
+    fn of_terminal(size: TerminalSize) -> io::Result<Self> {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&ours)?;
         unlockpt(&ours)?;
@@ -177,13 +178,13 @@ impl Streams {
     }
 }
 
-/// What `execve` takes.
-struct Pointers {
+/// Null-terminated arrays for `execve`.
+struct ExecPointers {
     arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
 }
 
-impl Pointers {
+impl ExecPointers {
     fn of(program: &Program) -> Self {
         let pointers =
             |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
@@ -191,14 +192,14 @@ impl Pointers {
     }
 }
 
-/// Where the report goes in the supervisor. The script, if there is one, comes behind it.
+/// File descriptor of the report in the supervisor. The script, if there is one, has the next number.
 const REPORT_FD: RawFd = SCRIPT_FD - 1;
 
-fn supervise(program: &Program, pointers: &Pointers, ends: [RawFd; 4], script: Option<RawFd>) -> ! {
+fn supervise(program: &Program, pointers: &ExecPointers, ends: [RawFd; 4], script: Option<RawFd>) -> ! {
     // SAFETY: plain system calls with descriptors of this process; what `program` and `pointers` hold lives
     // until the process ends.
     unsafe {
-        // Moved out of the way first: one of them may have a number that another is to get.
+        // Moved to higher numbers first: one of them may have a number that another has to get.
         let moved = ends.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
         let script = script.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
         for (target, fd) in moved.into_iter().chain(script).enumerate() {
@@ -220,7 +221,7 @@ fn supervise(program: &Program, pointers: &Pointers, ends: [RawFd; 4], script: O
     }
 }
 
-/// What the agent does with signals is not for others.
+/// Resets signal handlers and the signal mask, which are inherited from the agent.
 unsafe fn reset_signals() {
     // SAFETY: the calls set what the kernel does with signals of this process, with a mask made just here.
     unsafe {
@@ -233,16 +234,16 @@ unsafe fn reset_signals() {
     }
 }
 
-unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
+unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
     // SAFETY: the texts end with NUL and the lists with a null pointer.
     unsafe {
         if program.terminal.is_none() {
-            // No session of its own: where there are no cgroups, Linux divides the processors between sessions, and so between
-            // sandboxes. It would also wait for a processor anew.
+            // No session of its own: without cgroups, Linux (autogroup) divides CPU time between sessions,
+            // and so between sandboxes. A new session would also wait for CPU time again.
             libc::setpgid(0, 0);
         } else {
             libc::setsid();
-            // Ctrl-C and the like go to whoever is in front of it.
+            // Makes it the controlling terminal, for Ctrl-C and the like.
             libc::ioctl(0, libc::TIOCSCTTY, 0);
         }
         if libc::chdir(program.directory.as_ptr()) != 0 {
@@ -253,7 +254,7 @@ unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
             report(Report::NoProgram(error.raw_os_error().unwrap_or(libc::EINVAL)));
             libc::_exit(127);
         }
-        // It was the agent's until now, and came this far with its short slice.
+        // Until here the process inherited the short slice of the agent.
         drop(restore_slice());
         libc::execve(pointers.arguments[0], pointers.arguments.as_ptr(), pointers.environment.as_ptr());
         report(Report::NoProgram(errno()));
@@ -261,7 +262,7 @@ unsafe fn become_program(program: &Program, pointers: &Pointers) -> ! {
     }
 }
 
-/// Reaps until nothing is left below; says how `main` ended.
+/// Reaps descendants until none is left, and reports the exit of `main`.
 unsafe fn wait_for_all(main: libc::pid_t) -> ! {
     // SAFETY: the descriptors are this process's own copies, which would keep the command's pipes open.
     unsafe {

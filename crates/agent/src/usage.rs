@@ -1,11 +1,11 @@
-//! What runs here, counted. As the first process the agent sees all of it, and nothing else.
+//! Resource usage of all processes. As PID 1 of its namespace the agent sees exactly those of the sandbox.
 
 use std::fs;
 use std::io;
 
 use workspace_agent_protocol::v1::ResourceUsage;
 
-/// What all that runs uses.
+/// Returns the resource usage of all processes.
 pub(crate) fn read() -> io::Result<ResourceUsage> {
     let page = rustix::param::page_size() as u64;
     let tick = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
@@ -14,7 +14,7 @@ pub(crate) fn read() -> io::Result<ResourceUsage> {
         if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
         }
-        // It may have ended meanwhile.
+        // The process may have exited meanwhile.
         let Some(one) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| parse(&text))
         else {
             continue;
@@ -26,19 +26,19 @@ pub(crate) fn read() -> io::Result<ResourceUsage> {
     Ok(usage)
 }
 
-struct One {
+struct ProcessStat {
     threads: u32,
     pages: u64,
-    /// Its own, and those of its children that ended.
+    /// CPU time in clock ticks, including that of reaped children.
     ticks: u64,
 }
 
-fn parse(stat: &str) -> Option<One> {
-    // The name may hold anything, but ends with the last parenthesis.
+fn parse(stat: &str) -> Option<ProcessStat> {
+    // The name may contain anything, but ends with the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = (11..15).map(number).sum::<Option<u64>>()?;
-    Some(One { threads: u32::try_from(number(17)?).ok()?, pages: number(21)?, ticks })
+    Some(ProcessStat { threads: u32::try_from(number(17)?).ok()?, pages: number(21)?, ticks })
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_counted_whatever_its_name() {
+    fn process_names_with_parentheses_are_parsed() {
         let stat =
             "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 3 0 500 1000 42 18446744073709551615";
         let one = parse(stat).unwrap();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_among_them() {
+    fn own_process_is_counted() {
         let usage = read().unwrap();
         assert!(usage.processes > 0 && usage.memory_bytes > 0);
     }

@@ -1,4 +1,4 @@
-//! The table `api_keys`: who may do what. Only the hashes of the keys are here.
+//! Table `api_keys`: API keys with their roles and limits. Only hashes of the keys are stored.
 
 use serde_json::Value;
 use sqlx::any::AnyRow;
@@ -8,55 +8,55 @@ use crate::clock::now;
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// What the holder of a key may do.
+string_enum! {
+    /// Permissions of an API key.
     pub enum Role {
-        /// Everything, with what belongs to anyone.
+        /// Full access to the resources of all owners.
         Admin = "admin",
-        /// Everything with what is their own.
+        /// Full access to the owner's resources.
         User = "user",
-        /// Look at what is their own.
+        /// Read access to the owner's resources.
         ReadOnly = "read_only",
     }
 }
 
-/// A key to be kept.
+/// API key to insert.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewApiKey {
-    /// Names it in lists, and when it is revoked.
+    /// Unique id, used in lists and to revoke the key.
     pub id: String,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// Whose sandboxes it gives access to.
+    /// Owner whose resources the key gives access to.
     pub owner: String,
-    /// What its holder may do.
+    /// Permissions of the key.
     pub role: Role,
-    /// The hash of the key: 64 hexadecimal digits in lower case.
+    /// BLAKE3 hash of the key: 64 hexadecimal digits in lower case.
     pub hash: String,
-    /// What its holder may use.
+    /// Quotas of the owner, as JSON.
     pub limits: Value,
 }
 
-/// A key.
+/// Stored API key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiKey {
-    /// Names it in lists, and when it is revoked.
+    /// Unique id, used in lists and to revoke the key.
     pub id: String,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// Whose sandboxes it gives access to.
+    /// Owner whose resources the key gives access to.
     pub owner: String,
-    /// What its holder may do.
+    /// Permissions of the key.
     pub role: Role,
-    /// The hash of the key.
+    /// Hash of the key.
     pub hash: String,
-    /// What its holder may use.
+    /// Quotas of the owner, as JSON.
     pub limits: Value,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time in milliseconds since 1970.
     pub created_at: i64,
-    /// When it was revoked.
+    /// Revocation time in milliseconds since 1970; `None` while the key is valid.
     pub revoked_at: Option<i64>,
 }
 
@@ -66,14 +66,14 @@ macro_rules! select {
     };
 }
 
-/// The keys of a catalog.
+/// Queries on the table `api_keys`.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiKeys<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl ApiKeys<'_> {
-    /// Keeps a key.
+    /// Inserts a key. Fails if the id or the hash exists, or the hash has the wrong format.
     pub async fn insert(&self, key: &NewApiKey) -> Result<()> {
         if !is_hash(&key.hash) {
             return Err(CatalogError::NotAHash);
@@ -90,7 +90,7 @@ impl ApiKeys<'_> {
         Ok(())
     }
 
-    /// The key of that hash, unless it was revoked.
+    /// Returns the key with this hash, unless it was revoked.
     pub async fn find_by_hash(&self, hash: &str) -> Result<Option<ApiKey>> {
         let select = Statement::new(select!("WHERE hash = $1 AND revoked_at IS NULL"));
         select
@@ -101,7 +101,7 @@ impl ApiKeys<'_> {
             .transpose()
     }
 
-    /// The keys of an owner, or all, oldest first, the revoked ones too.
+    /// Returns the keys of an owner, or all of them, oldest first, including revoked ones.
     pub async fn list(&self, owner: Option<&str>) -> Result<Vec<ApiKey>> {
         let select = match owner {
             Some(owner) => {
@@ -112,7 +112,7 @@ impl ApiKeys<'_> {
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Revokes a key. False when there is none that was not revoked before.
+    /// Revokes a key. Returns false if there is no valid key with this id.
     pub async fn revoke(&self, id: &str) -> Result<bool> {
         let update =
             Statement::new("UPDATE api_keys SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL");
@@ -130,7 +130,7 @@ fn read(row: AnyRow) -> Result<ApiKey> {
         id: row.text("id")?,
         name: row.text("name")?,
         owner: row.text("owner")?,
-        role: row.word("role")?,
+        role: row.parsed("role")?,
         hash: row.text("hash")?,
         limits: row.json("limits")?,
         created_at: row.number("created_at")?,

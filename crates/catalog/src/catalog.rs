@@ -1,4 +1,4 @@
-//! Opening the database.
+//! Connection to the database.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -24,34 +24,35 @@ use crate::sandbox::Sandboxes;
 use crate::snapshot::Snapshots;
 use crate::writer::{Write, Writer};
 
-/// SQLite has one writer at a time whatever is done. One connection makes the tasks of this process wait in
-/// the pool's queue, which is fair; SQLite's own waiting is polling, with which one of many may starve.
+/// Connections to SQLite, which allows one writer at a time. With a single connection the tasks of this
+/// process wait in the pool's queue, which is fair; SQLite's own busy handler polls, and can starve a writer.
 const SQLITE_CONNECTIONS: u32 = 1;
 const POSTGRES_CONNECTIONS: u32 = 10;
 
-/// Waiting comes first: the switch to WAL waits too. A commit is on disk before it is answered.
-const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
+/// Pragmas of each connection. The busy timeout comes first, since the switch to WAL may have to wait too.
+/// `synchronous = FULL` makes a commit durable before it returns.
+const SQLITE_PRAGMAS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
      PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON";
 
-/// Which database it is.
+/// Database system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Sqlite,
     Postgres,
 }
 
-/// The SQL side of a deployment. Clones share one pool of connections.
+/// Connection to the database of a deployment. Clones share one pool.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     pool: AnyPool,
     kind: Kind,
-    /// For SQLite; PostgreSQL writes what many want at once together by itself.
+    /// Batches small writes for SQLite; PostgreSQL does group commits by itself.
     writer: Option<Writer>,
 }
 
 impl Catalog {
-    /// Opens `sqlite:///PATH`, which is made when it is missing, or `postgres://USER@HOST/DATABASE`, and brings
-    /// its schema up to date.
+    /// Opens `sqlite:///PATH`, which is created if it is missing, or `postgres://USER@HOST/DATABASE`, and
+    /// migrates the schema to the newest version.
     pub async fn open(url: &str) -> Result<Self> {
         sqlx::any::install_default_drivers();
         let options = AnyConnectOptions::from_str(url).map_err(unusable)?;
@@ -66,53 +67,53 @@ impl Catalog {
         Ok(Self { writer, ..catalog })
     }
 
-    /// The sandboxes.
+    /// Returns the queries on sandboxes.
     pub fn sandboxes(&self) -> Sandboxes<'_> {
         Sandboxes { catalog: self }
     }
 
-    /// What happened to them.
+    /// Returns the queries on events.
     pub fn events(&self) -> Events<'_> {
         Events { catalog: self }
     }
 
-    /// Who may do what.
+    /// Returns the queries on API keys.
     pub fn api_keys(&self) -> ApiKeys<'_> {
         ApiKeys { catalog: self }
     }
 
-    /// What ran in the sandboxes.
+    /// Returns the queries on commands.
     pub fn commands(&self) -> Commands<'_> {
         Commands { catalog: self }
     }
 
-    /// Whose the snapshots are.
+    /// Returns the queries on owners of snapshots.
     pub fn snapshots(&self) -> Snapshots<'_> {
         Snapshots { catalog: self }
     }
 
-    /// Whose the episodes are.
+    /// Returns the queries on owners of episodes.
     pub fn episodes(&self) -> Episodes<'_> {
         Episodes { catalog: self }
     }
 
-    /// Which request made which sandbox.
+    /// Returns the queries on idempotency keys of sandboxes.
     pub fn idempotency(&self) -> Idempotency<'_> {
         Idempotency { catalog: self }
     }
 
-    /// Which request began which command.
+    /// Returns the queries on idempotency keys of commands.
     pub fn command_claims(&self) -> CommandClaims<'_> {
         CommandClaims { catalog: self }
     }
 
-    /// Waits for what is under way and closes every connection.
+    /// Waits for running statements and closes all connections.
     pub async fn close(&self) {
         self.pool.close().await;
     }
 
-    /// Returns true if other servers, each with a store of its own, may use it too.
-    pub fn may_be_shared(&self) -> bool {
+    /// Returns whether several servers, each with a store of its own, can use the database.
+    pub fn can_be_shared(&self) -> bool {
         self.kind == Kind::Postgres
     }
 
@@ -120,12 +121,12 @@ impl Catalog {
         self.kind
     }
 
-    /// A connection for one statement, or for several that only read.
+    /// Returns a connection for one statement, or for several that only read.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<Any>> {
         Ok(self.pool.acquire().await?)
     }
 
-    /// Writes one of many small things.
+    /// Executes a small write, batched with others on SQLite.
     pub(crate) async fn write(&self, write: Write) -> Result<()> {
         match &self.writer {
             Some(writer) => writer.write(write).await,
@@ -133,18 +134,18 @@ impl Catalog {
         }
     }
 
-    /// Begins a transaction that will write. It is undone when dropped without a commit.
+    /// Begins a transaction that will write. It is rolled back when dropped without a commit.
     pub(crate) async fn begin(&self) -> Result<Transaction<'static, Any>> {
         Ok(match self.kind {
-            // A transaction that first reads and then writes cannot wait: SQLite refuses it when another
-            // process wrote in between.
+            // A transaction that first reads and then writes cannot wait: SQLite fails it if another process
+            // wrote in between.
             Kind::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
             Kind::Postgres => self.pool.begin().await?,
         })
     }
 }
 
-/// The address of the SQLite file at `path`, with everything escaped that means something in an address.
+/// Returns the URL of a SQLite file, with special characters escaped.
 pub fn sqlite_url(path: &Path) -> String {
     SqliteConnectOptions::new().filename(path).to_url_lossy().into()
 }
@@ -157,7 +158,8 @@ fn kind(options: &AnyConnectOptions) -> Result<Kind> {
     }
 }
 
-/// Waits a while for one that does not answer, and then says why.
+/// Opens a pool. If the server does not respond until the pool times out, the error is that of the first
+/// attempt, which names the cause.
 async fn open_postgres(options: AnyConnectOptions) -> Result<AnyPool> {
     let first = AnyConnection::connect_with(&options).await;
     match pool(POSTGRES_CONNECTIONS).connect_with(options).await {
@@ -174,13 +176,13 @@ async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
     let file = SqliteConnectOptions::from_url(&options.database_url).map_err(unusable)?;
     make_private(file.get_filename())?;
     let pool = pool(SQLITE_CONNECTIONS).after_connect(|connection, _| {
-        Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+        Box::pin(async move { connection.execute(SQLITE_PRAGMAS).await.map(|_| ()) })
     });
-    // On a full disk SQLite undoes a transaction by itself, and who wants to undo it then is refused: a connection that
-    // counts on being in one still would begin none any more.
+    // On a full disk SQLite rolls back a transaction by itself, and an explicit rollback then fails. The pool
+    // would go on counting the connection as being in a transaction, and could not begin another.
     //
-    // Nothing else can happen to a connection to a file, so none is tried out before it is used: that would be a question to
-    // another thread and its answer, for each statement.
+    // Nothing else can go wrong with a connection to a file, so there is no test query before each use, which
+    // would cost a round trip to another thread.
     let pool = pool.test_before_acquire(false).before_acquire(|connection, _| {
         let usable = !connection.is_in_transaction();
         Box::pin(async move { Ok(usable) })
@@ -192,10 +194,11 @@ fn pool(connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new().max_connections(connections)
 }
 
-/// Makes the file when it is missing, and its owner the only one to read it. SQLite gives the files beside it
-/// the same mode.
+/// Creates the file if it is missing, and sets its mode to 0600. SQLite gives the same mode to its journal
+/// files.
 ///
-/// It is never opened here: closing it would end the locks that SQLite holds on it in this process.
+/// The file must not be opened here: closing it would release the locks that SQLite holds on it in this
+/// process.
 fn make_private(path: &Path) -> Result<()> {
     let failed = |action, source| CatalogError::File { action, path: path.to_owned(), source };
     let mode = Mode::RUSR | Mode::WUSR;
@@ -212,7 +215,8 @@ fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
     rustix::fs::mknodat(CWD, path, rustix::fs::FileType::RegularFile, mode, 0)
 }
 
-/// Nobody but the superuser may make files without opening them. One that was not there has no locks to be ended.
+/// Creates the file by opening it, since `mknod` needs root on other systems. A new file has no locks to
+/// lose.
 #[cfg(not(target_os = "linux"))]
 fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
     use rustix::fs::OFlags;
@@ -220,7 +224,7 @@ fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
     rustix::fs::openat(CWD, path, flags, mode).map(drop)
 }
 
-/// The text of these errors names the fault alone, never the address.
+/// Returns an error with the reason alone, without the URL, which may contain a password.
 fn unusable(error: sqlx::Error) -> CatalogError {
     let reason = match error {
         sqlx::Error::Configuration(reason) => reason.to_string(),

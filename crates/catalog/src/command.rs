@@ -1,4 +1,4 @@
-//! The table `commands`: what ran in the sandboxes and how it ended.
+//! Table `commands`: commands that ran in sandboxes, with their exit status.
 
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
@@ -7,84 +7,85 @@ use crate::catalog::Catalog;
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
-use crate::words::words;
+use crate::string_enum::string_enum;
 use crate::writer::Write;
 
-/// Longest text of a command that is kept and shown, in bytes. Longer ones are cut at a character boundary. Every request
-/// for a list reads the texts over the connections that all share, and nothing needs the rest of them.
+/// Limit in bytes for the stored and returned text of a command. Longer texts are cut at a character
+/// boundary. Lists read the texts over shared connections, and nothing needs the rest.
 pub const COMMAND_SHOWN_MAX: usize = 4 << 10;
-/// Bytes of the longest character in UTF-8.
+/// Length in bytes of the longest UTF-8 character.
 const CHARACTER_MAX: usize = 4;
 
-words! {
-    /// Where a command is.
+string_enum! {
+    /// State of a command.
     pub enum CommandState {
-        /// It runs.
+        /// The command is running.
         Running = "running",
-        /// It ended by itself or by a signal.
+        /// The command exited, or was killed by a signal.
         Exited = "exited",
-        /// It could not be started, or was lost with its sandbox.
+        /// The command could not be started, or was lost with its sandbox.
         Failed = "failed",
     }
 }
 
-/// A command that was started.
+/// Command to insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCommand {
-    /// Names it.
+    /// Unique id, `cmd-` followed by a UUIDv7.
     pub id: String,
-    /// Where it runs.
+    /// Sandbox in which the command runs.
     pub sandbox_id: String,
-    /// Text of the command. Only the first [`COMMAND_SHOWN_MAX`] bytes are kept.
+    /// Text of the command. Only the first [`COMMAND_SHOWN_MAX`] bytes are stored.
     pub command: String,
-    /// In which directory.
+    /// Working directory; `None` for the default.
     pub cwd: Option<String>,
-    /// Since when, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub started_at: i64,
 }
 
-/// How a command ended.
+/// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// False when it could not be started, or was lost with its sandbox.
+    /// False if the command could not be started, or was lost with its sandbox.
     pub exited: bool,
-    /// The code it ended with.
+    /// Exit code; `None` if the command did not exit.
     pub exit_code: Option<i64>,
-    /// Whether it was ended because its time was up.
+    /// Set if the command was killed by its timeout.
     pub timed_out: bool,
-    /// When, in milliseconds since 1970.
+    /// End time in milliseconds since 1970.
     pub ended_at: i64,
 }
 
-/// A command.
+/// Stored command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// Names it.
+    /// Unique id, `cmd-` followed by a UUIDv7.
     pub id: String,
-    /// Where it runs.
+    /// Sandbox in which the command runs.
     pub sandbox_id: String,
-    /// Text of the command, at most the first [`COMMAND_SHOWN_MAX`] bytes of it.
+    /// Text of the command, at most its first [`COMMAND_SHOWN_MAX`] bytes.
     pub command: String,
-    /// True if the text of the command goes on.
+    /// Set if the text is longer than stored here.
     pub command_truncated: bool,
-    /// In which directory.
+    /// Working directory; `None` for the default.
     pub cwd: Option<String>,
-    /// Where it is.
+    /// Current state.
     pub state: CommandState,
-    /// The code it ended with.
+    /// Exit code; `None` while the command runs, or if it did not exit.
     pub exit_code: Option<i64>,
-    /// Whether it was ended because its time was up.
+    /// Set if the command was killed by its timeout.
     pub timed_out: bool,
-    /// When it started, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub started_at: i64,
-    /// When it ended.
+    /// End time in milliseconds since 1970; `None` while the command runs.
     pub ended_at: Option<i64>,
 }
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            // Rows of older servers hold whole commands. As many characters as are shown bytes, and one more that tells of the rest.
+            // Rows of older servers contain whole commands. One character more than the limit shows that
+            // there is more.
             "SELECT id, sandbox_id, substr(command, 1, 4097) AS command, cwd, state, exit_code, timed_out, started_at, ended_at
              FROM commands ",
             $rest
@@ -92,31 +93,31 @@ macro_rules! select {
     };
 }
 
-/// The commands of a catalog.
+/// Queries on the table `commands`.
 #[derive(Debug, Clone, Copy)]
 pub struct Commands<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl Commands<'_> {
-    /// Writes down a command that runs.
+    /// Inserts a running command.
     pub async fn insert(&self, command: &NewCommand) -> Result<()> {
         self.catalog.write(Write::Insert(command.clone())).await
     }
 
-    /// Writes down how a command of that sandbox ended. The first end stays. Another sandbox's command is not found: the id
-    /// may be what a guest said.
+    /// Stores the exit status of a command of that sandbox. Fails if the command already ended. A command of
+    /// another sandbox is not found, since the id may come from a guest.
     pub async fn finish(&self, sandbox_id: &str, id: &str, end: End) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
         self.catalog.write(Write::Finish { sandbox_id, id, end }).await
     }
 
-    /// The command of that id.
+    /// Returns a command by id.
     pub async fn get(&self, id: &str) -> Result<Option<Command>> {
         get(&mut *self.catalog.connection().await?, id).await
     }
 
-    /// The newest commands of a sandbox, at most `limit`, newest first.
+    /// Returns the newest commands of a sandbox, at most `limit`, newest first.
     pub async fn list(&self, sandbox_id: &str, limit: u32) -> Result<Vec<Command>> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2"));
@@ -124,7 +125,7 @@ impl Commands<'_> {
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Ids of the newest commands of a sandbox, at most `limit`, newest first.
+    /// Returns the ids of the newest commands of a sandbox, at most `limit`, newest first.
     pub async fn newest(&self, sandbox_id: &str, limit: u32) -> Result<Vec<String>> {
         let select = Statement::new(
             "SELECT id FROM commands WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2",
@@ -134,7 +135,8 @@ impl Commands<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Commands of a sandbox that ended before the newest `keep` of those that ended, oldest last; a few at a time.
+    /// Returns the ids of commands of a sandbox that ended, without the newest `keep` of them; newest first,
+    /// at most 1000.
     pub async fn ended_before_newest(&self, sandbox_id: &str, keep: u32) -> Result<Vec<String>> {
         let select = Statement::new(
             "SELECT id FROM commands WHERE sandbox_id = $1 AND state <> 'running'
@@ -145,14 +147,14 @@ impl Commands<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Forgets a command that ended. One that runs, or is not there, is left as it is.
+    /// Deletes a command that ended. A running or missing one is ignored.
     pub async fn forget(&self, id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM commands WHERE id = $1 AND state <> 'running'");
         delete.text("id", id).run(&mut *self.catalog.connection().await?).await?;
         Ok(())
     }
 
-    /// The commands of a sandbox that run, oldest first.
+    /// Returns the running commands of a sandbox, oldest first.
     pub async fn running(&self, sandbox_id: &str) -> Result<Vec<Command>> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 AND state = 'running' ORDER BY started_at, id"));
@@ -167,7 +169,8 @@ pub(crate) async fn insert(on: &mut AnyConnection, command: &NewCommand) -> Resu
          VALUES ($1, $2, $3, $4, 'running', 0, $5)",
     );
     let insert = insert.text("id", &command.id).text("sandbox_id", &command.sandbox_id);
-    let insert = insert.text("command", kept(&command.command)).optional_text("cwd", command.cwd.as_deref());
+    let insert =
+        insert.text("command", stored_text(&command.command)).optional_text("cwd", command.cwd.as_deref());
     let done = insert.number(command.started_at).run(on).await;
     done.map_err(|error| {
         error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
@@ -198,13 +201,14 @@ async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Command>> {
     select.text("id", id).optional(on).await?.map(read).transpose()
 }
 
-/// The part of a command that is kept: of a long one more than is shown, so that readers know that it goes on.
-fn kept(command: &str) -> &str {
-    beginning(command, COMMAND_SHOWN_MAX + CHARACTER_MAX)
+/// Returns the part of a text that is stored: one character more than is returned, to show that there is
+/// more.
+fn stored_text(command: &str) -> &str {
+    truncated(command, COMMAND_SHOWN_MAX + CHARACTER_MAX)
 }
 
-/// The beginning of a text, of at most `most` bytes and whole characters.
-fn beginning(text: &str, most: usize) -> &str {
+/// Returns the longest prefix of whole characters with at most `most` bytes.
+fn truncated(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
@@ -212,14 +216,14 @@ fn beginning(text: &str, most: usize) -> &str {
 fn read(row: AnyRow) -> Result<Command> {
     let row = Row(row);
     let kept = row.text("command")?;
-    let command = beginning(&kept, COMMAND_SHOWN_MAX).to_owned();
+    let command = truncated(&kept, COMMAND_SHOWN_MAX).to_owned();
     Ok(Command {
         id: row.text("id")?,
         sandbox_id: row.text("sandbox_id")?,
         command_truncated: command.len() < kept.len(),
         command,
         cwd: row.optional_text("cwd")?,
-        state: row.word("state")?,
+        state: row.parsed("state")?,
         exit_code: row.optional_number("exit_code")?,
         timed_out: row.number("timed_out")? != 0,
         started_at: row.number("started_at")?,

@@ -1,4 +1,4 @@
-//! The table `command_claims`: which request with an idempotency key began which command.
+//! Table `command_claims`: idempotency keys of requests that start commands.
 
 use sqlx::AnyConnection;
 
@@ -10,27 +10,27 @@ use crate::idempotency::NewClaim;
 use crate::row::Row;
 use crate::statement::Statement;
 
-/// Outcome of [`CommandClaims::insert`].
+/// Result of [`CommandClaims::insert`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InsertedCommand {
-    /// The request is new, and its command was written down.
+    /// First request with this key; the command was inserted.
     New,
-    /// The same request came before; nothing was written.
+    /// Repeated request; nothing was inserted.
     Repeated {
-        /// The command that it began then. It may be forgotten by now.
+        /// Command of the first request. It may have been deleted since.
         command_id: String,
     },
 }
 
-/// The claims of commands. A key belongs to one owner in one sandbox.
+/// Queries on the table `command_claims`. A key is scoped to an owner and a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandClaims<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl CommandClaims<'_> {
-    /// Writes a command down for the first request of its key, both or neither. Of several requests at once exactly one
-    /// is the first; another request under the same key is refused.
+    /// Inserts a command and the claim of its idempotency key in one transaction, if the key is new. Exactly
+    /// one of several concurrent requests succeeds; a different request with the same key fails.
     pub async fn insert(&self, claim: &NewClaim, command: &NewCommand) -> Result<InsertedCommand> {
         let mut transaction = self.catalog.begin().await?;
         let insert = Statement::new(
@@ -50,13 +50,13 @@ impl CommandClaims<'_> {
         Ok(InsertedCommand::New)
     }
 
-    /// The command that the same request began before in that sandbox.
+    /// Returns the command that an earlier request with the same key and content started in this sandbox.
     pub async fn find(&self, claim: &NewClaim, sandbox_id: &str) -> Result<Option<String>> {
         find(&mut *self.catalog.connection().await?, claim, sandbox_id).await
     }
 
-    /// Gives up the claim of a command of that sandbox that never began, so that its request may come again. The claims of
-    /// other sandboxes stay.
+    /// Deletes the claim of a command that was not started, so that the request can be repeated. Claims of
+    /// other sandboxes are not affected.
     pub async fn release(&self, sandbox_id: &str, command_id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM command_claims WHERE sandbox_id = $1 AND command_id = $2");
         let delete = delete.text("sandbox_id", sandbox_id).text("command_id", command_id);
@@ -64,7 +64,7 @@ impl CommandClaims<'_> {
         Ok(())
     }
 
-    /// Forgets claims made before `time`, in milliseconds since 1970, and returns their number.
+    /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
     pub async fn forget_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM command_claims WHERE created_at < $1");
         delete.number(time).run(&mut *self.catalog.connection().await?).await

@@ -1,4 +1,4 @@
-//! The table `episodes`: whose an episode is. What it holds is in the store of a server.
+//! Table `episodes`: owners of episodes. Their content is in the store of a server.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,42 +9,43 @@ use crate::catalog::{Catalog, Kind};
 use crate::clock::now;
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{Parameters, Statement, TOGETHER};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
-/// Of two transactions of one owner the second waits, so that both together stay within the owner's limits.
-const LOCK: &str = "SELECT 1 FROM pg_advisory_xact_lock(10, hashtext($1))";
+/// Statement that serialises transactions of the same owner on PostgreSQL, so that together they stay within
+/// the quota.
+const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(10, hashtext($1))";
 
-/// An episode to be recorded.
+/// Episode to insert.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEpisode<'a> {
-    /// Its id.
+    /// Id of the episode.
     pub id: &'a str,
-    /// The owner.
+    /// Owner of the episode.
     pub owner: &'a str,
-    /// The server whose store has it.
+    /// Server whose store contains the episode.
     pub node: &'a str,
-    /// Bytes that it has there.
+    /// Size in that store, in bytes.
     pub bytes: u64,
 }
 
-/// The number of an owner's episodes, and of their bytes: what there is, or what there may be.
+/// Number and total size of an owner's episodes: current usage, or a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeUsage {
-    /// Episodes.
+    /// Number of episodes.
     pub count: u64,
-    /// Bytes of all of them.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
-/// Whose episodes are.
+/// Queries on the table `episodes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Episodes<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl Episodes<'_> {
-    /// Records that an owner has an episode; a second time changes nothing. If the owner would have more than `limit`,
-    /// nothing is recorded, and this returns what the owner has.
+    /// Inserts an episode; a second time has no effect. If it would exceed `limit`, nothing is inserted, and
+    /// the current usage is returned.
     pub async fn add(
         &self,
         new: &NewEpisode<'_>,
@@ -53,7 +54,7 @@ impl Episodes<'_> {
         let mut transaction = self.catalog.begin().await?;
         if let Some(limit) = limit {
             if self.catalog.kind() == Kind::Postgres {
-                Statement::new(LOCK).text("owner", new.owner).run(&mut transaction).await?;
+                Statement::new(LOCK_SQL).text("owner", new.owner).run(&mut transaction).await?;
             }
             let usage = usage(&mut transaction, new.owner).await?;
             if usage.count >= limit.count || usage.bytes.saturating_add(new.bytes) > limit.bytes {
@@ -77,12 +78,13 @@ impl Episodes<'_> {
         Ok(None)
     }
 
-    /// The number of an owner's episodes, and of their bytes.
+    /// Returns the number and total size of an owner's episodes.
     pub async fn usage(&self, owner: &str) -> Result<EpisodeUsage> {
         usage(&mut *self.catalog.connection().await?, owner).await
     }
 
-    /// Ids of episodes in a server's store, in order, at most `limit` behind the id `behind`.
+    /// Returns ids of episodes in the store of a server that are greater than `behind`, sorted, at most
+    /// `limit`.
     pub async fn ids_of_node(&self, node: &str, behind: &str, limit: u32) -> Result<Vec<String>> {
         let select =
             Statement::new("SELECT id FROM episodes WHERE node = $1 AND id > $2 ORDER BY id LIMIT $3");
@@ -91,10 +93,10 @@ impl Episodes<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Those of some episodes that an owner has.
+    /// Returns those of the ids that belong to the owner.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
         let mut owned = HashSet::new();
-        for ids in ids.chunks(TOGETHER) {
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
             let owner = parameters.text("owner", owner);
             let ids = parameters.texts("id", ids);
@@ -107,9 +109,10 @@ impl Episodes<'_> {
         Ok(owned)
     }
 
-    /// Records that nobody has these episodes any more: of a server's store, or of one that was not recorded, or of any.
+    /// Deletes episodes of all owners. With `node`, only those in the store of that server, or of a server
+    /// that was not recorded.
     pub async fn remove(&self, node: Option<&str>, ids: &[String]) -> Result<()> {
-        for ids in ids.chunks(TOGETHER) {
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
             let of_node = match node {
                 Some(node) => format!("node IN (${}, '') AND", parameters.text("node", node)),
@@ -119,7 +122,7 @@ impl Episodes<'_> {
             let sql = format!("DELETE FROM episodes WHERE {of_node} id IN ({ids}) RETURNING owner, bytes");
             let mut transaction = self.catalog.begin().await?;
             let removed = Statement::with(&sql, parameters).all(&mut transaction).await?;
-            uncount(&mut transaction, removed).await?;
+            subtract_usage(&mut transaction, removed).await?;
             transaction.commit().await?;
         }
         Ok(())
@@ -135,9 +138,9 @@ async fn usage(on: &mut AnyConnection, owner: &str) -> Result<EpisodeUsage> {
     Ok(EpisodeUsage { count: row.count("episodes")?, bytes: row.count("bytes")? })
 }
 
-/// Takes episodes that were removed off what their owners have.
-async fn uncount(on: &mut AnyConnection, removed: Vec<AnyRow>) -> Result<()> {
-    // In the order of owners: of two transactions that change the same rows one waits, and never both.
+/// Subtracts deleted episodes from the usage of their owners.
+async fn subtract_usage(on: &mut AnyConnection, removed: Vec<AnyRow>) -> Result<()> {
+    // Sorted by owner, so that two transactions that change the same rows cannot deadlock.
     let mut owners = BTreeMap::<String, (i64, i64)>::new();
     for row in removed {
         let row = Row(row);

@@ -1,131 +1,131 @@
-//! What can go wrong with the catalog.
+//! Errors of the catalog.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::state::State;
 
-/// What the operations of the catalog answer.
+/// Result of catalog operations.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
-/// An error of the catalog.
+/// Error of a catalog operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// The address is of no database that is known. It is not repeated: it may hold a password.
+    /// The URL is not supported. It is not part of the message, since it may contain a password.
     #[error(
         "the catalog's address is not usable: {reason}\nhint: sqlite:///PATH or postgres://USER@HOST/DATABASE"
     )]
     Address {
-        /// What is wrong with it.
+        /// Reason without the URL.
         reason: String,
     },
-    /// The file of the database cannot be made or kept to its owner.
+    /// The database file could not be created or restricted to its owner.
     #[error("cannot {action} {path}: {source}")]
     File {
-        /// What was tried.
+        /// Failed action, as an infinitive.
         action: &'static str,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The database was written by a newer version.
     #[error("the catalog has schema {found}, this version knows up to {known}\nhint: start a newer version")]
     NewerSchema {
-        /// The schema's version.
+        /// Version of the schema.
         found: i64,
-        /// The newest known here.
+        /// Newest version known to this program.
         known: i64,
     },
-    /// PostgreSQL cannot keep the character NUL in text, so neither database is given it.
+    /// A text contains NUL, which PostgreSQL cannot store. It is rejected on SQLite too.
     #[error("{field} holds the character NUL, which the catalog cannot keep")]
     Nul {
-        /// Where it was.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A value is none of those that are known.
+    /// A value does not belong to its enum.
     #[error("`{word}` is no {what}")]
-    UnknownWord {
-        /// What it should be.
+    UnknownValue {
+        /// Name of the enum.
         what: &'static str,
-        /// What it is.
+        /// Invalid value.
         word: String,
     },
-    /// A key's hash does not look like one; perhaps it is the key itself.
+    /// The hash of a key does not have the format of one; it may be the key itself.
     #[error("the hash of an API key must be 64 hexadecimal digits in lower case")]
     NotAHash,
-    /// There is nothing of that id.
+    /// The row does not exist.
     #[error("there is no {what} `{id}`")]
     NotFound {
-        /// What was looked for.
+        /// Kind of the row.
         what: &'static str,
-        /// Its id.
+        /// Id of the row.
         id: String,
     },
-    /// There is one already.
+    /// The row exists already.
     #[error("there is a {what} `{id}` already")]
     Exists {
-        /// What was to be made.
+        /// Kind of the row.
         what: &'static str,
-        /// Its id.
+        /// Id of the row.
         id: String,
     },
-    /// Another sandbox of the owner has the name, which was to be unique.
+    /// The owner has another sandbox with the same unique name.
     #[error("there is a sandbox named `{name}` already")]
     NameTaken {
-        /// The name.
+        /// Requested name.
         name: String,
     },
-    /// Somebody else changed the sandbox since it was read.
+    /// The sandbox was changed since it was read.
     #[error("sandbox `{id}` was changed by somebody else: version {expected} was expected")]
     Conflict {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: String,
-        /// The version that the caller knew.
+        /// Version that the caller has read.
         expected: i64,
     },
-    /// A sandbox cannot go from its state to the wanted one.
+    /// The state machine of sandboxes does not allow the transition.
     #[error("sandbox `{id}` is {from} and cannot become {to}")]
     Transition {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: String,
-        /// Its state.
+        /// Current state.
         from: State,
-        /// The wanted one.
+        /// Requested state.
         to: State,
     },
-    /// The command's end is known already.
+    /// The command already has an exit status.
     #[error("command `{id}` has ended already")]
     Ended {
-        /// The command.
+        /// Id of the command.
         id: String,
     },
-    /// The idempotency key was used for another request.
+    /// The idempotency key was used for a different request.
     #[error("idempotency key `{key}` was used for another request")]
     OtherRequest {
-        /// The key.
+        /// Idempotency key.
         key: String,
     },
-    /// A column holds what this version never writes.
+    /// A column contains invalid JSON.
     #[error("column {column} of the catalog holds no valid JSON: {source}")]
     Json {
-        /// The column.
+        /// Name of the column.
         column: &'static str,
-        /// What is wrong with it.
+        /// Error of the parser.
         source: serde_json::Error,
     },
-    /// The database answered with an error.
+    /// The database reported an error.
     #[error("the catalog's database failed: {source}")]
     Database {
-        /// What it said.
+        /// Error of the database driver.
         #[from]
         source: sqlx::Error,
     },
 }
 
 impl CatalogError {
-    /// Says what a refused insert means: a row of that id, or of another unique value, is there already.
+    /// Converts a unique constraint violation to [`Self::Exists`].
     pub(crate) fn or_exists(self, what: &'static str, id: &str) -> Self {
         match self.database() {
             Some(error) if error.is_unique_violation() => Self::Exists { what, id: id.to_owned() },
@@ -133,7 +133,7 @@ impl CatalogError {
         }
     }
 
-    /// Says what a refused insert means: the row that it refers to is not there.
+    /// Converts a foreign key violation to [`Self::NotFound`].
     pub(crate) fn or_not_found(self, what: &'static str, id: &str) -> Self {
         match self.database() {
             Some(error) if error.is_foreign_key_violation() => Self::NotFound { what, id: id.to_owned() },
@@ -141,7 +141,7 @@ impl CatalogError {
         }
     }
 
-    /// Whether it failed because the disk is full.
+    /// Returns whether the disk of the database is full.
     pub fn is_full(&self) -> bool {
         // SQLITE_FULL, and PostgreSQL's disk_full.
         self.database()

@@ -1,4 +1,4 @@
-//! The table `events`: what happened, in order.
+//! Table `events`: events in the order of their sequence numbers.
 
 use serde_json::Value;
 use sqlx::AnyConnection;
@@ -9,71 +9,71 @@ use crate::clock::now;
 use crate::error::Result;
 use crate::row::Row;
 use crate::statement::Statement;
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-/// Newest events of one sandbox that are kept: many times as many as one has that is made, used and removed.
-const SANDBOX_MAX: i64 = 1_000;
-/// Newest events that are kept in all.
-const TOTAL_MAX: i64 = 1_000_000;
-/// Old events that are forgotten in one statement, so that others are served in between.
-const TOGETHER: i64 = 10_000;
+/// Number of newest events kept per sandbox: many times as many as a typical life cycle produces.
+const SANDBOX_EVENTS_MAX: i64 = 1_000;
+/// Number of newest events kept in total.
+const TOTAL_EVENTS_MAX: i64 = 1_000_000;
+/// Old events deleted per statement, so that other statements can run in between.
+const DELETE_BATCH: i64 = 10_000;
 
-words! {
-    /// What an event tells of.
+string_enum! {
+    /// Type of an event.
     pub enum EventKind {
-        /// A sandbox was made.
+        /// A sandbox was created.
         SandboxCreated = "sandbox.created",
-        /// Its processes are being started.
+        /// Processes of the sandbox are being started.
         SandboxStarting = "sandbox.starting",
-        /// Its guest agent is ready.
+        /// The guest agent of the sandbox is ready.
         SandboxRunning = "sandbox.running",
-        /// It will expire soon.
+        /// The sandbox will expire soon.
         SandboxExpiring = "sandbox.expiring",
-        /// It expired and is about to be removed.
+        /// The sandbox expired and is about to be removed.
         SandboxExpired = "sandbox.expired",
-        /// It was removed.
+        /// The sandbox was removed.
         SandboxDeleted = "sandbox.deleted",
-        /// It failed.
+        /// The sandbox failed.
         SandboxError = "sandbox.error",
-        /// Its guest agent connected.
+        /// The guest agent connected.
         AgentConnected = "agent.connected",
-        /// Its guest agent is gone.
+        /// The guest agent disconnected.
         AgentDisconnected = "agent.disconnected",
     }
 }
 
-/// An event to be written. Which sandbox it is about comes from the operation that it goes with.
+/// Event to insert. The operation that it belongs to sets the sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
-    /// What it tells of.
+    /// Type of the event.
     pub kind: EventKind,
-    /// The rest, as the receiver gets it.
+    /// Payload, as delivered to clients.
     pub data: Value,
 }
 
-/// An event.
+/// Stored event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its number. An event never becomes visible after one of a higher number.
+    /// Sequence number. An event never becomes visible after one with a higher number.
     pub sequence: i64,
-    /// What it tells of.
+    /// Type of the event.
     pub kind: EventKind,
-    /// The sandbox it is about, which may be gone.
+    /// Sandbox of the event, which may be deleted.
     pub sandbox_id: Option<String>,
-    /// The rest, as the receiver gets it.
+    /// Payload, as delivered to clients.
     pub data: Value,
-    /// When it was written, in milliseconds since 1970.
+    /// Creation time in milliseconds since 1970.
     pub created_at: i64,
 }
 
-/// The events of a catalog.
+/// Queries on the table `events`.
 #[derive(Debug, Clone, Copy)]
 pub struct Events<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl Events<'_> {
-    /// Writes an event that goes with no change of a sandbox, and answers its number.
+    /// Inserts an event that belongs to no change of a sandbox. Returns its sequence number.
     pub async fn insert(&self, sandbox_id: Option<&str>, event: &NewEvent) -> Result<i64> {
         let mut transaction = self.catalog.begin().await?;
         let sequence = record(&mut transaction, sandbox_id, event).await?;
@@ -81,7 +81,7 @@ impl Events<'_> {
         Ok(sequence)
     }
 
-    /// Forgets events that were written before a time; how many those were.
+    /// Deletes events from before `time`, in milliseconds since 1970. Returns their number.
     pub async fn forget_before(&self, time: i64) -> Result<u64> {
         let mut forgotten = 0;
         loop {
@@ -89,7 +89,7 @@ impl Events<'_> {
                 "DELETE FROM events WHERE sequence IN
                  (SELECT sequence FROM events WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
             );
-            let delete = delete.number(time).number(TOGETHER);
+            let delete = delete.number(time).number(DELETE_BATCH);
             match delete.run(&mut *self.catalog.connection().await?).await? {
                 0 => return Ok(forgotten),
                 some => forgotten += some,
@@ -97,7 +97,7 @@ impl Events<'_> {
         }
     }
 
-    /// The first events after the one numbered `sequence`, at most `limit`, in order.
+    /// Returns the first events after a sequence number, at most `limit`, in order.
     pub async fn after(&self, sequence: i64, limit: u32) -> Result<Vec<Event>> {
         let select = Statement::new(
             "SELECT sequence, type, sandbox_id, data, created_at FROM events
@@ -109,8 +109,8 @@ impl Events<'_> {
     }
 }
 
-/// Writes an event as part of a transaction. The last thing a transaction does: from here on every other one
-/// that has an event waits for its end.
+/// Inserts an event as part of a transaction. It has to be the last statement: from here on, other
+/// transactions with an event wait for this one to end.
 pub(crate) async fn record(on: &mut AnyConnection, sandbox: Option<&str>, event: &NewEvent) -> Result<i64> {
     let next = Statement::new("UPDATE event_sequence SET last = last + 1 RETURNING last");
     let sequence = Row(next.one(on).await?).number("last")?;
@@ -124,16 +124,16 @@ pub(crate) async fn record(on: &mut AnyConnection, sandbox: Option<&str>, event:
     Ok(sequence)
 }
 
-/// Forgets events beyond the newest ones of a sandbox, and of all.
+/// Deletes all but the newest events of a sandbox, and of all sandboxes.
 async fn forget_oldest(on: &mut AnyConnection, sandbox: Option<&str>, newest: i64) -> Result<()> {
     if let Some(sandbox) = sandbox {
         let delete = Statement::new(
             "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=
              (SELECT sequence FROM events WHERE sandbox_id = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)",
         );
-        delete.text("sandbox_id", sandbox).number(SANDBOX_MAX).run(on).await?;
+        delete.text("sandbox_id", sandbox).number(SANDBOX_EVENTS_MAX).run(on).await?;
     }
-    let delete = Statement::new("DELETE FROM events WHERE sequence <= $1").number(newest - TOTAL_MAX);
+    let delete = Statement::new("DELETE FROM events WHERE sequence <= $1").number(newest - TOTAL_EVENTS_MAX);
     delete.run(on).await?;
     Ok(())
 }
@@ -142,7 +142,7 @@ fn read(row: AnyRow) -> Result<Event> {
     let row = Row(row);
     Ok(Event {
         sequence: row.number("sequence")?,
-        kind: row.word("type")?,
+        kind: row.parsed("type")?,
         sandbox_id: row.optional_text("sandbox_id")?,
         data: row.json("data")?,
         created_at: row.number("created_at")?,

@@ -1,4 +1,4 @@
-//! The table `idempotency`: which request made which sandbox.
+//! Table `idempotency`: idempotency keys of requests that create sandboxes.
 
 use sqlx::AnyConnection;
 
@@ -8,57 +8,59 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
 
-/// A request that is about to make a sandbox.
+/// Idempotency key of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewClaim {
-    /// What the client sends again with the same request. Each owner has keys of their own.
+    /// Key that the client sends with each attempt. Keys are scoped to an owner.
     pub key: String,
-    /// Who sends it.
+    /// Owner that sends the request.
     pub owner: String,
-    /// The hash of the request.
+    /// Hash of the request, to detect a different request with the same key.
     pub request_hash: String,
 }
 
-/// What came of a claim.
+/// Result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The request is new: make the sandbox.
+    /// First request with this key: create the sandbox.
     First,
-    /// The same request came before.
+    /// Repeated request.
     Repeated {
-        /// The sandbox that it made, or is making.
+        /// Sandbox of the first request, which may still be in creation.
         sandbox_id: String,
     },
 }
 
-/// The claims of a catalog. They are made by [`Sandboxes::insert_once`](crate::Sandboxes::insert_once).
+/// Queries on the table `idempotency`. [`Sandboxes::insert_once`](crate::Sandboxes::insert_once) inserts the
+/// rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Idempotency<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl Idempotency<'_> {
-    /// The sandbox that the same request made before, or is making.
+    /// Returns the sandbox of an earlier request with the same key and content, which may still be in
+    /// creation.
     pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
         found(&mut *self.catalog.connection().await?, claim).await
     }
 
-    /// Gives up the claim of a request that came to nothing, so that it may come again.
+    /// Deletes the claim of a request that failed, so that it can be repeated.
     pub async fn release(&self, sandbox_id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM idempotency WHERE sandbox_id = $1");
         delete.text("sandbox_id", sandbox_id).run(&mut *self.catalog.connection().await?).await?;
         Ok(())
     }
 
-    /// Forgets claims made before `time`, in milliseconds since 1970; how many.
+    /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
     pub async fn forget_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM idempotency WHERE created_at < $1");
         delete.number(time).run(&mut *self.catalog.connection().await?).await
     }
 }
 
-/// Claims a key as part of a transaction. Of several at once exactly one is the first; another request under the
-/// same key is refused.
+/// Claims a key as part of a transaction. Exactly one of several concurrent requests is the first; a
+/// different request with the same key fails.
 pub(crate) async fn claim(on: &mut AnyConnection, claim: &NewClaim, sandbox_id: &str) -> Result<Claim> {
     let insert = Statement::new(
         "INSERT INTO idempotency (owner, key, request_hash, sandbox_id, created_at)

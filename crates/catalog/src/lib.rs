@@ -1,16 +1,16 @@
-//! The catalog: what a deployment knows of its sandboxes, in SQL.
+//! The catalog: the SQL database of a deployment, with its sandboxes and their owners.
 //!
-//! A [`Catalog`] is a SQLite file by default and a PostgreSQL database when given one. The statements are the
-//! same on both, and so are the tests. One module per table:
+//! A [`Catalog`] is a SQLite file by default, or a PostgreSQL database. Both use the same statements and the
+//! same tests. There is one module per table:
 //!
-//! - [`Sandboxes`]: a sandbox's [`State`] changes only along the allowed ways, only by who knows its version,
-//!   and together with the event that tells of it.
-//! - [`Events`]: numbered without gaps, visible in the order of their numbers.
-//! - [`ApiKeys`]: the hashes of the keys, never the keys.
-//! - [`Commands`]: what ran in a sandbox and how it ended.
-//! - [`Snapshots`]: whose a snapshot is.
-//! - [`Episodes`]: whose an episode is.
-//! - [`Idempotency`]: which request made which sandbox, so that a repeated one makes no second.
+//! - [`Sandboxes`]: a [`State`] changes only by allowed transitions, only for a caller that knows the current
+//!   version, and together with its event.
+//! - [`Events`]: sequence numbers without gaps, visible in order.
+//! - [`ApiKeys`]: hashes of API keys.
+//! - [`Commands`]: commands that ran in sandboxes, with their exit status.
+//! - [`Snapshots`]: owners of snapshots.
+//! - [`Episodes`]: owners of episodes.
+//! - [`Idempotency`], [`CommandClaims`]: idempotency keys, so that a repeated request has no second effect.
 //!
 //! ```no_run
 //! use workspace_catalog::{Catalog, Change, State};
@@ -40,7 +40,7 @@ mod sandbox;
 mod snapshot;
 mod state;
 mod statement;
-mod words;
+mod string_enum;
 mod writer;
 
 pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};

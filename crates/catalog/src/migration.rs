@@ -1,4 +1,4 @@
-//! The schema and its versions.
+//! Migrations of the schema.
 
 use sqlx::AnyConnection;
 
@@ -8,9 +8,9 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::{Statement, script};
 
-/// Every step of the schema; step `n` leads to version `n`, counted from one. A step that was released is
-/// never changed: what follows is a new one.
-const STEPS: &[&str] = &[
+/// Migrations in order; the first leads to version 1. A released migration is never changed: append a new
+/// one.
+const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_first.sql"),
     include_str!("../migrations/0002_node.sql"),
     include_str!("../migrations/0003_snapshots.sql"),
@@ -23,24 +23,24 @@ const STEPS: &[&str] = &[
     include_str!("../migrations/0014_snapshot_sizes.sql"),
 ];
 
-const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
+const VERSIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
     version BIGINT PRIMARY KEY,
     applied_at BIGINT NOT NULL
 )";
 
-/// Any number, as long as it stays the same.
-const LOCK: &str = "SELECT 1 FROM pg_advisory_xact_lock(7310218561024)";
+/// Statement that serialises migrations on PostgreSQL. The key is arbitrary, but must not change.
+const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(7310218561024)";
 
-/// Takes the schema to the newest version, all steps or none.
+/// Migrates the schema to the newest version in one transaction.
 pub(crate) async fn migrate(catalog: &Catalog) -> Result<()> {
     let mut transaction = catalog.begin().await?;
     if catalog.kind() == Kind::Postgres {
-        // Two servers that start at once would both create the tables.
-        Statement::new(LOCK).run(&mut transaction).await?;
+        // Two servers that start at the same time would both create the tables.
+        Statement::new(LOCK_SQL).run(&mut transaction).await?;
     }
-    Statement::new(VERSIONS).run(&mut transaction).await?;
+    Statement::new(VERSIONS_TABLE).run(&mut transaction).await?;
     let found = version(&mut transaction).await?;
-    for (version, step) in (1..).zip(STEPS) {
+    for (version, step) in (1..).zip(MIGRATIONS) {
         if version > found {
             apply(&mut transaction, version, step).await?;
         }
@@ -52,7 +52,7 @@ pub(crate) async fn migrate(catalog: &Catalog) -> Result<()> {
 async fn version(on: &mut AnyConnection) -> Result<i64> {
     let newest = Statement::new("SELECT COALESCE(MAX(version), 0) AS version FROM schema_versions");
     let found = Row(newest.one(on).await?).number("version")?;
-    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found > known { Err(CatalogError::NewerSchema { found, known }) } else { Ok(found) }
 }
 

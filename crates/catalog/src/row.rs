@@ -1,4 +1,4 @@
-//! Reading columns.
+//! Typed access to columns.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use sqlx::any::AnyRow;
 
 use crate::error::{CatalogError, Result};
 
-/// A row, read by the names of its columns.
+/// Row with access to columns by name.
 pub(crate) struct Row(pub(crate) AnyRow);
 
 impl Row {
@@ -24,7 +24,7 @@ impl Row {
         Ok(self.0.try_get(column)?)
     }
 
-    /// A number of things.
+    /// Returns a count; negative values become 0.
     pub(crate) fn count(&self, column: &'static str) -> Result<u64> {
         Ok(u64::try_from(self.number(column)?).unwrap_or(0))
     }
@@ -33,7 +33,7 @@ impl Row {
         Ok(self.0.try_get(column)?)
     }
 
-    pub(crate) fn word<T: FromStr<Err = CatalogError>>(&self, column: &'static str) -> Result<T> {
+    pub(crate) fn parsed<T: FromStr<Err = CatalogError>>(&self, column: &'static str) -> Result<T> {
         self.text(column)?.parse()
     }
 

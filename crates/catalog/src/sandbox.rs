@@ -15,116 +15,116 @@ use crate::event::{self, NewEvent};
 use crate::idempotency::{self, Claim, NewClaim};
 use crate::row::Row;
 use crate::state::State;
-use crate::statement::{Parameters, Statement, TOGETHER};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
 pub use filter::{Filter, LIMIT_MAX};
 
-/// A sandbox to be written down.
+/// Sandbox to insert.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSandbox {
-    /// Names it: `sbx-…`.
+    /// Unique id, `sbx-` followed by a UUIDv7.
     pub id: String,
-    /// Which server looks after it.
+    /// Name of the server that runs the sandbox.
     pub node: String,
-    /// What it is doing.
+    /// Initial state.
     pub state: State,
-    /// What people call it.
+    /// Display name.
     pub name: Option<String>,
-    /// Refuses the sandbox if its owner has one of this name that is to be unique as well.
+    /// Set to reject the sandbox if its owner has another one with the same name and this flag.
     pub unique_name: bool,
-    /// Whose it is.
+    /// Owner of the sandbox.
     pub owner: String,
-    /// What its root filesystem is made from.
+    /// Template of the root filesystem.
     pub template: String,
-    /// What runs it.
+    /// Name of the runtime.
     pub runtime: String,
-    /// What it may reach.
+    /// Network mode.
     pub network: String,
-    /// The directory of its workspace.
+    /// Path of the workspace directory.
     pub workspace_path: String,
-    /// The hash of the token with which its guest agent proves itself.
+    /// Hash of the token that authenticates the guest agent.
     pub token_hash: String,
-    /// What lists can be narrowed by.
+    /// Labels, which lists can be filtered by.
     pub labels: BTreeMap<String, String>,
-    /// Limits, environment and whatever else it was asked for with.
+    /// Limits, environment and other parameters of the request, as JSON.
     pub config: Value,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time in milliseconds since 1970.
     pub created_at: i64,
-    /// When it ends by itself.
+    /// Expiry time in milliseconds since 1970.
     pub expires_at: i64,
 }
 
-/// A sandbox.
+/// Stored sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sandbox {
-    /// Names it: `sbx-…`.
+    /// Unique id, `sbx-` followed by a UUIDv7.
     pub id: String,
-    /// Which server looks after it.
+    /// Name of the server that runs the sandbox.
     pub node: String,
-    /// What people call it.
+    /// Display name.
     pub name: Option<String>,
-    /// Whose it is.
+    /// Owner of the sandbox.
     pub owner: String,
-    /// What it is doing.
+    /// Current state.
     pub state: State,
-    /// Why.
+    /// Reason of the current state, for people.
     pub state_reason: Option<String>,
-    /// What its root filesystem is made from.
+    /// Template of the root filesystem.
     pub template: String,
-    /// What runs it.
+    /// Name of the runtime.
     pub runtime: String,
-    /// What it may reach.
+    /// Network mode.
     pub network: String,
-    /// What its runtime finds its processes again by.
+    /// Handle with which the runtime finds the processes after a restart of the server.
     pub process: Option<Value>,
-    /// The directory of its workspace.
+    /// Path of the workspace directory.
     pub workspace_path: String,
-    /// The hash of the token with which its guest agent proves itself.
+    /// Hash of the token that authenticates the guest agent.
     pub token_hash: String,
-    /// What lists can be narrowed by.
+    /// Labels, which lists can be filtered by.
     pub labels: BTreeMap<String, String>,
-    /// Limits, environment and whatever else it was asked for with.
+    /// Limits, environment and other parameters of the request, as JSON.
     pub config: Value,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time in milliseconds since 1970.
     pub created_at: i64,
-    /// When it ends by itself.
+    /// Expiry time in milliseconds since 1970.
     pub expires_at: i64,
-    /// When it was last changed.
+    /// Time of the last change in milliseconds since 1970.
     pub updated_at: i64,
-    /// Counts its changes. Who changes it says which version they know.
+    /// Number of changes, for optimistic locking: a change has to name the version that was read.
     pub version: i64,
 }
 
-/// What came of a request that may come again.
+/// Result of [`Sandboxes::insert_once`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
-    /// It came for the first time.
+    /// First request with this key; the sandbox was inserted.
     New(Box<Sandbox>),
-    /// It came before.
+    /// Repeated request; nothing was inserted.
     Repeated {
-        /// The sandbox that it made then, which may be gone.
+        /// Sandbox of the first request, which may be deleted.
         sandbox_id: String,
     },
 }
 
-/// What is to change; what is `None` stays.
+/// Changes to a sandbox; `None` leaves a field as it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
-    /// The new state.
+    /// New state.
     pub state: Option<State>,
-    /// Why. A new state without a reason forgets the old state's.
+    /// New reason. A new state without a reason clears the old reason.
     pub state_reason: Option<String>,
-    /// What its runtime finds its processes again by.
+    /// Handle with which the runtime finds the processes after a restart of the server.
     pub process: Option<Value>,
-    /// The directory of its workspace.
+    /// Path of the workspace directory.
     pub workspace_path: Option<String>,
-    /// The hash of the token with which its guest agent proves itself.
+    /// Hash of the token that authenticates the guest agent.
     pub token_hash: Option<String>,
-    /// Limits, environment and the rest.
+    /// Limits, environment and other parameters, as JSON.
     pub config: Option<Value>,
-    /// When it ends by itself.
+    /// Expiry time in milliseconds since 1970.
     pub expires_at: Option<i64>,
-    /// All of its labels.
+    /// Labels, which replace all existing ones.
     pub labels: Option<BTreeMap<String, String>>,
 }
 
@@ -139,14 +139,14 @@ macro_rules! select {
 }
 use select;
 
-/// The sandboxes of a catalog.
+/// Queries on the table `sandboxes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Sandboxes<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl Sandboxes<'_> {
-    /// Writes down a sandbox, and the events in the same transaction.
+    /// Inserts a sandbox and its events in one transaction.
     pub async fn insert(&self, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
         let mut transaction = self.catalog.begin().await?;
         let sandbox = insert_all(&mut transaction, new, events).await?;
@@ -154,8 +154,8 @@ impl Sandboxes<'_> {
         Ok(sandbox)
     }
 
-    /// The same for a request that may come again: the claim is made in the same transaction, and a repeated one
-    /// writes nothing.
+    /// Inserts a sandbox like [`Self::insert`], and claims an idempotency key in the same transaction. A
+    /// repeated request inserts nothing.
     pub async fn insert_once(
         &self,
         new: &NewSandbox,
@@ -173,23 +173,24 @@ impl Sandboxes<'_> {
         }
     }
 
-    /// The sandbox of that id, whoever's it is.
+    /// Returns a sandbox of any owner.
     pub async fn get(&self, id: &str) -> Result<Option<Sandbox>> {
         let mut connection = self.catalog.connection().await?;
         get(&mut connection, id).await
     }
 
-    /// The sandbox of that id, if it is `owner`'s. Another's is as good as none.
+    /// Returns a sandbox of an owner; `None` also if it belongs to another.
     pub async fn find(&self, owner: &str, id: &str) -> Result<Option<Sandbox>> {
         let select = Statement::new(select!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
         select.optional(&mut *self.catalog.connection().await?).await?.map(read).transpose()
     }
 
-    /// Servers that look after some sandboxes, by the ids of those that there are and that are `owner`'s, if one is named.
+    /// Returns the servers of sandboxes by their ids. Ids that do not exist, or belong to another owner than
+    /// `owner`, are left out.
     pub async fn nodes(&self, owner: Option<&str>, ids: &[String]) -> Result<HashMap<String, String>> {
         let mut nodes = HashMap::new();
-        for ids in ids.chunks(TOGETHER) {
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
             let of_owner = match owner {
                 Some(owner) => format!("owner = ${} AND", parameters.text("owner", owner)),
@@ -206,7 +207,7 @@ impl Sandboxes<'_> {
         Ok(nodes)
     }
 
-    /// Id of a sandbox of that name that `owner` has, on any server; the newest of several.
+    /// Returns the id of an owner's sandbox by name, on any server; the newest if there are several.
     pub async fn find_named(&self, owner: &str, name: &str) -> Result<Option<String>> {
         let select = Statement::new(
             "SELECT id FROM sandboxes WHERE owner = $1 AND name = $2 ORDER BY created_at DESC, id LIMIT 1",
@@ -216,7 +217,7 @@ impl Sandboxes<'_> {
         row.map(|row| Row(row).text("id")).transpose()
     }
 
-    /// A page of those that fit the filter, newest first, and how many fit in all.
+    /// Returns a page of the sandboxes that match a filter, newest first, and the total number of matches.
     pub async fn list(&self, filter: &Filter) -> Result<(Vec<Sandbox>, u64)> {
         let mut connection = self.catalog.connection().await?;
         let total = filter.count(&mut connection).await?;
@@ -224,14 +225,14 @@ impl Sandboxes<'_> {
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total))
     }
 
-    /// How many a server looks after in each state, in the order of [`State::ALL`].
+    /// Counts the sandboxes of a server by state, in the order of [`State::ALL`].
     pub async fn counts(&self, node: &str) -> Result<Vec<(State, u64)>> {
         let select =
             Statement::new("SELECT state, COUNT(*) AS total FROM sandboxes WHERE node = $1 GROUP BY state");
         let mut counts: Vec<(State, u64)> = State::ALL.iter().map(|state| (*state, 0)).collect();
         for row in select.text("node", node).all(&mut *self.catalog.connection().await?).await? {
             let row = Row(row);
-            let (found, total) = (row.word("state")?, row.count("total")?);
+            let (found, total) = (row.parsed("state")?, row.count("total")?);
             for (state, count) in &mut counts {
                 if *state == found {
                     *count = total;
@@ -241,7 +242,7 @@ impl Sandboxes<'_> {
         Ok(counts)
     }
 
-    /// How many a server looks after, and how many an owner has on all servers.
+    /// Counts the sandboxes of a server, and those of an owner on all servers.
     pub async fn total(&self, node: &str, owner: &str) -> Result<(u64, u64)> {
         let select = Statement::new(
             "SELECT COUNT(CASE WHEN node = $1 THEN 1 END) AS here,
@@ -252,29 +253,29 @@ impl Sandboxes<'_> {
         Ok((row.count("here")?, row.count("own")?))
     }
 
-    /// All that a server looks after, oldest first.
+    /// Returns all sandboxes of a server, oldest first.
     pub async fn all(&self, node: &str) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 ORDER BY created_at, id"));
         let select = select.text("node", node);
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Those that a server looks after and whose time is up at `now`, the longest first.
+    /// Returns the sandboxes of a server that have expired at `now`, the earliest expiry first.
     pub async fn expired(&self, node: &str, now: i64) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
         let select = select.text("node", node).number(now);
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Gives sandboxes that no server looks after, because they were written before servers had names, to this one.
+    /// Assigns sandboxes without a server, which predate named servers, to this one. Returns their number.
     pub async fn adopt(&self, node: &str) -> Result<u64> {
         let update = Statement::new("UPDATE sandboxes SET node = $1 WHERE node = ''");
         update.text("node", node).run(&mut *self.catalog.connection().await?).await
     }
 
-    /// Changes the sandbox that was read at version `expected`, and writes the events in the same transaction.
+    /// Changes a sandbox that was read at version `expected`, and inserts its events in the same transaction.
     ///
-    /// Of two who know the same version one wins; the other gets [`CatalogError::Conflict`] and reads again.
+    /// If two callers change the same version, one gets [`CatalogError::Conflict`] and has to read again.
     pub async fn change(
         &self,
         id: &str,
@@ -298,8 +299,8 @@ impl Sandboxes<'_> {
         Ok(changed)
     }
 
-    /// Forgets a sandbox with its labels and commands, and writes the events in the same transaction. False, and
-    /// no event, when there is none.
+    /// Deletes a sandbox with its labels and commands, and inserts events in the same transaction. Returns
+    /// false, and inserts no events, if it does not exist.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.catalog.begin().await?;
         let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1");
@@ -343,7 +344,7 @@ impl Sandbox {
         if self.version != expected {
             return Err(CatalogError::Conflict { id: self.id, expected });
         }
-        if let Some(to) = change.state.filter(|to| !self.state.may_become(*to)) {
+        if let Some(to) = change.state.filter(|to| !self.state.can_become(*to)) {
             return Err(CatalogError::Transition { id: self.id, from: self.state, to });
         }
         let old_reason = if change.state.is_none() { self.state_reason } else { None };
@@ -377,7 +378,8 @@ async fn insert_all(on: &mut AnyConnection, new: &NewSandbox, events: &[NewEvent
     Ok(sandbox)
 }
 
-/// Of two transactions that insert the same unique name at once, the second waits for the first and is refused.
+/// Inserts the row. If two transactions insert the same unique name, the second waits for the first and
+/// fails.
 async fn insert(on: &mut AnyConnection, sandbox: &Sandbox, unique_name: Option<&str>) -> Result<()> {
     let (labels, config) = (labels_text(sandbox), sandbox.config.to_string());
     let insert = Statement::new(
@@ -420,7 +422,8 @@ async fn insert_labels(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> 
     Ok(())
 }
 
-/// The version is asked for once more: PostgreSQL lets another change come in between reading and writing.
+/// Updates the row if its version is still `expected`: on PostgreSQL another change can come between reading
+/// and writing.
 async fn update(on: &mut AnyConnection, sandbox: &Sandbox, expected: i64) -> Result<()> {
     let (process, config) = (sandbox.process.as_ref().map(Value::to_string), sandbox.config.to_string());
     let labels = labels_text(sandbox);
@@ -470,7 +473,7 @@ fn read(row: AnyRow) -> Result<Sandbox> {
         node: row.text("node")?,
         name: row.optional_text("name")?,
         owner: row.text("owner")?,
-        state: row.word("state")?,
+        state: row.parsed("state")?,
         state_reason: row.optional_text("state_reason")?,
         template: row.text("template")?,
         runtime: row.text("runtime")?,

@@ -1,4 +1,4 @@
-//! The table `snapshots`: whose a snapshot is. What it holds is in the store of a server.
+//! Table `snapshots`: owners of snapshots. Their content is in the store of a server.
 
 use std::collections::HashSet;
 
@@ -9,18 +9,18 @@ use crate::catalog::Catalog;
 use crate::clock::now;
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{Parameters, Statement, TOGETHER};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
-/// That somebody has a snapshot. One snapshot may have several owners.
+/// Ownership of a snapshot. A snapshot may have several owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedSnapshot {
-    /// The snapshot.
+    /// Id of the snapshot.
     pub id: String,
-    /// Whose it is.
+    /// Owner of the snapshot.
     pub owner: String,
-    /// The sandbox that it was made in.
+    /// Sandbox in which it was created; `None` if it was not.
     pub sandbox: Option<String>,
-    /// Since when, in milliseconds since 1970.
+    /// Time since which the owner has it, in milliseconds since 1970.
     pub created_at: i64,
 }
 
@@ -30,14 +30,14 @@ macro_rules! select {
     };
 }
 
-/// Whose snapshots are.
+/// Queries on the table `snapshots`.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshots<'c> {
     pub(crate) catalog: &'c Catalog,
 }
 
 impl Snapshots<'_> {
-    /// Notes that somebody has a snapshot, which made the store larger by `bytes`. A second time changes nothing.
+    /// Adds an owner to a snapshot, which made the store `bytes` larger. A second time has no effect.
     pub async fn add(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
         let insert = Statement::new(
             "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes) VALUES ($1, $2, $3, $4, $5)
@@ -48,9 +48,10 @@ impl Snapshots<'_> {
         Ok(())
     }
 
-    /// Sums the bytes of an owner's snapshots. What was deleted counts until [`Self::measure`] is told the rest.
+    /// Returns the total bytes of an owner's snapshots. Deleted ones count until [`Self::measure`] corrects
+    /// the sum.
     pub async fn bytes(&self, owner: &str) -> Result<u64> {
-        // PostgreSQL sums numbers to one of any size, which no driver takes for an integer.
+        // PostgreSQL sums integers to NUMERIC, which the driver does not convert to an integer.
         let sum = Statement::new(
             "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS total FROM snapshots WHERE owner = $1",
         );
@@ -58,9 +59,9 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Notes the bytes that snapshots account for, as a collection of garbage found them.
+    /// Stores the sizes of snapshots, as measured by a garbage collection.
     pub async fn measure(&self, sizes: &[(String, u64)]) -> Result<()> {
-        for sizes in sizes.chunks(TOGETHER) {
+        for sizes in sizes.chunks(IDS_PER_STATEMENT) {
             let mut transaction = self.catalog.begin().await?;
             for (id, bytes) in sizes {
                 let update = Statement::new("UPDATE snapshots SET bytes = $1 WHERE id = $2 AND bytes <> $1");
@@ -78,15 +79,15 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Whether somebody has a snapshot.
+    /// Returns whether an owner has a snapshot.
     pub async fn owns(&self, owner: &str, id: &str) -> Result<bool> {
         let select = Statement::new("SELECT id FROM snapshots WHERE owner = $1 AND id = $2");
         let select = select.text("owner", owner).text("id", id);
         Ok(select.optional(&mut *self.catalog.connection().await?).await?.is_some())
     }
 
-    /// Returns true if an owner, or anybody, has a snapshot.
-    pub async fn is_noted(&self, owner: Option<&str>, id: &str) -> Result<bool> {
+    /// Returns whether an owner, or anyone if `None`, has a snapshot.
+    pub async fn is_owned(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         if let Some(owner) = owner {
             return self.owns(owner, id).await;
         }
@@ -94,10 +95,10 @@ impl Snapshots<'_> {
         Ok(select.optional(&mut *self.catalog.connection().await?).await?.is_some())
     }
 
-    /// Those of some snapshots that somebody has.
+    /// Returns those of the ids that belong to an owner.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
         let mut owned = HashSet::new();
-        for ids in ids.chunks(TOGETHER) {
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
             let owner = parameters.text("owner", owner);
             let ids = parameters.texts("id", ids);
@@ -110,8 +111,8 @@ impl Snapshots<'_> {
         Ok(owned)
     }
 
-    /// So many snapshots of an owner, or of all, behind the last one of the page before. Newest first, as far as ids that are
-    /// made later sort later.
+    /// Returns snapshots of an owner, or of all, after the last one of the previous page. Newest first,
+    /// assuming that later ids sort later.
     pub async fn list(
         &self,
         owner: Option<&str>,
@@ -135,7 +136,8 @@ impl Snapshots<'_> {
         select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
     }
 
-    /// Ids of an owner's snapshots, newest first, at most `limit`: those behind the id `behind`, without the first `skip`.
+    /// Returns ids of an owner's snapshots that are less than `behind`, newest first, without the first
+    /// `skip`, at most `limit`.
     pub async fn ids(&self, owner: &str, behind: Option<&str>, skip: u64, limit: u32) -> Result<Vec<String>> {
         let mut parameters = Parameters::default();
         let mut condition = format!("owner = ${}", parameters.text("owner", owner));
@@ -151,13 +153,13 @@ impl Snapshots<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Notes that somebody, or nobody any more, has a snapshot. Whether anybody else still has it.
+    /// Removes an owner, or all owners, from a snapshot. Returns whether it still has another owner.
     pub async fn remove(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         let mut transaction = self.catalog.begin().await?;
-        // Of two owners that let go of it at the same time the second must see that the first did.
+        // Locks the rows: if two owners remove it at the same time, the second has to see that the first did.
         let claim = Statement::new("UPDATE snapshots SET created_at = created_at WHERE id = $1");
         claim.text("id", id).run(&mut transaction).await?;
-        keep_bytes(&mut transaction, owner, id).await?;
+        transfer_bytes(&mut transaction, owner, id).await?;
         let delete = match owner {
             Some(owner) => Statement::new("DELETE FROM snapshots WHERE id = $1 AND owner = $2")
                 .text("id", id)
@@ -172,9 +174,9 @@ impl Snapshots<'_> {
     }
 }
 
-/// Lets another snapshot of the same owner account for the bytes of one that goes: it may hold the same content, and only a
-/// collection of garbage can tell.
-async fn keep_bytes(on: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
+/// Adds the bytes of a snapshot that is removed to another one of the same owner: they may have content in
+/// common, and only a garbage collection can tell.
+async fn transfer_bytes(on: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
     let select = Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0");
     for row in select.text("id", id).all(on).await? {
         let row = Row(row);

@@ -1,29 +1,29 @@
-//! The states of a sandbox and the ways between them.
+//! State machine of sandboxes.
 
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
-    /// What a sandbox is doing.
+string_enum! {
+    /// State of a sandbox.
     pub enum State {
-        /// Its processes are being started.
+        /// Processes are being started.
         Starting = "starting",
-        /// Its guest agent is connected.
+        /// The guest agent is connected.
         Running = "running",
-        /// Its processes are being ended.
+        /// Processes are being stopped.
         Stopping = "stopping",
-        /// Its processes have ended. The last state.
+        /// All processes have ended. Final.
         Stopped = "stopped",
-        /// Something failed; the reason says what.
+        /// Something failed; the reason of the state names it.
         Error = "error",
     }
 }
 
 impl State {
-    /// Whether a sandbox in this state may go to `next`.
+    /// Returns whether a transition to `next` is allowed.
     ///
-    /// A sandbox found dead goes to `stopped` without `stopping`. One in `error` because its guest agent was
-    /// lost runs again when the agent comes back.
-    pub fn may_become(self, next: Self) -> bool {
+    /// A sandbox whose processes are found dead goes to `stopped` without `stopping`. One in `error` because
+    /// its guest agent was lost runs again when the agent reconnects.
+    pub fn can_become(self, next: Self) -> bool {
         match self {
             Self::Starting => matches!(next, Self::Running | Self::Stopping | Self::Stopped | Self::Error),
             Self::Running => matches!(next, Self::Stopping | Self::Stopped | Self::Error),
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_state_has_a_word_that_leads_back_to_it() {
+    fn states_round_trip_as_strings() {
         for state in State::ALL {
             assert_eq!(state.as_str().parse::<State>().unwrap(), *state);
         }
@@ -48,16 +48,16 @@ mod tests {
     }
 
     #[test]
-    fn no_state_becomes_itself_and_nothing_follows_stopped() {
+    fn stopped_is_final_and_no_state_repeats() {
         for state in State::ALL {
-            assert!(!state.may_become(*state), "{state}");
-            assert!(!State::Stopped.may_become(*state), "{state}");
+            assert!(!state.can_become(*state), "{state}");
+            assert!(!State::Stopped.can_become(*state), "{state}");
         }
     }
 
     #[test]
-    fn nothing_starts_again() {
-        assert!(State::ALL.iter().all(|state| !state.may_become(State::Starting)));
-        assert!(!State::Stopping.may_become(State::Running));
+    fn no_transition_leads_to_starting() {
+        assert!(State::ALL.iter().all(|state| !state.can_become(State::Starting)));
+        assert!(!State::Stopping.can_become(State::Running));
     }
 }

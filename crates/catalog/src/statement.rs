@@ -1,4 +1,4 @@
-//! One SQL statement with its parameters.
+//! SQL statements with their parameters.
 //!
 //! Every value goes to the database through here, as a parameter and never as part of the statement.
 
@@ -9,28 +9,28 @@ use sqlx::{Any, AnyConnection, Arguments as _, Executor as _};
 
 use crate::error::{CatalogError, Result};
 
-/// Ids that are named in one statement; databases bound how many parameters one has.
-pub(crate) const TOGETHER: usize = 500;
+/// Limit for ids in one statement, since databases limit the number of parameters.
+pub(crate) const IDS_PER_STATEMENT: usize = 500;
 
-/// What the database will say. Boxed, because the compiler cannot see that the futures of `sqlx` over a borrowed
-/// connection may move between threads, and then neither could any that waits for them.
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+/// Future of a query. Boxed, because the compiler cannot prove that the futures of `sqlx` over a borrowed
+/// connection are `Send`, and then no future that awaits them would be.
+pub(crate) type QueryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// Runs several statements without parameters.
-pub(crate) fn script<'a>(sql: &'a str, on: &'a mut AnyConnection) -> Answer<'a, ()> {
+pub(crate) fn script<'a>(sql: &'a str, on: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
     Box::pin(async move {
         on.execute(sql).await?;
         Ok(())
     })
 }
 
-/// Collects the parameters `$1`, `$2`, … in order.
+/// Statement with its parameters `$1`, `$2`, … in order.
 pub(crate) struct Statement<'q> {
     sql: &'q str,
     parameters: Parameters<'q>,
 }
 
-/// What is bound, and the first field that cannot be.
+/// Bound values, and the error of the first one that cannot be bound.
 #[derive(Default)]
 pub(crate) struct Parameters<'q> {
     values: AnyArguments<'q>,
@@ -47,7 +47,7 @@ impl<'q> Parameters<'q> {
         }
     }
 
-    /// Adds text and says which parameter it became. `field` names it to who sent a NUL.
+    /// Binds a text. Returns its parameter number. `field` names it in the error for a NUL.
     pub(crate) fn text(&mut self, field: &'static str, value: &'q str) -> usize {
         if value.contains('\0') {
             self.refused.get_or_insert(CatalogError::Nul { field });
@@ -56,13 +56,13 @@ impl<'q> Parameters<'q> {
         self.values.len()
     }
 
-    /// Adds texts and says which parameters they became, as `IN` wants them.
+    /// Binds texts. Returns their parameters as a list for `IN`.
     pub(crate) fn texts(&mut self, field: &'static str, values: &'q [String]) -> String {
         let numbers: Vec<_> = values.iter().map(|value| format!("${}", self.text(field, value))).collect();
         numbers.join(", ")
     }
 
-    /// Adds a number and says which parameter it became.
+    /// Binds a number. Returns its parameter number.
     pub(crate) fn number(&mut self, value: i64) -> usize {
         self.add(value);
         self.values.len()
@@ -101,32 +101,32 @@ impl<'q> Statement<'q> {
         self
     }
 
-    /// Runs it and says how many rows it changed.
-    pub(crate) fn run<'a>(self, on: &'a mut AnyConnection) -> Answer<'a, u64>
+    /// Executes the statement. Returns the number of affected rows.
+    pub(crate) fn run<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, u64>
     where
         'q: 'a,
     {
         Box::pin(async move { Ok(self.checked()?.execute(on).await?.rows_affected()) })
     }
 
-    /// Its only row.
-    pub(crate) fn one<'a>(self, on: &'a mut AnyConnection) -> Answer<'a, AnyRow>
+    /// Returns the only row.
+    pub(crate) fn one<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, AnyRow>
     where
         'q: 'a,
     {
         Box::pin(async move { Ok(self.checked()?.fetch_one(on).await?) })
     }
 
-    /// Its row, if there is one.
-    pub(crate) fn optional<'a>(self, on: &'a mut AnyConnection) -> Answer<'a, Option<AnyRow>>
+    /// Returns the row, if there is one.
+    pub(crate) fn optional<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, Option<AnyRow>>
     where
         'q: 'a,
     {
         Box::pin(async move { Ok(self.checked()?.fetch_optional(on).await?) })
     }
 
-    /// All its rows.
-    pub(crate) fn all<'a>(self, on: &'a mut AnyConnection) -> Answer<'a, Vec<AnyRow>>
+    /// Returns all rows.
+    pub(crate) fn all<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, Vec<AnyRow>>
     where
         'q: 'a,
     {

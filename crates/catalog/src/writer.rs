@@ -1,7 +1,8 @@
-//! Writes commands of many callers together.
+//! Group commit for writes of commands.
 //!
-//! SQLite has one writer, and every transaction waits for the disk. So whatever comes while one transaction is being
-//! written goes into the next, all of it at once; each caller is answered when its own write is on disk.
+//! SQLite has one writer, and every transaction waits for the disk. Writes that arrive while a transaction is
+//! being committed are batched into the next one. Each caller gets its response when its own write is
+//! durable.
 
 use sqlx::AnyConnection;
 use tokio::sync::{mpsc, oneshot};
@@ -10,15 +11,15 @@ use crate::catalog::Catalog;
 use crate::command::{self, End, NewCommand};
 use crate::error::{CatalogError, Result};
 
-/// So many at most go into one transaction.
-const TOGETHER: usize = 128;
+/// Limit for writes in one transaction.
+const BATCH_MAX: usize = 128;
 
-/// Something to write.
+/// Batched write.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
-    /// A command that runs.
+    /// Insertion of a running command.
     Insert(NewCommand),
-    /// How a command ended.
+    /// Exit status of a command.
     Finish { sandbox_id: String, id: String, end: End },
 }
 
@@ -31,50 +32,51 @@ impl Write {
     }
 }
 
-/// A write, and who waits for it.
-type Job = (Write, oneshot::Sender<Result<()>>);
+/// Write with the channel for its result.
+type PendingWrite = (Write, oneshot::Sender<Result<()>>);
 
-/// The way to the task that writes. It ends with the last of these.
+/// Handle of the writer task, which ends when the last handle is dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Writer(mpsc::Sender<Job>);
+pub(crate) struct Writer(mpsc::Sender<PendingWrite>);
 
 impl Writer {
     pub(crate) fn start(catalog: &Catalog) -> Self {
-        let (sender, receiver) = mpsc::channel(TOGETHER);
+        let (sender, receiver) = mpsc::channel(BATCH_MAX);
         tokio::spawn(write_all(catalog.clone(), receiver));
         Self(sender)
     }
 
-    /// Answers when it is on disk.
+    /// Executes a write. Returns when it is durable.
     pub(crate) async fn write(&self, write: Write) -> Result<()> {
         let closed = || CatalogError::Database { source: sqlx::Error::PoolClosed };
-        let (answer, answered) = oneshot::channel();
-        self.0.send((write, answer)).await.map_err(|_| closed())?;
-        answered.await.map_err(|_| closed())?
+        let (respond, response) = oneshot::channel();
+        self.0.send((write, respond)).await.map_err(|_| closed())?;
+        response.await.map_err(|_| closed())?
     }
 }
 
-async fn write_all(catalog: Catalog, mut jobs: mpsc::Receiver<Job>) {
+async fn write_all(catalog: Catalog, mut writes: mpsc::Receiver<PendingWrite>) {
     let mut batch = Vec::new();
-    while jobs.recv_many(&mut batch, TOGETHER).await > 0 {
+    while writes.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let results = match batch[..] {
-            // A statement alone is a transaction; to begin and commit one would be two more.
+            // A single statement is a transaction of its own; `BEGIN` and `COMMIT` would be two more.
             [_] => one_by_one(&catalog, &batch).await,
-            _ => match together(&catalog, &batch).await {
+            _ => match in_one_transaction(&catalog, &batch).await {
                 Ok(results) => results,
-                // Perhaps one of them is at fault; then the others are not to suffer.
+                // One of them may have failed. The others must not fail with it.
                 Err(_) => one_by_one(&catalog, &batch).await,
             },
         };
-        for ((_, answer), result) in batch.drain(..).zip(results) {
-            // Who does not wait any more has gone.
-            drop(answer.send(result));
+        for ((_, respond), result) in batch.drain(..).zip(results) {
+            // The caller may have been cancelled.
+            drop(respond.send(result));
         }
     }
 }
 
-/// Writes all or nothing. What is refused without a fault of the database is refused here too.
-async fn together(catalog: &Catalog, batch: &[Job]) -> Result<Vec<Result<()>>> {
+/// Executes all writes in one transaction. Returns an error only if the database failed; other errors are
+/// results of their write.
+async fn in_one_transaction(catalog: &Catalog, batch: &[PendingWrite]) -> Result<Vec<Result<()>>> {
     let mut transaction = catalog.begin().await?;
     let mut results = Vec::with_capacity(batch.len());
     for (write, _) in batch {
@@ -87,7 +89,7 @@ async fn together(catalog: &Catalog, batch: &[Job]) -> Result<Vec<Result<()>>> {
     Ok(results)
 }
 
-async fn one_by_one(catalog: &Catalog, batch: &[Job]) -> Vec<Result<()>> {
+async fn one_by_one(catalog: &Catalog, batch: &[PendingWrite]) -> Vec<Result<()>> {
     let mut results = Vec::with_capacity(batch.len());
     for (write, _) in batch {
         results.push(match catalog.connection().await {

@@ -1,38 +1,38 @@
-//! What a conflict would become: by each rule, and by each other strategy.
+//! Possible resolutions of a conflict: the result of each rule and of each other strategy.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::file::{Author, Input, Outcome, Side};
-use crate::kinds;
+use crate::file_type;
 use crate::merge::winner;
 use crate::policy::{FileRule, OnConflict};
 use crate::strategy::{Strategies, Strategy, UnknownStrategy};
 use crate::text_strategy::Text;
 
-/// Longer content is not serialised: its size tells that it is there.
-const SHOWN_MAX: usize = 64 << 10;
+/// Limit in bytes for content in a serialised choice. Longer content is represented by its size alone.
+const INLINE_CONTENT_MAX: usize = 64 << 10;
 
-/// One way out of a conflict, and who would take it.
+/// A possible resolution of a conflict, and the rules and strategies that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// The rules that lead here.
+    /// Rules with this result.
     pub on_conflict: Vec<OnConflict>,
-    /// Strategies that would have merged the file to this, if a rule had named them.
+    /// Other strategies with this result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strategies: Vec<&'static str>,
-    /// What would be in the tree.
+    /// Content or version that the tree would have.
     #[serde(flatten)]
     pub result: Chosen,
 }
 
-/// What a choice leads to.
+/// Result of a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chosen {
-    /// What a side has, or that it is gone.
+    /// Version of a side; that side may have removed the entry.
     Version(Side),
-    /// Content: what is not in conflict is of both sides.
+    /// Content in which only the conflicts are resolved: it may be neither version.
     Content(Vec<u8>),
 }
 
@@ -43,7 +43,7 @@ impl Serialize for Chosen {
             Self::Version(side) => fields.serialize_field("version", side)?,
             Self::Content(content) => {
                 fields.serialize_field("size", &content.len())?;
-                let is_shown = content.len() <= SHOWN_MAX && !content.contains(&0);
+                let is_shown = content.len() <= INLINE_CONTENT_MAX && !content.contains(&0);
                 if let Some(text) = str::from_utf8(content).ok().filter(|_| is_shown) {
                     fields.serialize_field("content", text)?;
                 }
@@ -53,9 +53,9 @@ impl Serialize for Chosen {
     }
 }
 
-/// What a conflict of a file would become, each result once.
+/// Lists the possible resolutions of a file's conflict, without duplicates.
 ///
-/// Nothing of this is needed to merge: it is for whoever decides.
+/// Merging does not need this list: it is for reviewers.
 pub fn choices(
     strategies: &Strategies,
     rule: &FileRule,
@@ -65,8 +65,9 @@ pub fn choices(
     let mut choices =
         by_rules(&input.ours, &input.theirs, |side| Chosen::Content(chosen.settle(input, rule, side)));
     let versions = &input.versions;
-    let is_text =
-        [versions.base.unwrap_or_default(), versions.ours, versions.theirs].iter().all(|v| kinds::is_text(v));
+    let is_text = [versions.base.unwrap_or_default(), versions.ours, versions.theirs]
+        .iter()
+        .all(|v| file_type::is_text(v));
     if !is_text {
         return Ok(choices);
     }
@@ -75,10 +76,10 @@ pub fn choices(
         Outcome::Conflict(_) => None,
     };
     let by_lines = merged_by(&Text);
-    let own = [Text.name(), kinds::strategy_for(input)];
-    let others = strategies.all().filter(|other| other.name() != chosen.name() && !other.wants_review());
+    let own = [Text.name(), file_type::strategy_for(input)];
+    let others = strategies.all().filter(|other| other.name() != chosen.name() && !other.requires_review());
     for other in others {
-        // What merges lines because it cannot read the file has nothing to say of its own.
+        // A strategy that falls back to lines because it cannot parse the file adds nothing to the list.
         let merged = merged_by(other);
         let says_nothing = !own.contains(&other.name()) && merged == by_lines;
         if let Some(content) = merged.filter(|_| !says_nothing) {
@@ -88,7 +89,7 @@ pub fn choices(
     Ok(choices)
 }
 
-/// What the rules would take of two versions of anything.
+/// Lists the results of the rules for two versions of anything.
 pub(crate) fn by_rules(ours: &Author, theirs: &Author, result: impl Fn(Side) -> Chosen) -> Vec<Choice> {
     let mut choices = Vec::new();
     let results = [Side::Ours, Side::Theirs].map(result);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_tells_what_it_would_give() {
+    fn choices_list_the_result_of_every_rule() {
         use OnConflict::{Lww, Ours, Priority, Theirs};
         let mut input = of("a.txt", ["1\n2\n3\n4\n", "one\n2\n3\nfour\n", "uno\n2\n3\n4\n"]);
         let (ours, theirs) = ("one\n2\n3\nfour\n", "uno\n2\n3\nfour\n");
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn strategies_that_would_have_merged_are_named() {
+    fn choices_name_strategies_that_merge_cleanly() {
         // Nothing but the CRDT merges two values of one field.
         let input = of("a.json", ["{\"n\": 1}", "{\"n\": 2}", "{\"n\": 3}"]);
         let merged: Vec<_> =
@@ -155,10 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn content_that_is_long_or_no_text_is_told_by_its_size() {
+    fn long_or_binary_content_is_serialised_as_size() {
         let json = |content: &[u8]| serde_json::to_value(Chosen::Content(content.to_vec())).unwrap();
         assert_eq!(json(b"a"), serde_json::json!({"size": 1, "content": "a"}));
         assert_eq!(json(&[0xff]), serde_json::json!({"size": 1}));
-        assert_eq!(json(&vec![b'a'; SHOWN_MAX + 1]), serde_json::json!({"size": SHOWN_MAX + 1}));
+        assert_eq!(
+            json(&vec![b'a'; INLINE_CONTENT_MAX + 1]),
+            serde_json::json!({"size": INLINE_CONTENT_MAX + 1})
+        );
     }
 }

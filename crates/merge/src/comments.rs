@@ -1,8 +1,8 @@
-//! Comments of documents, by the place they belong to.
+//! Comments of documents, by the value they belong to.
 //!
-//! A comment belongs to the scalar, or empty container, that ends before it on its line, else to the one that begins next. What
-//! both sides made of the comments of a place is merged as a value would be, and put into the texts of both sides before the
-//! merged value is written with the words of these.
+//! A comment belongs to the scalar or empty container that ends before it on the same line, or else to the
+//! next one. Comments of a value are merged like values, and written into the texts of both sides before the
+//! merged document is assembled from them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,10 +11,10 @@ use std::ops::Range;
 use crate::value::merge::Documents;
 use crate::value::{Document, Node, Value, canonical};
 
-/// Where a comment is.
+/// Position of a comment relative to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Place {
-    /// Hash of the path of the value it belongs to; 0 behind the last one.
+struct Anchor {
+    /// Hash of the path of the value; 0 after the last one.
     path: u64,
     position: Position,
 }
@@ -25,74 +25,75 @@ enum Position {
     Behind,
 }
 
-/// A value that has no parts.
+/// Scalar or empty container.
 #[derive(Debug)]
 struct Leaf {
     path: u64,
-    /// With its key.
+    /// Byte range, including the key.
     item: Range<usize>,
 }
 
-/// The comments of a document.
+/// Comments of a document.
 #[derive(Debug, Default)]
 pub(crate) struct Comments<'a> {
-    by_place: BTreeMap<Place, Vec<&'a str>>,
-    /// In the order of the text.
+    by_anchor: BTreeMap<Anchor, Vec<&'a str>>,
+    /// Scalars and empty containers, in text order.
     leaves: Vec<Leaf>,
-    /// Where lines begin. Looking for that each time would take forever where a large text is one line.
+    /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
+    /// single line.
     lines: Vec<usize>,
 }
 
 impl<'a> Comments<'a> {
-    /// `keys` are the fields that tell elements of arrays from each other.
+    /// Collects the comments of a document. `keys` are the fields that identify array elements.
     pub(crate) fn of(document: &Document<'a>, keys: &[String]) -> Self {
         let mut leaves = Vec::new();
         add_leaves(&mut leaves, &document.root, 0, keys);
         leaves.sort_by_key(|leaf| leaf.item.start);
         let ends = memchr::memchr_iter(b'\n', document.text.as_bytes());
         let lines = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
-        let mut comments = Self { by_place: BTreeMap::new(), leaves, lines };
+        let mut comments = Self { by_anchor: BTreeMap::new(), leaves, lines };
         for comment in &document.comments {
-            let place = comments.place(offset(document.text, comment));
-            comments.by_place.entry(place).or_default().push(comment);
+            let anchor = comments.anchor(offset(document.text, comment));
+            comments.by_anchor.entry(anchor).or_default().push(comment);
         }
         comments
     }
 
-    /// The line that has this in it, with its end.
+    /// Returns the line with a byte offset, including its ending.
     fn line(&self, text: &str, at: usize) -> Range<usize> {
         let next = self.lines.partition_point(|start| *start <= at);
         self.lines[next - 1]..self.lines.get(next).copied().unwrap_or(text.len())
     }
 
-    fn place(&self, at: usize) -> Place {
+    fn anchor(&self, at: usize) -> Anchor {
         let line = self.lines[self.lines.partition_point(|start| *start <= at) - 1];
         let next = self.leaves.partition_point(|leaf| leaf.item.start < at);
         let before = next.checked_sub(1).map(|before| &self.leaves[before]);
         match before.filter(|before| before.item.end > line) {
-            Some(before) => Place { path: before.path, position: Position::Behind },
+            Some(before) => Anchor { path: before.path, position: Position::Behind },
             None => {
                 let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
-                Place { path, position: Position::Above }
+                Anchor { path, position: Position::Above }
             }
         }
     }
 
-    fn at(&self, place: &Place) -> &[&'a str] {
-        self.by_place.get(place).map_or(&[], Vec::as_slice)
+    fn at(&self, anchor: &Anchor) -> &[&'a str] {
+        self.by_anchor.get(anchor).map_or(&[], Vec::as_slice)
     }
 
-    /// How often each comment is in the document.
+    /// Counts the occurrences of each comment.
     fn totals(&self) -> HashMap<&'a str, usize> {
         let mut totals = HashMap::new();
-        for comment in self.by_place.values().flatten() {
+        for comment in self.by_anchor.values().flatten() {
             *totals.entry(*comment).or_default() += 1;
         }
         totals
     }
 }
 
-/// Where a part of a text is in it.
+/// Returns the byte offset of `part`, which has to be a slice of `text`.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }
@@ -112,7 +113,7 @@ fn add_leaves(leaves: &mut Vec<Leaf>, node: &Node<'_>, path: u64, keys: &[String
         }
         Value::Array(elements) if !elements.is_empty() => {
             for element in *elements {
-                // An element without a name is known by what it is.
+                // An element without a name is identified by its content.
                 let path = match name(element, keys) {
                     Some(name) => step(&|hasher| (0, name).hash(hasher)),
                     None => step(&|hasher| (1, canonical(element)).hash(hasher)),
@@ -132,7 +133,7 @@ fn name<'n>(element: &'n Node<'_>, keys: &[String]) -> Option<&'n str> {
     }
 }
 
-/// The comments of three versions.
+/// Comments of the three versions.
 pub(crate) struct ThreeComments<'a> {
     base: Comments<'a>,
     ours: Comments<'a>,
@@ -140,7 +141,7 @@ pub(crate) struct ThreeComments<'a> {
 }
 
 impl<'a> ThreeComments<'a> {
-    /// None if no version has any.
+    /// Collects all comments; `None` if there are none.
     pub(crate) fn new(documents: Documents<'a>, keys: &[String]) -> Option<Self> {
         let all = [documents.base, Some(documents.ours), Some(documents.theirs)];
         if all.into_iter().flatten().all(|document| document.comments.is_empty()) {
@@ -151,7 +152,8 @@ impl<'a> ThreeComments<'a> {
         Some(Self { base, ours, theirs })
     }
 
-    /// Whether every comment is in a merged document that a side wrote, where it wrote it, and all that both kept.
+    /// Returns whether a merged document has every comment that a side wrote, where that side wrote it, and
+    /// all comments that both sides kept.
     pub(crate) fn are_in(&self, found: &Comments<'_>) -> bool {
         let [in_found, in_base, in_ours, in_theirs] =
             [found.totals(), self.base.totals(), self.ours.totals(), self.theirs.totals()];
@@ -159,7 +161,7 @@ impl<'a> ThreeComments<'a> {
         let are_kept = in_ours.keys().chain(in_theirs.keys()).all(|comment| {
             let [found, base, ours, theirs] =
                 [&in_found, &in_base, &in_ours, &in_theirs].map(|totals| total(totals, comment));
-            // What both wrote may be one.
+            // A comment that both sides added may be present once.
             let needed = match ours >= base && theirs >= base {
                 true => ours.max(theirs),
                 false => (ours + theirs).saturating_sub(base),
@@ -167,13 +169,13 @@ impl<'a> ThreeComments<'a> {
             found >= needed
         });
         let is_where_it_was_written = |side: &Comments<'_>, totals: &HashMap<&str, usize>| {
-            side.by_place.iter().all(|(place, comments)| {
+            side.by_anchor.iter().all(|(anchor, comments)| {
                 comments.iter().all(|comment| {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
-                    let (here, before) = (count(comments), count(self.base.at(place)));
-                    // One that there are no more of than before has been moved, and may have been moved on.
+                    let (here, before) = (count(comments), count(self.base.at(anchor)));
+                    // A comment whose count did not grow was moved, and may have been moved again.
                     let is_new = here > before && total(totals, comment) > total(&in_base, comment);
-                    !is_new || count(found.at(place)) >= here
+                    !is_new || count(found.at(anchor)) >= here
                 })
             })
         };
@@ -182,7 +184,7 @@ impl<'a> ThreeComments<'a> {
             && is_where_it_was_written(&self.theirs, &in_theirs)
     }
 
-    /// The texts of both sides, each with what only the other one made of comments. None where there is nothing to change.
+    /// Returns the text of each side with the comment changes of the other; `None` if there are none.
     pub(crate) fn merged_into(&self, documents: Documents<'a>) -> [Option<String>; 2] {
         [
             self.taken_over(documents.ours.text, &self.ours, &self.theirs),
@@ -194,7 +196,7 @@ impl<'a> ThreeComments<'a> {
         let mut edits = Vec::new();
         let paths = |comments: &Comments<'_>| comments.leaves.iter().map(|leaf| leaf.path).collect();
         let [in_base, in_other]: [std::collections::HashSet<u64>; 2] = [paths(&self.base), paths(other)];
-        // A value that is not in all versions, or more than once, has its comments with it.
+        // A value that is missing in a version, or present more than once, keeps its comments.
         let mut seen = HashMap::new();
         side.leaves.iter().for_each(|leaf| *seen.entry(leaf.path).or_insert(0) += 1);
         let is_everywhere = |leaf: &&Leaf| {
@@ -202,8 +204,8 @@ impl<'a> ThreeComments<'a> {
         };
         for leaf in side.leaves.iter().filter(is_everywhere) {
             for position in [Position::Above, Position::Behind] {
-                let place = Place { path: leaf.path, position };
-                let (was, is, should_be) = (self.base.at(&place), side.at(&place), other.at(&place));
+                let anchor = Anchor { path: leaf.path, position };
+                let (was, is, should_be) = (self.base.at(&anchor), side.at(&anchor), other.at(&anchor));
                 if is == was && should_be != was {
                     edits.extend(side.edit(text, leaf, position, is, should_be));
                 }
@@ -227,8 +229,8 @@ impl<'a> ThreeComments<'a> {
 type Edit = (Range<usize>, String);
 
 impl Comments<'_> {
-    /// Puts other comments where some are, or are not. Nothing where it cannot be told how, or where the other side has none: programs
-    /// that write a document again leave comments out.
+    /// Returns edits that replace or add comments of a value. Empty if their position is unclear, or if the
+    /// other side has none: programs that rewrite a document often drop comments.
     fn edit(
         &self,
         text: &str,

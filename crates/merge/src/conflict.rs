@@ -1,36 +1,36 @@
-//! What cannot be merged, as data.
+//! Conflicts within one file.
 
 use serde::Serialize;
 
 use crate::text::Region;
 
-/// Why a file could not be merged.
+/// Reason why a file could not be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conflict {
-    /// Which strategy says so.
+    /// Name of the strategy that found the conflict.
     pub strategy: &'static str,
-    /// Why, for people.
+    /// Explanation for people.
     pub reason: String,
-    /// Where. Nothing if it is about the file as a whole.
+    /// Conflicting parts of the file; empty if the conflict concerns the file as a whole.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<Place>,
+    pub places: Vec<ConflictLocation>,
 }
 
 impl Conflict {
-    /// About the file as a whole.
+    /// Creates a conflict that concerns the file as a whole.
     pub fn whole(strategy: &'static str, reason: impl Into<String>) -> Self {
         Self { strategy, reason: reason.into(), places: Vec::new() }
     }
 }
 
-/// Where both sides disagree.
+/// Part of a file that both sides changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Place {
-    /// Lines.
+pub enum ConflictLocation {
+    /// Conflicting lines.
     Lines(Region),
-    /// A value in a document.
+    /// Conflicting value of a document.
     Value(ValueConflict),
 }
 
@@ -38,12 +38,12 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ValueConflict {
-    /// Where: keys joined by dots, elements of arrays by their number or `[id=…]`.
+    /// Path of the value: keys joined by dots, array elements as `[field=name]`.
     pub path: String,
-    /// The value in the base, as written there; none if it was not there.
+    /// Source text of the value in the base; `None` if the base does not have it.
     pub base: Option<String>,
-    /// In ours.
+    /// Source text in ours; `None` if ours removed it.
     pub ours: Option<String>,
-    /// In theirs.
+    /// Source text in theirs; `None` if theirs removed it.
     pub theirs: Option<String>,
 }

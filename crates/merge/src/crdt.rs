@@ -1,11 +1,11 @@
-//! JSON that never conflicts, by automerge.
+//! Strategy for JSON that never conflicts, with automerge.
 //!
-//! Agents edit plain JSON. Beside each version stands its history, a document of automerge. What an agent made of the
-//! base becomes operations on a fork of the base's history, and that is joined with the history of ours. Whoever made a
-//! change is named by what it is, so that joining the same changes in any order, anywhere, gives the same bytes. Counters are
-//! the exception: equal changes by two sides are two changes there.
+//! Agents edit plain JSON. Each version has a stored history, an automerge document. The changes of an agent
+//! become operations on a fork of the base's history, which is merged with the history of ours. Actor ids are
+//! hashes of the changes, so that merging the same changes in any order, on any machine, gives the same
+//! bytes. Counters are the exception: equal changes by two sides count twice.
 //!
-//! All versions are written in one form: keys in order, two spaces.
+//! All versions have the same format: sorted keys, indented by two spaces.
 
 mod counts;
 mod data;
@@ -26,10 +26,11 @@ use crate::merge::trivial;
 use crate::policy::FileRule;
 use crate::strategy::Strategy;
 
-/// Values, containers included, that a version may have. Their history takes some hundred bytes of memory for each.
+/// Limit for values of a version, including containers. Their history takes some hundred bytes of memory
+/// each.
 const VALUES_MAX: usize = 500_000;
 
-/// Merges `.crdt.json`.
+/// Strategy for `.crdt.json` files.
 pub(crate) struct CrdtJson;
 
 impl Strategy for CrdtJson {
@@ -39,13 +40,13 @@ impl Strategy for CrdtJson {
 
     fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
         let conflict = |reason: String| Outcome::Conflict(Conflict::whole("crdt", reason));
-        let versions = match Plain::read(input) {
+        let versions = match ParsedVersions::read(input) {
             Ok(versions) => versions,
             Err(reason) => return conflict(reason),
         };
         if let Some(whose) = versions.too_large() {
-            // A version that need not be joined with another one needs no history either.
-            return match trivial(input, self.accumulates(rule)) {
+            // A version that is taken as it is needs no history.
+            return match trivial(input, self.is_cumulative(rule)) {
                 Some(content) => Outcome::Merged(Merged::new(content)),
                 None => conflict(format!("{whose} has more than {VALUES_MAX} values")),
             };
@@ -57,24 +58,24 @@ impl Strategy for CrdtJson {
         }
     }
 
-    /// Every version has a history.
-    fn is_always_asked(&self) -> bool {
+    /// Each version needs a history.
+    fn is_always_run(&self) -> bool {
         true
     }
 
-    fn accumulates(&self, rule: &FileRule) -> bool {
+    fn is_cumulative(&self, rule: &FileRule) -> bool {
         Schema::new(rule).has_counters()
     }
 }
 
-/// The versions as values.
-struct Plain {
+/// Three parsed versions.
+struct ParsedVersions {
     base: Data,
     ours: Data,
     theirs: Data,
 }
 
-impl Plain {
+impl ParsedVersions {
     fn read(input: &Input<'_>) -> Result<Self, String> {
         let read = |text: &[u8], whose: &str| {
             Data::parse(text)
@@ -83,58 +84,64 @@ impl Plain {
         let (ours, theirs) = (read(input.versions.ours, "ours")?, read(input.versions.theirs, "theirs")?);
         let base = match input.versions.base {
             Some(base) => read(base, "the base")?,
-            // Both added it: they have at least in common what they are.
-            None => ours.emptied_like(&theirs),
+            // Both sides added the file: they have at least the type of the root in common.
+            None => ours.common_base(&theirs),
         };
         Ok(Self { base, ours, theirs })
     }
 
-    /// Name of a version that has too many values.
+    /// Returns the name of a version that exceeds the limit for values.
     fn too_large(&self) -> Option<&'static str> {
         let all = [("the base", &self.base), ("ours", &self.ours), ("theirs", &self.theirs)];
         all.into_iter().find(|(_, data)| data.count() > VALUES_MAX).map(|(whose, _)| whose)
     }
 }
 
-fn join(input: &Input<'_>, plain: &Plain, schema: &Schema) -> Result<Option<Merged>, AutomergeError> {
-    let base = known(input.histories.base, &plain.base, schema);
+fn join(
+    input: &Input<'_>,
+    plain: &ParsedVersions,
+    schema: &Schema,
+) -> Result<Option<Merged>, AutomergeError> {
+    let base = stored_history(input.histories.base, &plain.base, schema);
     let mut base = match base {
         Some(base) => base,
-        None => edited(AutoCommit::new(), &plain.base, schema, &BTreeSet::new())?,
+        None => extended_to(AutoCommit::new(), &plain.base, schema, &BTreeSet::new())?,
     };
     let ours = input.histories.ours.and_then(|bytes| AutoCommit::load(bytes).ok());
-    let ours = ours.and_then(|mut ours| has_all_of(&mut ours, &mut base).then_some(ours));
+    let ours = ours.and_then(|mut ours| contains_changes_of(&mut ours, &mut base).then_some(ours));
     let ours = ours.unwrap_or_else(|| base.fork());
-    let mut ours = edited(ours, &plain.ours, schema, &BTreeSet::new())?;
+    let mut ours = extended_to(ours, &plain.ours, schema, &BTreeSet::new())?;
     let sides = Counts::of(&mut ours)?.sides().clone();
-    let mut theirs = edited(base.fork(), &plain.theirs, schema, &sides)?;
+    let mut theirs = extended_to(base.fork(), &plain.theirs, schema, &sides)?;
     ours.merge(&mut theirs)?;
     let Some(content) = update::read(&ours, schema) else { return Ok(None) };
     Ok(Some(Merged { content: content.to_text().into_bytes(), history: Some(ours.save()) }))
 }
 
-/// The history that stands beside a version, if it is of that version.
-fn known(history: Option<&[u8]>, version: &Data, schema: &Schema) -> Option<AutoCommit> {
+/// Returns the stored history of a version, if it really ends in that version.
+fn stored_history(history: Option<&[u8]>, version: &Data, schema: &Schema) -> Option<AutoCommit> {
     let document = AutoCommit::load(history?).ok()?;
     (update::read(&document, schema).as_ref() == Some(version)).then_some(document)
 }
 
-/// Whether one history goes on from another.
-fn has_all_of(one: &mut AutoCommit, other: &mut AutoCommit) -> bool {
+/// Returns whether a history contains all changes of another.
+fn contains_changes_of(one: &mut AutoCommit, other: &mut AutoCommit) -> bool {
     other.get_heads().iter().all(|head| one.get_change_by_hash(head).is_some())
 }
 
-/// A history at whose end is this version.
+/// Extends a history so that it ends in `version`.
 ///
-/// Changes are named by where they began and what they are: two sides that did the same made one change. Only what they added to
-/// counters is named by the side, which is told from the sides that made the same change before it by a number.
-fn edited(
+/// Actor ids are hashes of the starting point and the new version: two sides with equal changes have made the
+/// same change. Only increments of counters belong to a side. A side gets a number to distinguish it from
+/// others that made the same change.
+fn extended_to(
     mut document: AutoCommit,
     version: &Data,
     schema: &Schema,
     others: &BTreeSet<counts::Side>,
 ) -> Result<AutoCommit, AutomergeError> {
-    // What lost against other values in this version may win in a later one: a history that needs no change gets none.
+    // A value that lost against another one here may win later: a history that already ends in this version
+    // is not changed.
     let there = update::read(&document, schema);
     if there.as_ref() == Some(version) {
         return Ok(document);
@@ -164,16 +171,16 @@ fn edited(
     Ok(document)
 }
 
-/// Name of a side that changed counters.
+/// Returns the id of a side that changed counters.
 fn side(name: &blake3::Hasher) -> counts::Side {
-    name.finalize().to_hex()[..counts::SIDE].to_owned()
+    name.finalize().to_hex()[..counts::SIDE_LEN].to_owned()
 }
 
 fn set_actor(document: &mut AutoCommit, name: &blake3::Hasher) {
     document.set_actor(ActorId::from(&name.finalize().as_bytes()[..16]));
 }
 
-/// No time: the same change is the same everywhere.
+/// Commits without a timestamp, so that equal changes have equal hashes.
 fn commit(document: &mut AutoCommit) {
     document.commit_with(CommitOptions::default().with_time(0));
 }

@@ -1,22 +1,22 @@
-//! Three versions of a file.
+//! Input and output of a merge of one file.
 
 use serde::{Deserialize, Serialize};
 
 use crate::conflict::Conflict;
 
-/// Three versions of a file's content. Those who are the same are merged before any strategy is asked.
+/// Contents of a file in the three versions. No strategy has to run if two of them are equal.
 #[derive(Debug, Clone, Copy)]
 pub struct Versions<'a> {
-    /// What both sides started from; none if both added the file.
+    /// Common ancestor; `None` if both sides added the file.
     pub base: Option<&'a [u8]>,
-    /// The project's.
+    /// Content in the project.
     pub ours: &'a [u8],
-    /// The agent's.
+    /// Content from the agent.
     pub theirs: &'a [u8],
 }
 
 impl<'a> Versions<'a> {
-    /// The version of a side.
+    /// Returns the content of a side.
     pub fn of(&self, side: Side) -> &'a [u8] {
         match side {
             Side::Ours => self.ours,
@@ -25,60 +25,60 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// Who made a version, for rules that decide by it.
+/// Author of a version, for rules that decide by time or priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Author {
-    /// When, in nanoseconds since 1970.
+    /// Time of the change in nanoseconds since 1970.
     pub time: i64,
-    /// Higher wins.
+    /// Priority of the author: higher wins.
     pub priority: i64,
 }
 
-/// What is to be merged.
+/// Versions to merge, with everything that a strategy may need to know about them.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// The file's path in its tree.
+    /// Path of the file in its tree.
     pub path: &'a str,
-    /// The versions.
+    /// Contents to merge.
     pub versions: Versions<'a>,
-    /// Whose ours is.
+    /// Author of ours.
     pub ours: Author,
-    /// Whose theirs is.
+    /// Author of theirs.
     pub theirs: Author,
-    /// What strategies keep beside versions, such as the history of a CRDT.
+    /// State that strategies stored with earlier versions, such as the history of a CRDT.
     pub histories: Histories<'a>,
 }
 
 impl<'a> Input<'a> {
-    /// Versions of a file of which nothing else is known.
+    /// Creates an input without authors and histories.
     pub fn new(path: &'a str, versions: Versions<'a>) -> Self {
         let (ours, theirs) = (Author::default(), Author::default());
         Self { path, versions, ours, theirs, histories: Histories::default() }
     }
 }
 
-/// What a strategy keeps beside versions of a file.
+/// State that a strategy stored with versions of a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Histories<'a> {
-    /// Of the base.
+    /// State of the base.
     pub base: Option<&'a [u8]>,
-    /// Of ours.
+    /// State of ours.
     pub ours: Option<&'a [u8]>,
 }
 
-/// Whose version.
+/// One of the two sides of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The project's.
+    /// The project's version.
     Ours,
-    /// The agent's.
+    /// The agent's version.
     Theirs,
 }
 
 impl Side {
-    /// The other one.
+    /// Returns the opposite side.
     pub fn other(self) -> Self {
         match self {
             Self::Ours => Self::Theirs,
@@ -87,26 +87,26 @@ impl Side {
     }
 }
 
-/// What a strategy made of three versions.
+/// Result of a strategy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything of both sides is in it.
+    /// Content with the changes of both sides.
     Merged(Merged),
-    /// Both sides cannot be had.
+    /// Changes that exclude each other.
     Conflict(Conflict),
 }
 
-/// Content that was merged.
+/// Merged content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// The content.
+    /// Bytes of the file.
     pub content: Vec<u8>,
-    /// What the strategy keeps beside this version.
+    /// State that the strategy wants to have stored with this version.
     pub history: Option<Vec<u8>>,
 }
 
 impl Merged {
-    /// Content with nothing kept beside it.
+    /// Creates content without state to store.
     pub fn new(content: impl Into<Vec<u8>>) -> Self {
         Self { content: content.into(), history: None }
     }

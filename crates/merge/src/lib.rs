@@ -1,13 +1,14 @@
-//! Three-way merge: many agents' changes into one tree, nothing lost.
+//! Three-way merge of files and trees, so that changes of many agents become one tree and none is lost.
 //!
 //! Pure functions over bytes and trees: nothing here opens a file or starts a process.
 //!
-//! - [`merge_file`] merges three versions of a file by a [`Strategy`], chosen by a rule of a [`Policy`] or by the type of
-//!   the file. What cannot be merged is a [`Conflict`]: data, not markers in a file. [`choices`] tells what would become of it.
-//! - JSON, YAML and TOML are merged value by value, and written as they were: [`ValueConflict`] tells where both sides
-//!   changed the same value.
-//! - [`merge_trees`] merges whole trees, and tells what could not be merged as [`TreeConflict`]s.
-//! - [`TextMerge`] merges lines as git does, and renders conflicts with markers for those who want them.
+//! - [`merge_file`] merges three versions of a file by a [`Strategy`], selected by a rule of a [`Policy`] or
+//!   by the type of the file. Changes that cannot be merged are a [`Conflict`]: data, not markers in a file.
+//!   [`choices`] lists the possible resolutions.
+//! - JSON, YAML and TOML are merged value by value and keep their formatting: a [`ValueConflict`] names a
+//!   value that both sides changed.
+//! - [`merge_trees`] merges whole trees and reports conflicts as [`TreeConflict`]s.
+//! - [`TextMerge`] merges lines as git does, and can render conflicts with markers.
 //!
 //! ```
 //! use workspace_merge::{FileRule, Input, Strategies, Versions, merge_file};
@@ -29,8 +30,8 @@ mod comments;
 mod conflict;
 mod crdt;
 mod file;
+mod file_type;
 mod json;
-mod kinds;
 mod layout;
 mod merge;
 mod notebook;
@@ -46,12 +47,12 @@ mod value;
 mod yaml;
 
 pub use choices::{Choice, Chosen, choices};
-pub use conflict::{Conflict, Place, ValueConflict};
+pub use conflict::{Conflict, ConflictLocation, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};
-pub use merge::{Decided, FileMerge, in_conflict, merge_file};
+pub use merge::{Decision, FileMerge, conflict_sides, merge_file};
 pub use policy::{BadPattern, Crdt, FileRule, OnConflict, PathRule, Policy};
 pub use strategy::{Strategies, Strategy, UnknownStrategy};
-pub use text::{Effort, Favor, Labels, Region, Style, TextMerge, TooHard};
+pub use text::{DiffLimitExceeded, DiffLimits, Favor, Labels, Region, Style, TextMerge};
 pub use tree::{
     ConflictClass, HistorySource, MergedFile, RenameOptions, TreeConflict, TreeMerge, TreeMergeError,
     TreeOptions, TreeVersion, merge_trees, tree_choices,

@@ -1,4 +1,4 @@
-//! Merging one file.
+//! Merge of a single file.
 
 use serde::Serialize;
 
@@ -7,45 +7,47 @@ use crate::file::{Author, Input, Merged, Outcome, Side};
 use crate::policy::{FileRule, OnConflict};
 use crate::strategy::{Strategies, Strategy, UnknownStrategy};
 
-/// A file that was merged, or could not be.
+/// Result of merging one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMerge {
-    /// What it holds now: ours, where there is a conflict that nobody has decided.
+    /// Merged content. Equal to ours if there is a conflict that no rule decided.
     pub merged: Merged,
-    /// By which strategy; none where only one side changed it, or both did the same.
+    /// Name of the strategy that ran; `None` if only one side changed the file or both made the same change.
     pub strategy: Option<&'static str>,
-    /// What could not be merged.
+    /// Changes that exclude each other, including those that a rule decided.
     pub conflict: Option<Conflict>,
-    /// Who won, where a rule decided the conflict; the other version is the loser's.
-    pub decided: Option<Decided>,
+    /// Winner of the conflict, if a rule decided it.
+    pub decided: Option<Decision>,
 }
 
-/// A conflict that a rule has decided.
+/// Decision of a rule about a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Decided {
-    /// Who won.
+pub struct Decision {
+    /// Side whose version was taken.
     pub winner: Side,
-    /// By which rule.
+    /// Rule that decided.
     pub rule: OnConflict,
 }
 
 impl FileMerge {
-    /// Whether nobody has to decide anything.
+    /// Returns whether no conflict is left for a reviewer.
     pub fn is_settled(&self) -> bool {
         self.conflict.is_none() || self.decided.is_some()
     }
 }
 
 /// Merges three versions of a file.
+///
+/// Fails only if the rule names an unknown strategy: a conflict is part of the result.
 pub fn merge_file(
     strategies: &Strategies,
     rule: &FileRule,
     input: &Input<'_>,
 ) -> Result<FileMerge, UnknownStrategy> {
     let strategy = strategies.choose(input, rule)?;
-    if !strategy.is_always_asked()
-        && let Some(content) = trivial(input, strategy.accumulates(rule))
+    if !strategy.is_always_run()
+        && let Some(content) = trivial(input, strategy.is_cumulative(rule))
     {
         return Ok(FileMerge { merged: Merged::new(content), strategy: None, conflict: None, decided: None });
     }
@@ -57,21 +59,23 @@ pub fn merge_file(
     })
 }
 
-/// Ours and theirs of a file in conflict with all that could be merged in both, so that they differ only where they are in
-/// conflict ([`TextMerge::between`](crate::TextMerge::between)). None if lines tell that
-/// ([`TextMerge::new`](crate::TextMerge::new)).
-pub fn in_conflict(
+/// Returns ours and theirs of a conflicting file with every other change merged into both, so that they
+/// differ only in the conflicts (compare them with [`TextMerge::between`](crate::TextMerge::between)).
+///
+/// `None` if the strategy works on lines: [`TextMerge::new`](crate::TextMerge::new) finds the conflicts then.
+pub fn conflict_sides(
     strategies: &Strategies,
     rule: &FileRule,
     input: &Input<'_>,
 ) -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy> {
-    Ok(strategies.choose(input, rule)?.in_conflict(input, rule))
+    Ok(strategies.choose(input, rule)?.conflict_sides(input, rule))
 }
 
-/// The content where no strategy is needed to tell.
-pub(crate) fn trivial<'a>(input: &Input<'a>, accumulates: bool) -> Option<&'a [u8]> {
+/// Returns the result if no strategy has to run: one side changed nothing, or both sides are equal and equal
+/// changes do not add up.
+pub(crate) fn trivial<'a>(input: &Input<'a>, is_cumulative: bool) -> Option<&'a [u8]> {
     let versions = &input.versions;
-    let are_equal = versions.ours == versions.theirs && !accumulates;
+    let are_equal = versions.ours == versions.theirs && !is_cumulative;
     if are_equal || versions.base == Some(versions.theirs) {
         Some(versions.ours)
     } else if versions.base == Some(versions.ours) {
@@ -91,11 +95,11 @@ fn decide(strategy: &dyn Strategy, input: &Input<'_>, rule: &FileRule, conflict:
         merged: Merged::new(content),
         strategy: Some(strategy.name()),
         conflict: Some(conflict),
-        decided: winner.map(|winner| Decided { winner, rule: rule.on_conflict }),
+        decided: winner.map(|winner| Decision { winner, rule: rule.on_conflict }),
     }
 }
 
-/// Theirs comes later where nothing else tells.
+/// Returns the side that a rule prefers; `None` for a review. Theirs wins a tie, as the later one.
 pub(crate) fn winner(ours: &Author, theirs: &Author, rule: OnConflict) -> Option<Side> {
     let is_ours = match rule {
         OnConflict::Review => return None,

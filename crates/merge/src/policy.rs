@@ -1,53 +1,53 @@
-//! What is done with which files.
+//! Rules that select a strategy and decide conflicts by path.
 
 use std::collections::BTreeMap;
 
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::BY_ENDING;
+use crate::file_type::BY_EXTENSION;
 use crate::strategy::{Strategies, UnknownStrategy};
 
-/// What becomes of a conflict.
+/// Rule for conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
-    /// Ours stays until somebody has decided.
+    /// Keeps ours until a reviewer decides.
     #[default]
     Review,
-    /// Ours wins.
+    /// Takes ours.
     Ours,
-    /// Theirs wins.
+    /// Takes theirs.
     Theirs,
-    /// Whoever wrote last wins.
+    /// Takes the version that was written last.
     Lww,
-    /// Whoever has the higher priority wins; among equals, whoever wrote last.
+    /// Takes the version of the author with the higher priority; the later one if priorities are equal.
     Priority,
 }
 
-/// How a value of a `.crdt.json` is joined.
+/// CRDT type of a value in a `.crdt.json` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Crdt {
-    /// A number to which everybody's differences are added.
+    /// Number to which the differences of all sides are added.
     Counter,
-    /// An array without order, each value once.
+    /// Unordered array without duplicates.
     Set,
-    /// One value; of two, the same one wins everywhere.
+    /// Single value; among concurrent values the same one wins everywhere.
     Register,
 }
 
-/// How a file is merged.
+/// Settings for the merge of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FileRule {
-    /// By which strategy; by the type of the file, when not said.
+    /// Name of the strategy; if not set, the type of the file decides.
     pub strategy: Option<String>,
-    /// What becomes of conflicts.
+    /// Rule for conflicts.
     pub on_conflict: OnConflict,
-    /// Fields that tell elements of an array from each other; the first one that all elements have counts.
+    /// Fields that identify array elements. The first one that all elements have is used.
     pub keys: Vec<String>,
-    /// How values of a CRDT are joined, by path: keys joined by dots, `*` for any.
+    /// CRDT types by path: keys joined by dots, `*` for any key or element.
     pub schema: BTreeMap<String, Crdt>,
 }
 
@@ -62,18 +62,18 @@ impl Default for FileRule {
     }
 }
 
-/// A rule and the files it is for.
+/// Settings for the files that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "WrittenRule")]
 pub struct PathRule {
-    /// Which: a pattern such as `docs/**/*.md`. `*` and `?` do not match `/`.
+    /// Glob pattern such as `docs/**/*.md`. `*` and `?` do not match `/`.
     pub path: String,
-    /// How they are merged.
+    /// Settings for matching files.
     #[serde(flatten)]
     pub rule: FileRule,
 }
 
-/// A rule as it is read: what is flattened would let fields through that nobody knows, and with them every typing error.
+/// Input form of [`PathRule`]: `flatten` excludes `deny_unknown_fields`, which catches misspelled fields.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WrittenRule {
@@ -94,14 +94,14 @@ impl From<WrittenRule> for PathRule {
     }
 }
 
-/// How the files of a tree are merged: the first rule that matches a path counts.
+/// Settings for all files of a tree. The first rule that matches a path counts.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     rules: Vec<(GlobMatcher, FileRule)>,
     rest: FileRule,
 }
 
-/// A pattern that cannot be understood.
+/// Error of a pattern that is not a valid glob.
 #[derive(Debug, thiserror::Error)]
 #[error("`{pattern}` is no pattern of paths: {reason}")]
 pub struct BadPattern {
@@ -110,7 +110,7 @@ pub struct BadPattern {
 }
 
 impl Policy {
-    /// Rules in order of precedence.
+    /// Compiles rules, in order of precedence.
     pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, BadPattern> {
         let compiled = rules.into_iter().map(|rule| {
             if rule.path.is_empty() || rule.path.starts_with('/') {
@@ -125,26 +125,26 @@ impl Policy {
         Ok(Self { rules: compiled.collect::<Result<_, _>>()?, rest: FileRule::default() })
     }
 
-    /// Whether it matters to a rule who made a version, or when.
-    pub fn goes_by_author(&self) -> bool {
+    /// Returns whether a rule depends on the author or time of a version.
+    pub fn depends_on_author(&self) -> bool {
         let mut all = self.rules.iter().map(|(_, rule)| rule).chain([&self.rest]);
         all.any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
     }
 
-    /// Whether somebody has to look at every change of some files.
-    pub(crate) fn wants_review(&self, strategies: &Strategies) -> bool {
+    /// Returns whether some files need a review of every change.
+    pub(crate) fn requires_review(&self, strategies: &Strategies) -> bool {
         let named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
-        let mut used = named.chain(BY_ENDING.map(|(_, strategy)| strategy));
-        used.any(|name| strategies.get(name).is_some_and(|strategy| strategy.wants_review()))
+        let mut used = named.chain(BY_EXTENSION.map(|(_, strategy)| strategy));
+        used.any(|name| strategies.get(name).is_some_and(|strategy| strategy.requires_review()))
     }
 
-    /// Fails if a rule names a strategy that is not there.
+    /// Fails if a rule names an unknown strategy.
     pub fn check(&self, strategies: &Strategies) -> Result<(), UnknownStrategy> {
         let mut named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
         named.try_for_each(|name| strategies.named(name).map(drop))
     }
 
-    /// How a file is merged.
+    /// Returns the settings for a file.
     pub fn rule(&self, path: &str) -> &FileRule {
         let found = self.rules.iter().find(|(glob, _)| glob.is_match(path));
         found.map_or(&self.rest, |(_, rule)| rule)
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_that_matches_counts() {
+    fn first_matching_rule_wins() {
         let rule = |path: &str, strategy: &str| PathRule {
             path: path.to_owned(),
             rule: FileRule { strategy: Some(strategy.to_owned()), ..FileRule::default() },
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_as_they_are_written_and_nothing_else_is() {
+    fn rules_round_trip_and_unknown_fields_are_rejected() {
         let read =
             |text: &str| serde_json::from_str::<Vec<PathRule>>(text).map_err(|error| error.to_string());
         let rules =
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn strategies_that_are_not_there_are_found_before_anything_is_merged() {
+    fn check_reports_unknown_strategies() {
         let rules: Vec<PathRule> = serde_json::from_str(r#"[{"path": "*", "strategy": "guess"}]"#).unwrap();
         let error = Policy::new(rules).unwrap().check(&Strategies::default()).unwrap_err();
         assert!(error.to_string().contains("`guess`; there are: binary, crdt, critical"), "{error}");

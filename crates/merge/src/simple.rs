@@ -1,4 +1,4 @@
-//! Files that are not looked into, or hardly.
+//! Strategies that do not parse the file: binary, critical and log.
 
 use crate::conflict::Conflict;
 use crate::file::{Input, Merged, Outcome, Side};
@@ -6,7 +6,7 @@ use crate::policy::FileRule;
 use crate::strategy::Strategy;
 use crate::text_strategy::Text;
 
-/// One version or the other.
+/// Strategy for binary files: a change by both sides is always a conflict.
 pub(crate) struct Binary;
 
 impl Strategy for Binary {
@@ -19,7 +19,7 @@ impl Strategy for Binary {
     }
 }
 
-/// Somebody looks at every change.
+/// Strategy for files of which every change needs a review.
 pub(crate) struct Critical;
 
 impl Strategy for Critical {
@@ -38,16 +38,17 @@ impl Strategy for Critical {
         ))
     }
 
-    fn is_always_asked(&self) -> bool {
+    fn is_always_run(&self) -> bool {
         true
     }
 
-    fn wants_review(&self) -> bool {
+    fn requires_review(&self) -> bool {
         true
     }
 }
 
-/// What both sides appended: ours first, so that what was in the project's log stays where it was.
+/// Strategy for append-only files: takes the entries of ours, then those of theirs, so that the entries of
+/// the project keep their positions.
 pub(crate) struct Log;
 
 impl Strategy for Log {
@@ -66,19 +67,19 @@ impl Strategy for Log {
         Text.settle(input, rule, side)
     }
 
-    fn accumulates(&self, _: &FileRule) -> bool {
+    fn is_cumulative(&self, _: &FileRule) -> bool {
         true
     }
 }
 
-/// None if a side did something else than to append entries.
+/// Returns the base with both sides' new entries; `None` if a side did anything but append whole entries.
 fn appended(input: &Input<'_>) -> Option<Vec<u8>> {
     let base = input.versions.base.unwrap_or_default();
     let mut ours = input.versions.ours.strip_prefix(base)?;
     let mut theirs = input.versions.theirs.strip_prefix(base)?;
     let mut content = base.to_vec();
     if !base.is_empty() && !base.ends_with(b"\n") {
-        // The last entry of the base has no end: who appends has to give it one.
+        // The last entry of the base has no line ending: an append has to add one first.
         let end = [&b"\n"[..], b"\r\n"].into_iter().find(|end| ours.starts_with(end))?;
         (ours, theirs) = (ours.strip_prefix(end)?, theirs.strip_prefix(end)?);
         content.extend_from_slice(end);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_appended_is_there() {
+    fn entries_of_both_sides_are_kept() {
         assert_eq!(log("1\n", "1\n2\n", "1\n3\n").as_deref(), Some("1\n2\n3\n"));
         assert_eq!(log("", "2", "3\n").as_deref(), Some("2\n3\n"));
         assert_eq!(log("1\n", "1\n2\r\n3", "1\n4\r\n").as_deref(), Some("1\n2\r\n3\r\n4\r\n"));
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_entries_that_both_appended_are_all_there() {
+    fn equal_entries_of_both_sides_are_all_kept() {
         assert_eq!(log("1\n", "1\n2\n", "1\n2\n").as_deref(), Some("1\n2\n2\n"));
         assert_eq!(log("1\n", "1\n2\n3\n", "1\n2\n4\n").as_deref(), Some("1\n2\n3\n2\n4\n"));
         assert_eq!(log("1", "1\n2", "1\n2\n3").as_deref(), Some("1\n2\n2\n3"));
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_but_appending_is_not_for_logs() {
+    fn edits_other_than_appends_are_rejected() {
         assert_eq!(log("1\n2\n", "2\n", "1\n2\n3\n"), None);
         assert_eq!(log("1", "12\n", "1\n3\n"), None);
     }

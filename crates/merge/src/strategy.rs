@@ -1,4 +1,4 @@
-//! Ways to merge files.
+//! The interface of merge strategies and their registry.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,53 +11,54 @@ use crate::policy::FileRule;
 use crate::structured::Structured;
 use crate::toml::Toml;
 use crate::yaml::Yaml;
-use crate::{crdt, kinds, simple, text_strategy};
+use crate::{crdt, file_type, simple, text_strategy};
 
-/// A way to merge files of one kind.
+/// Merge algorithm for files of one type.
 pub trait Strategy: Send + Sync {
-    /// What policies call it.
+    /// Name of the strategy in policies and reports.
     fn name(&self) -> &'static str;
 
     /// Merges three versions.
     fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome;
 
-    /// The content if all that is in conflict were settled for one side: what is not in conflict is merged.
+    /// Returns the content with all conflicts resolved in favour of `side`; everything else is merged.
     fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         let _ = rule;
         input.versions.of(side).to_vec()
     }
 
-    /// Ours and theirs with all that could be merged in both, so that they differ only where they are in conflict. None if
-    /// lines tell that.
-    fn in_conflict(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
+    /// Returns both sides with everything merged but the conflicts, so that they differ only there. `None` if
+    /// the strategy works on lines.
+    fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
         let _ = (input, rule);
         None
     }
 
-    /// Whether it is asked even if only one side changed the file, or both did the same.
-    fn is_always_asked(&self) -> bool {
+    /// Returns whether the strategy runs even if only one side changed the file, or both made the same
+    /// change.
+    fn is_always_run(&self) -> bool {
         false
     }
 
-    /// Whether changes of both sides add up even if they are equal, as entries of a log do. Such a strategy is asked if both sides
-    /// made the same of a file.
-    fn accumulates(&self, rule: &FileRule) -> bool {
+    /// Returns whether changes of both sides add up even if they are equal, as entries of a log do. The
+    /// strategy then also runs if both sides have the same content.
+    fn is_cumulative(&self, rule: &FileRule) -> bool {
         let _ = rule;
         false
     }
 
-    /// Whether somebody has to look at every change of theirs.
-    fn wants_review(&self) -> bool {
+    /// Returns whether every change by theirs needs a review.
+    fn requires_review(&self) -> bool {
         false
     }
 }
 
-/// All strategies, by name.
+/// Registry of strategies by name.
 #[derive(Clone)]
 pub struct Strategies(BTreeMap<&'static str, Arc<dyn Strategy>>);
 
 impl Default for Strategies {
-    /// Those that come with this crate.
+    /// Returns a registry with the strategies of this crate.
     fn default() -> Self {
         let mut all = Self(BTreeMap::new());
         all.add(Arc::new(text_strategy::Text));
@@ -74,36 +75,36 @@ impl Default for Strategies {
 }
 
 impl Strategies {
-    /// Adds one, or replaces the one of the same name.
+    /// Adds a strategy; replaces one of the same name.
     pub fn add(&mut self, strategy: Arc<dyn Strategy>) {
         self.0.insert(strategy.name(), strategy);
     }
 
-    /// The one of this name.
+    /// Returns the strategy of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Strategy>> {
         self.0.get(name)
     }
 
-    /// All of them, by name.
+    /// Iterates over all strategies, sorted by name.
     pub fn all(&self) -> impl Iterator<Item = &dyn Strategy> {
         self.0.values().map(|strategy| &**strategy)
     }
 
-    /// The names of all.
+    /// Iterates over the names of all strategies, sorted.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }
 
-    /// The one that a rule names, else the one for the type of the file.
+    /// Returns the strategy that the rule names, or else the one for the type of the file.
     pub(crate) fn choose(
         &self,
         input: &Input<'_>,
         rule: &FileRule,
     ) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
-        self.named(rule.strategy.as_deref().unwrap_or_else(|| kinds::strategy_for(input)))
+        self.named(rule.strategy.as_deref().unwrap_or_else(|| file_type::strategy_for(input)))
     }
 
-    /// The one of this name, which a rule has written.
+    /// Returns the strategy of this name, or an error that lists the known ones.
     pub(crate) fn named(&self, name: &str) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
         self.get(name).ok_or_else(|| UnknownStrategy { name: name.to_owned(), known: self.names().collect() })
     }
@@ -115,7 +116,7 @@ impl fmt::Debug for Strategies {
     }
 }
 
-/// A rule names a strategy that is not there.
+/// Error of a rule that names a strategy that is not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no strategy `{name}`; there are: {}", known.join(", "))]
 pub struct UnknownStrategy {

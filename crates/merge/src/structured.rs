@@ -1,40 +1,41 @@
-//! Documents whose values are merged.
+//! Strategy for JSON, YAML and TOML: values are merged, not lines.
 //!
-//! 1. All versions are read; where one cannot be, the file is text.
-//! 2. Their values are merged. Conflicts of values are the verdict, but for elements changed side by side.
-//! 3. Lines are merged. If that says what the merge of values does, it is taken: it keeps everything as it was written. What
-//!    git merges in arrays is merged, therefore.
-//! 4. Else the merged value is written into the text of ours, or else of theirs, and read again. It counts only if it says
-//!    what it should and has all comments that either side wrote, where it wrote them ([`comments`](crate::comments)).
+//! 1. All versions are parsed. If one cannot be, the file is merged as text.
+//! 2. Their values are merged. Conflicting values are a conflict, except for adjacent array elements.
+//! 3. Lines are merged. If the result parses to the merged value, it is taken, since it keeps all formatting.
+//!    So arrays merge whenever git can merge them.
+//! 4. Otherwise the merged value is written into the text of ours, or else of theirs, and parsed again. It is
+//!    taken only if it has the right value, and every comment of either side where that side wrote it
+//!    ([`comments`](crate::comments)).
 
 use bumpalo::Bump;
 
 use crate::comments::{Comments, ThreeComments};
-use crate::conflict::{Conflict, Place};
+use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, Merged as Content, Outcome, Side};
-use crate::kinds;
+use crate::file_type;
 use crate::policy::FileRule;
 use crate::simple::Binary;
 use crate::strategy::Strategy;
-use crate::text::{Effort, Favor, TextMerge};
+use crate::text::{DiffLimits, Favor, TextMerge};
 use crate::text_strategy::Text;
 use crate::value::merge::{Documents, Merged, ValueMerge, merge};
 use crate::value::{Document, Node};
 
-/// How documents of a kind are read and written.
+/// Parser and writer of a document format.
 pub(crate) trait Format: Send + Sync {
-    /// Of the strategy.
+    /// Name of the strategy.
     const NAME: &'static str;
 
-    /// None if it cannot be read, or not surely.
+    /// Parses a document; `None` if it is invalid or uses unsupported syntax.
     fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>>;
 
-    /// The text of the side that leads, with the parts that were merged; none if it cannot be told how. It need not be right: it
-    /// is read again.
+    /// Returns the template's text with the merged children; `None` if there is no way to write them. The
+    /// result may be wrong: callers parse it again.
     fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String>;
 }
 
-/// Merges documents of a kind.
+/// Strategy for documents of a format.
 pub(crate) struct Structured<F>(pub(crate) F);
 
 impl<F: Format> Strategy for Structured<F> {
@@ -44,39 +45,41 @@ impl<F: Format> Strategy for Structured<F> {
 
     fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
         let arena = Bump::new();
-        let Some(read) = Read::new::<F>(input, &arena) else { return unread(input).merge(input, rule) };
+        let Some(read) = ParsedVersions::new::<F>(input, &arena) else {
+            return fallback(input).merge(input, rule);
+        };
         let documents = read.documents();
         let values = merge(documents, &rule.keys, Side::Ours);
-        if !values.is_unsure() {
-            return in_conflict(F::NAME, values);
+        if !values.has_only_ambiguous_conflicts() {
+            return value_conflict(F::NAME, values);
         }
         let text = TextMerge::new(
             documents.base_text(),
             read.ours.text.as_bytes(),
             read.theirs.text.as_bytes(),
-            Effort::default(),
+            DiffLimits::default(),
         );
         let lines = text.ok().filter(TextMerge::is_clean).map(|text| text.favor(Favor::Ours));
         let merged = values.merged.as_ref();
-        if let Some(lines) = lines.filter(|lines| says::<F>(lines, merged, &values.unsure)) {
+        if let Some(lines) = lines.filter(|lines| parses_to::<F>(lines, merged, &values.ambiguous)) {
             return Outcome::Merged(Content::new(lines));
         }
         if !values.conflicts.is_empty() {
-            return in_conflict(F::NAME, values);
+            return value_conflict(F::NAME, values);
         }
         let comments = ThreeComments::new(documents, &rule.keys);
         let edited = read.with_comments::<F>(comments.as_ref(), &arena);
-        let written = written::<F>(edited.documents(documents), comments.as_ref(), &rule.keys);
+        let written = write_merged::<F>(edited.documents(documents), comments.as_ref(), &rule.keys);
         match written {
             Some(content) => Outcome::Merged(Content::new(content)),
-            None => not_written(F::NAME, input, rule),
+            None => unwritable(F::NAME, input, rule),
         }
     }
 
     fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         let arena = Bump::new();
-        let Some(read) = Read::new::<F>(input, &arena) else {
-            return unread(input).settle(input, rule, side);
+        let Some(read) = ParsedVersions::new::<F>(input, &arena) else {
+            return fallback(input).settle(input, rule, side);
         };
         let comments = ThreeComments::new(read.documents(), &rule.keys);
         let edited = read.with_comments::<F>(comments.as_ref(), &arena);
@@ -84,41 +87,42 @@ impl<F: Format> Strategy for Structured<F> {
         let values = merge(documents, &rule.keys, side);
         let merged = values.merged.as_ref();
         let lines = Text.settle(input, rule, side);
-        if says::<F>(&lines, merged, &[]) {
+        if parses_to::<F>(&lines, merged, &[]) {
             return lines;
         }
         let written = merged.and_then(|merged| F::write(documents, merged));
-        match written.filter(|text| says::<F>(text.as_bytes(), merged, &[])) {
+        match written.filter(|text| parses_to::<F>(text.as_bytes(), merged, &[])) {
             Some(text) => text.into_bytes(),
             None => read.documents().of(side).text.as_bytes().to_vec(),
         }
     }
 
-    /// Lines know nothing of values: those that could be merged would be in conflict with the others.
-    fn in_conflict(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
-        Read::new::<F>(input, &Bump::new())?;
+    /// A merge of lines would report conflicts around values that were merged.
+    fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
+        ParsedVersions::new::<F>(input, &Bump::new())?;
         Some([Side::Ours, Side::Theirs].map(|side| self.settle(input, rule, side)))
     }
 }
 
-fn in_conflict(strategy: &'static str, values: ValueMerge<'_>) -> Outcome {
+fn value_conflict(strategy: &'static str, values: ValueMerge<'_>) -> Outcome {
     Outcome::Conflict(Conflict {
         strategy,
         reason: "both sides changed the same values".to_owned(),
-        places: values.conflicts.into_iter().map(Place::Value).collect(),
+        places: values.conflicts.into_iter().map(ConflictLocation::Value).collect(),
     })
 }
 
-/// What merges a file that cannot be read.
-fn unread(input: &Input<'_>) -> &'static dyn Strategy {
+/// Returns the strategy for a file that cannot be parsed.
+fn fallback(input: &Input<'_>) -> &'static dyn Strategy {
     let versions = &input.versions;
     let all = [versions.base.unwrap_or_default(), versions.ours, versions.theirs];
-    if all.into_iter().all(kinds::is_text) { &Text } else { &Binary }
+    if all.into_iter().all(file_type::is_text) { &Text } else { &Binary }
 }
 
-/// Values could be merged, but nobody can write that without losing something. Lines that merge to something else than the
-/// values are no way out: they would be wrong without anybody being told.
-fn not_written(strategy: &'static str, input: &Input<'_>, rule: &FileRule) -> Outcome {
+/// Returns the outcome if values could be merged, but the result cannot be written without losing comments or
+/// formatting. A clean merge of lines is no solution: its values would differ from the merged ones, and
+/// nobody would notice.
+fn unwritable(strategy: &'static str, input: &Input<'_>, rule: &FileRule) -> Outcome {
     match Text.merge(input, rule) {
         Outcome::Conflict(conflict) => Outcome::Conflict(conflict),
         Outcome::Merged(_) => Outcome::Conflict(Conflict::whole(
@@ -128,14 +132,14 @@ fn not_written(strategy: &'static str, input: &Input<'_>, rule: &FileRule) -> Ou
     }
 }
 
-/// All versions of a document, read.
-struct Read<'a> {
+/// Three parsed versions of a document.
+struct ParsedVersions<'a> {
     base: Option<Document<'a>>,
     ours: Document<'a>,
     theirs: Document<'a>,
 }
 
-impl<'a> Read<'a> {
+impl<'a> ParsedVersions<'a> {
     fn new<F: Format>(input: &Input<'a>, arena: &'a Bump) -> Option<Self> {
         let read = |text: &'a [u8]| F::parse(std::str::from_utf8(text).ok()?, arena);
         let base = match input.versions.base {
@@ -149,25 +153,29 @@ impl<'a> Read<'a> {
         Documents { base: self.base.as_ref(), ours: &self.ours, theirs: &self.theirs }
     }
 
-    /// Both sides with what only the other one made of comments.
-    fn with_comments<F: Format>(&self, comments: Option<&ThreeComments<'_>>, arena: &'a Bump) -> Edited<'a> {
+    /// Returns both sides with comment changes of the other one.
+    fn with_comments<F: Format>(
+        &self,
+        comments: Option<&ThreeComments<'_>>,
+        arena: &'a Bump,
+    ) -> EditedSides<'a> {
         let texts = comments.map_or([None, None], |comments| comments.merged_into(self.documents()));
         let [ours, theirs] = texts.map(|text| text.and_then(|text| F::parse(arena.alloc_str(&text), arena)));
-        // Comments say nothing: a text that says something else now was taken apart wrongly.
-        Edited {
+        // Comments do not affect values: if the value changed, the edit went wrong.
+        EditedSides {
             ours: ours.filter(|edited| edited.root == self.ours.root),
             theirs: theirs.filter(|edited| edited.root == self.theirs.root),
         }
     }
 }
 
-/// The sides whose comments were changed.
-struct Edited<'a> {
+/// Sides with changed comments; `None` for a side that did not change.
+struct EditedSides<'a> {
     ours: Option<Document<'a>>,
     theirs: Option<Document<'a>>,
 }
 
-impl<'a> Edited<'a> {
+impl<'a> EditedSides<'a> {
     fn documents<'d>(&'d self, read: Documents<'d>) -> Documents<'d>
     where
         'a: 'd,
@@ -180,15 +188,20 @@ impl<'a> Edited<'a> {
     }
 }
 
-/// Whether a text says what was merged, apart from some arrays.
-pub(crate) fn says<F: Format>(text: &[u8], merged: Option<&Merged<'_>>, unsure: &[&Node<'_>]) -> bool {
+/// Returns whether a text parses to the merged value, except for some arrays.
+pub(crate) fn parses_to<F: Format>(
+    text: &[u8],
+    merged: Option<&Merged<'_>>,
+    ambiguous: &[&Node<'_>],
+) -> bool {
     let arena = Bump::new();
     let document = std::str::from_utf8(text).ok().and_then(|text| F::parse(text, &arena));
-    document.is_some_and(|document| merged.is_some_and(|merged| merged.is_but(&document.root, unsure)))
+    document
+        .is_some_and(|document| merged.is_some_and(|merged| merged.equals_except(&document.root, ambiguous)))
 }
 
-/// What was merged, written into the text of ours, or of theirs if something of theirs would be lost.
-fn written<F: Format>(
+/// Returns the merged value in the text of ours, or of theirs if something of theirs would be lost otherwise.
+fn write_merged<F: Format>(
     documents: Documents<'_>,
     comments: Option<&ThreeComments<'_>>,
     keys: &[String],
@@ -201,7 +214,7 @@ fn written<F: Format>(
             document.is_some_and(|document| {
                 let has_comments =
                     || comments.is_none_or(|comments| comments.are_in(&Comments::of(&document, keys)));
-                merged.is(&document.root) && has_comments()
+                merged.equals(&document.root) && has_comments()
             })
         })
     };

@@ -1,9 +1,10 @@
-//! Lines merged as git merges them.
+//! Merge of lines, compatible with git.
 //!
-//! Both sides are compared with the base, and the two lists of changes are laid beside each other. Changes that neither
-//! overlap nor touch are taken; equal ones are taken once; all else is a conflict, of which the three ranges of lines
-//! are told. The verdict and, in every style, every byte are those of `git merge-file`, but for one case: if both sides of a
-//! conflict are the same text, git takes it in the style `merge` and shows it in those with the base; it is no conflict here.
+//! Both sides are compared with the base, and the two lists of changes are combined. Changes that neither
+//! overlap nor touch are taken; equal ones are taken once; everything else is a conflict with three line
+//! ranges. The result, including every byte of every conflict style, is that of `git merge-file`, with one
+//! exception: if both sides of a conflict are the same text, git resolves it in the style `merge` and shows
+//! it in the styles with a base; here it is never a conflict.
 
 mod changes;
 mod eol;
@@ -18,10 +19,10 @@ use serde::Serialize;
 use self::changes::{Change, Changes, changes};
 use self::lines::Lines;
 
-pub use self::changes::Effort;
+pub use self::changes::DiffLimits;
 pub use self::render::{Labels, Style};
 
-/// Part of a merge of lines that is not the same in all three.
+/// Part of a text merge that differs in at least one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) kind: ChunkKind,
@@ -30,40 +31,40 @@ pub(crate) struct Chunk {
     pub(crate) theirs: Range<usize>,
 }
 
-/// Whose lines a chunk takes.
+/// Side whose lines a chunk takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChunkKind {
     Ours,
     Theirs,
-    /// Both sides have the same lines, though they were not compared with the base alike: of lines that repeat, one side seems to
-    /// have added or removed others than the other side.
+    /// Both sides have the same lines, but their diffs against the base differ: among repeated lines, each
+    /// side seems to have added or removed different ones.
     Both,
     Conflict,
 }
 
-/// Lines on which both sides disagree; ranges count from 0.
+/// Conflicting lines. Ranges count from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Region {
-    /// Where they were in the base.
+    /// Lines in the base.
     pub base: Range<usize>,
-    /// Where they are in ours.
+    /// Lines in ours.
     pub ours: Range<usize>,
-    /// Where they are in theirs.
+    /// Lines in theirs.
     pub theirs: Range<usize>,
 }
 
-/// Whose lines are taken where both sides disagree.
+/// Resolution of conflicting lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Favor {
-    /// Ours.
+    /// Takes the lines of ours.
     Ours,
-    /// Theirs.
+    /// Takes the lines of theirs.
     Theirs,
-    /// First ours, then theirs.
+    /// Takes the lines of ours, then those of theirs.
     Union,
 }
 
-/// Three versions of a text laid beside each other.
+/// Line-by-line comparison of three versions of a text.
 #[derive(Debug)]
 pub struct TextMerge<'a> {
     base: Lines<'a>,
@@ -72,38 +73,43 @@ pub struct TextMerge<'a> {
     chunks: Vec<Chunk>,
 }
 
-/// The input needs more work than may be spent on it.
+/// Error of a comparison that would exceed its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the versions differ too much to be compared line by line")]
-pub struct TooHard;
+pub struct DiffLimitExceeded;
 
 impl<'a> TextMerge<'a> {
-    /// Lays three versions beside each other.
-    pub fn new(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8], effort: Effort) -> Result<Self, TooHard> {
+    /// Compares three versions. Fails if a side differs from the base in more lines than `limits` allows.
+    pub fn new(
+        base: &'a [u8],
+        ours: &'a [u8],
+        theirs: &'a [u8],
+        limits: DiffLimits,
+    ) -> Result<Self, DiffLimitExceeded> {
         let [base, ours, theirs] = [base, ours, theirs].map(Lines::new);
-        let [by_ours, by_theirs] = changes(&base, [&ours, &theirs], effort)?;
+        let [by_ours, by_theirs] = changes(&base, [&ours, &theirs], limits)?;
         let mut text = Self { base, ours, theirs, chunks: Vec::new() };
-        text.chunks = text.lay_together(&by_ours, &by_theirs);
-        text.settle_equal();
+        text.chunks = text.combine(&by_ours, &by_theirs);
+        text.resolve_equal();
         Ok(text)
     }
 
-    /// Takes what both sides have alike.
-    fn settle_equal(&mut self) {
+    /// Resolves conflicts in which both sides have the same lines.
+    fn resolve_equal(&mut self) {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
-            if self.ours.are(&chunk.ours, &self.theirs, &chunk.theirs) {
+            if self.ours.equal(&chunk.ours, &self.theirs, &chunk.theirs) {
                 chunk.kind = ChunkKind::Both;
             }
         }
     }
 
-    /// Lays two versions beside each other: whatever differs is in conflict.
-    pub fn between(ours: &'a [u8], theirs: &'a [u8], effort: Effort) -> Result<Self, TooHard> {
-        Self::new(ours, ours, theirs, effort).map(Self::in_conflict)
+    /// Compares two versions. Each difference is a conflict.
+    pub fn between(ours: &'a [u8], theirs: &'a [u8], limits: DiffLimits) -> Result<Self, DiffLimitExceeded> {
+        Self::new(ours, ours, theirs, limits).map(Self::with_all_in_conflict)
     }
 
-    /// Which chunks two lists of changes of one base make.
-    fn lay_together(&self, ours: &Changes, theirs: &Changes) -> Vec<Chunk> {
+    /// Combines the changes of both sides, each relative to the base, to chunks.
+    fn combine(&self, ours: &Changes, theirs: &Changes) -> Vec<Chunk> {
         let mut chunks = Chunks::default();
         let (mut left, mut right) = (ours.iter().peekable(), theirs.iter().peekable());
         loop {
@@ -121,7 +127,7 @@ impl<'a> TextMerge<'a> {
                     right.next();
                 }
                 (Some(a), Some(b)) => {
-                    if a.base != b.base || !self.ours.are(&a.side, &self.theirs, &b.side) {
+                    if a.base != b.base || !self.ours.equal(&a.side, &self.theirs, &b.side) {
                         let base = a.base.start.min(b.base.start)..a.base.end.max(b.base.end);
                         let here = widened(&a.side, &a.base, &base);
                         let there = widened(&b.side, &b.base, &base);
@@ -134,37 +140,38 @@ impl<'a> TextMerge<'a> {
                         left.next();
                     }
                 }
-                // One of them alone is before the other.
+                // Unreachable: with changes left on one side only, one of the first two cases applies.
                 (None, Some(_)) | (Some(_), None) => return chunks.0,
             }
         }
     }
 
-    /// By how much lines before a change of a side have moved there; the last ones, where there is no further change.
+    /// Returns the shift of lines between the base and a side before the change `next`, or at the end of the
+    /// text if there is none.
     fn offset(&self, side: &Lines<'_>, next: Option<&Change>) -> isize {
         next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), Change::offset)
     }
 
-    /// What is not the same in all three.
+    /// Returns all chunks that differ in at least one version.
     pub(crate) fn chunks(&self) -> &[Chunk] {
         &self.chunks
     }
 
-    /// Whether nothing is in conflict.
+    /// Returns whether there are no conflicts.
     pub fn is_clean(&self) -> bool {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
     }
 
-    /// The same with every change in conflict, for whoever has to look at all of them.
+    /// Turns every change into a conflict, for a review of all changes.
     #[must_use]
-    pub fn in_conflict(mut self) -> Self {
+    pub fn with_all_in_conflict(mut self) -> Self {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::Both) {
             chunk.kind = ChunkKind::Conflict;
         }
         self
     }
 
-    /// Where both sides disagree.
+    /// Returns the conflicting lines.
     pub fn conflicts(&self) -> Vec<Region> {
         let conflicts = self.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Conflict);
         conflicts
@@ -176,30 +183,31 @@ impl<'a> TextMerge<'a> {
             .collect()
     }
 
-    /// The merged text; none if there are conflicts.
+    /// Returns the merged text; `None` if there are conflicts.
     pub fn merged(&self) -> Option<Vec<u8>> {
         self.is_clean().then(|| self.favor(Favor::Ours))
     }
 
-    /// The merged text, in which conflicts are settled in favour of one side.
+    /// Returns the merged text with conflicts resolved by `favor`.
     pub fn favor(&self, favor: Favor) -> Vec<u8> {
         render::settled(self, favor)
     }
 
-    /// The merged text with markers around conflicts, and how many there are in this style.
+    /// Returns the merged text with conflict markers, and the number of conflicts, which depends on the
+    /// style.
     pub fn render(&self, style: Style, labels: &Labels<'_>) -> (Vec<u8>, usize) {
         render::with_markers(self, style, labels)
     }
 }
 
-/// Lines of the base as a side has them that did not change them.
+/// Maps lines of the base to a side that did not change them.
 fn moved(base: &Range<usize>, offset: isize) -> Range<usize> {
     let at = |line: usize| line.saturating_add_signed(offset);
     at(base.start)..at(base.end)
 }
 
-/// The lines of a side that stand for a larger part of the base than the change itself. Where an earlier change of the
-/// side is in that part, the chunk that has it is made larger and only the end counts.
+/// Extends the lines of a side to a larger range of the base. If that range includes an earlier change of the
+/// side, the start is too large; the chunk is merged with the earlier one then, and only the end counts.
 fn widened(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
     side.start.saturating_sub(base.start - to.start)..side.end + (to.end - base.end)
 }
@@ -208,7 +216,7 @@ fn widened(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range
 struct Chunks(Vec<Chunk>);
 
 impl Chunks {
-    /// Adds one; what touches the last one belongs to it.
+    /// Adds a chunk, or extends the last one if they touch.
     fn push(&mut self, kind: ChunkKind, base: Range<usize>, ours: Range<usize>, theirs: Range<usize>) {
         if let Some(last) = self.0.last_mut()
             && (ours.start <= last.ours.end || theirs.start <= last.theirs.end)
@@ -234,18 +242,18 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_too_much_is_not_compared() {
-        let effort = Effort { lines: 10, exact: 0 };
+    fn comparison_over_the_limit_fails() {
+        let limits = DiffLimits { lines: 10, exact: 0 };
         let base = numbered(0..100);
         let one = base.replace("50\n", "fifty\n");
         let merge = |ours: &str, theirs: &str| {
-            let merged = TextMerge::new(base.as_bytes(), ours.as_bytes(), theirs.as_bytes(), effort);
+            let merged = TextMerge::new(base.as_bytes(), ours.as_bytes(), theirs.as_bytes(), limits);
             merged.map(|text| text.is_clean())
         };
         assert_eq!(merge(&one, &base.replace("70\n", "seventy\n")), Ok(true));
         assert_eq!(merge(&one, &format!("{base}100\n")), Ok(true));
-        assert_eq!(merge(&one, &numbered(100..200)), Err(TooHard));
-        assert_eq!(merge(&one, &base.replace("0\n", "x\n")), Err(TooHard));
-        assert_eq!(merge(&one, ""), Err(TooHard));
+        assert_eq!(merge(&one, &numbered(100..200)), Err(DiffLimitExceeded));
+        assert_eq!(merge(&one, &base.replace("0\n", "x\n")), Err(DiffLimitExceeded));
+        assert_eq!(merge(&one, ""), Err(DiffLimitExceeded));
     }
 }

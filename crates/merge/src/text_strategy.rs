@@ -1,15 +1,15 @@
-//! Text, line by line.
+//! Strategy for text files.
 
 use std::borrow::Cow;
 
-use crate::conflict::{Conflict, Place};
+use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, Merged, Outcome, Side, Versions};
-use crate::kinds;
+use crate::file_type;
 use crate::policy::FileRule;
 use crate::strategy::Strategy;
-use crate::text::{Effort, Favor, TextMerge};
+use crate::text::{DiffLimits, Favor, TextMerge};
 
-/// Merges lines.
+/// Strategy that merges line by line.
 pub(crate) struct Text;
 
 impl Strategy for Text {
@@ -28,7 +28,7 @@ impl Strategy for Text {
             Ok(Err(conflicts)) => Outcome::Conflict(Conflict {
                 strategy: "text",
                 reason: "both sides changed the same lines".to_owned(),
-                places: conflicts.into_iter().map(Place::Lines).collect(),
+                places: conflicts.into_iter().map(ConflictLocation::Lines).collect(),
             }),
         }
     }
@@ -44,7 +44,7 @@ impl Strategy for Text {
     }
 }
 
-/// Three versions in which lines end with a byte.
+/// Three versions in an encoding in which LF is a single byte.
 struct Decoded<'a> {
     encoding: Encoding,
     versions: [Cow<'a, [u8]>; 3],
@@ -66,14 +66,14 @@ impl<'a> Decoded<'a> {
 
     fn compare(&self) -> Result<TextMerge<'_>, String> {
         let [base, ours, theirs] = &self.versions;
-        TextMerge::new(base, ours, theirs, Effort::default()).map_err(|error| error.to_string())
+        TextMerge::new(base, ours, theirs, DiffLimits::default()).map_err(|error| error.to_string())
     }
 }
 
-/// How letters are written.
+/// Text encoding of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Encoding {
-    /// One of the many in which a line ends with a byte.
+    /// Any encoding in which LF is a single byte, such as UTF-8 or Latin-1.
     Bytes,
     Utf16Little,
     Utf16Big,
@@ -81,7 +81,7 @@ enum Encoding {
 
 impl Encoding {
     fn of(text: &[u8]) -> Self {
-        match kinds::is_utf16(text) {
+        match file_type::is_utf16(text) {
             false => Self::Bytes,
             true if text[0] == 0xff => Self::Utf16Little,
             true => Self::Utf16Big,
@@ -102,7 +102,7 @@ impl Encoding {
             return text;
         }
         let bytes = |unit: u16| if self == Self::Utf16Big { unit.to_be_bytes() } else { unit.to_le_bytes() };
-        // Merged of lines that were letters before.
+        // The text consists of whole lines of decoded text, so it is valid UTF-8.
         String::from_utf8_lossy(&text).encode_utf16().flat_map(bytes).collect()
     }
 }
@@ -116,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn utf16_is_merged_letter_by_letter() {
-        // U+0A41 and U+010A have the byte of a line's end in them.
+    fn utf16_is_merged_by_line() {
+        // U+0A41 and U+010A contain the byte of LF.
         let base = utf16("a\u{a41}\nb\nc\u{10a}\nd\n");
         let ours = utf16("A\u{a41}\nb\nc\u{10a}\nd\n");
         let theirs = utf16("a\u{a41}\nb\nc\u{10a}\nd\u{a0a}\n");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn other_encodings_and_lone_surrogates_are_left_to_people() {
+    fn mixed_encodings_and_lone_surrogates_conflict() {
         let (text, mut lone) = (utf16("a\nb\n"), utf16("a\nc\n"));
         for (other, reason) in [(b"a\nb\nc\n".to_vec(), "encodings"), {
             lone.extend([0, 0xd8]);

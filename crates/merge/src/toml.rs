@@ -1,7 +1,7 @@
-//! TOML.
+//! TOML format.
 //!
-//! `toml_edit` reads documents and writes tables, which may be scattered over the text. Arrays and inline tables are put
-//! together as JSON is, since they look alike.
+//! `toml_edit` parses documents and writes tables, which may be scattered over the text. Arrays and inline
+//! tables are written like JSON, which has the same shape.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -13,9 +13,9 @@ use crate::file::Side;
 use crate::layout::{Layout, Syntax};
 use crate::structured::Format;
 use crate::value::merge::{Documents, Merged, Part};
-use crate::value::{DEPTH, Document, Node, Value};
+use crate::value::{Document, MAX_DEPTH, Node, Value};
 
-/// Reads and writes TOML.
+/// TOML format.
 pub(crate) struct Toml;
 
 impl Format for Toml {
@@ -40,11 +40,11 @@ impl Format for Toml {
             Side::Theirs => theirs.clone(),
         };
         writer.table(written.as_table_mut(), *side, node, parts)?;
-        Some(as_in(documents.of(*side).text, &written.to_string()))
+        Some(restore_line_endings(documents.of(*side).text, &written.to_string()))
     }
 }
 
-/// None if it is no TOML, or has dotted keys in inline tables.
+/// Parses TOML; `None` if it is invalid, or has dotted keys in inline tables.
 pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
     let document = toml_edit::Document::parse(text).ok()?;
     let reader = Reader { text, arena };
@@ -76,14 +76,14 @@ impl<'a> Reader<'a> {
         let name = self.arena.alloc_str(name);
         let start = key.span().map_or(0, |span| span.start);
         match item {
-            _ if depth > DEPTH => None,
+            _ if depth > MAX_DEPTH => None,
             Item::None => None,
             Item::Value(value) => self.value(name, start, value, depth),
             Item::Table(table) => Some(self.table(name, start, table, depth)?),
             Item::ArrayOfTables(tables) => {
                 let tables = tables.iter().map(|table| self.table("", start, table, depth + 1));
                 let elements = self.kept(tables)?;
-                let span = hull(elements).unwrap_or(start..start);
+                let span = enclosing_range(elements).unwrap_or(start..start);
                 Some(node(name, span.start, span, Value::Array(elements)))
             }
         }
@@ -91,14 +91,14 @@ impl<'a> Reader<'a> {
 
     fn table(&self, name: &'a str, start: usize, table: &Table, depth: usize) -> Option<Node<'a>> {
         let members = self.members(table, depth + 1)?;
-        let span = table.span().into_iter().chain(hull(members));
+        let span = table.span().into_iter().chain(enclosing_range(members));
         let span = span.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end));
         let span = span.unwrap_or(start..start);
         Some(node(name, span.start, span, Value::Object(members)))
     }
 
     fn value(&self, name: &'a str, start: usize, value: &Inline, depth: usize) -> Option<Node<'a>> {
-        if depth > DEPTH {
+        if depth > MAX_DEPTH {
             return None;
         }
         let found = match value {
@@ -124,12 +124,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where all of them are.
-fn hull(nodes: &[Node<'_>]) -> Option<Range<usize>> {
+/// Returns the range that encloses all nodes; `None` if there are none.
+fn enclosing_range(nodes: &[Node<'_>]) -> Option<Range<usize>> {
     Some(nodes.iter().map(|node| node.start).min()?..nodes.iter().map(|node| node.span.end).max()?)
 }
 
-/// All comments of a text that is known to be TOML.
+/// Returns all comments of valid TOML.
 fn comments(text: &str) -> Vec<&str> {
     let (mut comments, mut at) = (Vec::new(), 0);
     while let Some(next) = text[at..].find(['#', '"', '\'']) {
@@ -146,7 +146,7 @@ fn comments(text: &str) -> Vec<&str> {
     comments
 }
 
-/// How long the string is that a text begins with.
+/// Returns the length of the string at the start of a text.
 fn string_length(text: &str) -> usize {
     let quote = &text[..1];
     let long = quote.repeat(3);
@@ -158,40 +158,40 @@ fn string_length(text: &str) -> usize {
         at += text[at..].chars().next().map_or(0, char::len_utf8);
     }
     at = (at + end.len()).min(text.len());
-    // A long string may end in up to two quotes of its own.
+    // A multi-line string may end in up to two quotes of its own.
     let more = text[at..].bytes().take(2).take_while(|byte| end.len() == 3 && [*byte] == *quote.as_bytes());
     at + more.count()
 }
 
-/// A part of a document of `toml_edit`.
+/// Part of a `toml_edit` document.
 #[derive(Clone, Copy)]
-enum Found<'t> {
+enum TomlPart<'t> {
     Value(&'t Inline),
     Table(&'t Table),
     Tables(&'t ArrayOfTables),
 }
 
-/// What parts nodes were made of, with the keys.
-type Finds<'t> = HashMap<*const (), (Option<&'t Key>, Found<'t>)>;
+/// Parts and keys by the address of the node that was made from them.
+type PartIndex<'t> = HashMap<*const (), (Option<&'t Key>, TomlPart<'t>)>;
 
 fn id(node: &Node<'_>) -> *const () {
     std::ptr::from_ref(node).cast()
 }
 
-fn find_table<'t>(found: &mut Finds<'t>, node: &Node<'_>, table: &'t Table) {
+fn find_table<'t>(found: &mut PartIndex<'t>, node: &Node<'_>, table: &'t Table) {
     for (child, (name, item)) in node.children().iter().zip(table.iter()) {
         let part = match item {
-            Item::Value(value) => Found::Value(value),
+            Item::Value(value) => TomlPart::Value(value),
             Item::Table(table) => {
                 find_table(found, child, table);
-                Found::Table(table)
+                TomlPart::Table(table)
             }
             Item::ArrayOfTables(tables) => {
                 for (element, table) in child.children().iter().zip(tables.iter()) {
                     find_table(found, element, table);
-                    found.insert(id(element), (None, Found::Table(table)));
+                    found.insert(id(element), (None, TomlPart::Table(table)));
                 }
-                Found::Tables(tables)
+                TomlPart::Tables(tables)
             }
             Item::None => continue,
         };
@@ -200,24 +200,24 @@ fn find_table<'t>(found: &mut Finds<'t>, node: &Node<'_>, table: &'t Table) {
 }
 
 struct Writer<'d, 't> {
-    found: Finds<'t>,
+    found: PartIndex<'t>,
     layout: Layout<'d>,
 }
 
 impl<'d> Writer<'d, '_> {
-    /// What was merged, as an item that can be put in anywhere. None if it cannot be told how to write it.
+    /// Returns a merged value as an item without a position; `None` if there is no way to write it.
     fn item(&self, merged: &Merged<'d>) -> Option<Item> {
         let (_, found) = self.found.get(&id(merged.node()))?;
         let mut item = match found {
-            Found::Value(value) => Item::Value((*value).clone()),
-            Found::Table(table) => Item::Table((*table).clone()),
-            Found::Tables(tables) => Item::ArrayOfTables((*tables).clone()),
+            TomlPart::Value(value) => Item::Value((*value).clone()),
+            TomlPart::Table(table) => Item::Table((*table).clone()),
+            TomlPart::Tables(tables) => Item::ArrayOfTables((*tables).clone()),
         };
         self.change(&mut item, merged)?;
         Some(item)
     }
 
-    /// Makes an item of the side that leads what was merged.
+    /// Changes an item of the template to the merged value.
     fn change(&self, item: &mut Item, merged: &Merged<'d>) -> Option<()> {
         let Merged::Parts(side, node, parts) = merged else { return Some(()) };
         match item {
@@ -239,7 +239,7 @@ impl<'d> Writer<'d, '_> {
             let (merged, key) = (&part.value, part.value.node().key);
             if !staying.contains(key) {
                 let (key, _) = self.found.get(&id(merged.node()))?;
-                table.insert_formatted((*key)?, anywhere(self.item(merged)?));
+                table.insert_formatted((*key)?, without_position(self.item(merged)?));
             } else if merged.side() == side {
                 self.change(table.get_mut(key)?, merged)?;
                 write_empty(table, key);
@@ -248,18 +248,19 @@ impl<'d> Writer<'d, '_> {
             }
         }
         if staying.len() < parts.len() {
-            in_order(table, parts);
+            sort_members(table, parts);
         }
         if parts.is_empty() {
-            // Else nothing would be left that says it is there.
+            // Otherwise no line would be left that defines the table.
             table.set_implicit(false);
         }
         Some(())
     }
 
-    /// Whether a member is where the side that leads has it. A value that becomes a table, or was one, is put in anew.
+    /// Returns whether a member keeps its position in the template. A member that changes between value and
+    /// table is inserted again.
     fn stays(&self, side: Side, node: &Node<'d>, part: &Part<'d>) -> bool {
-        let is_value = |node: &Node<'_>| matches!(self.found.get(&id(node)), Some((_, Found::Value(_))));
+        let is_value = |node: &Node<'_>| matches!(self.found.get(&id(node)), Some((_, TomlPart::Value(_))));
         let old = part.slot.and_then(|at| node.children().get(at));
         old.is_some_and(|old| part.value.side() == side || is_value(old) && is_value(part.value.node()))
     }
@@ -275,7 +276,7 @@ impl<'d> Writer<'d, '_> {
                     self.change(&mut item, &part.value)?;
                     item
                 }
-                None => anywhere(self.item(&part.value)?),
+                None => without_position(self.item(&part.value)?),
             };
             tables.push(item.into_table().ok()?);
         }
@@ -283,10 +284,10 @@ impl<'d> Writer<'d, '_> {
     }
 }
 
-/// Puts members in the order of what was merged; new ones are at the end before.
-fn in_order(table: &mut Table, parts: &[Part<'_>]) {
+/// Sorts members in the order of the merge. New ones were appended.
+fn sort_members(table: &mut Table, parts: &[Part<'_>]) {
     let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
-    // From the end, so that nothing has to move up.
+    // Removing from the end moves no entries.
     let taken = keys.iter().rev().filter_map(|key| table.remove_entry(key));
     let mut taken: HashMap<String, (Key, Item)> =
         taken.map(|(key, item)| (key.get().to_owned(), (key, item))).collect();
@@ -297,7 +298,7 @@ fn in_order(table: &mut Table, parts: &[Part<'_>]) {
     }
 }
 
-/// An array of tables that is empty has to be said: without tables there is nothing else that does.
+/// Writes an empty array of tables as `[]`: without tables no line would define it.
 fn write_empty(table: &mut Table, key: &str) {
     let Some((mut key, item)) = table.get_key_value_mut(key) else { return };
     if matches!(item, Item::ArrayOfTables(tables) if tables.is_empty()) {
@@ -306,35 +307,35 @@ fn write_empty(table: &mut Table, key: &str) {
     }
 }
 
-/// Puts another value where one is, with the space and comments around it.
+/// Replaces a value, and keeps the whitespace and comments around it.
 fn replace(old: &mut Inline, mut new: Inline) {
     *new.decor_mut() = old.decor().clone();
     *old = new;
 }
 
-/// Without the place that tables had in the document they are from.
-fn anywhere(mut item: Item) -> Item {
+/// Returns an item without the position that its tables had in their document.
+fn without_position(mut item: Item) -> Item {
     match &mut item {
-        Item::Table(table) => free(table),
-        Item::ArrayOfTables(tables) => tables.iter_mut().for_each(free),
+        Item::Table(table) => clear_position(table),
+        Item::ArrayOfTables(tables) => tables.iter_mut().for_each(clear_position),
         Item::None | Item::Value(_) => {}
     }
     item
 }
 
-fn free(table: &mut Table) {
+fn clear_position(table: &mut Table) {
     table.set_position(None);
     for (_, item) in table.iter_mut() {
         match item {
-            Item::Table(table) => free(table),
-            Item::ArrayOfTables(tables) => tables.iter_mut().for_each(free),
+            Item::Table(table) => clear_position(table),
+            Item::ArrayOfTables(tables) => tables.iter_mut().for_each(clear_position),
             Item::None | Item::Value(_) => {}
         }
     }
 }
 
-/// With the marks and ends of lines of another text, which `toml_edit` does not keep.
-fn as_in(text: &str, written: &str) -> String {
+/// Restores the byte order mark and line endings of a text, which `toml_edit` does not keep.
+fn restore_line_endings(text: &str, written: &str) -> String {
     let is_crlf = text.contains('\n') && text.matches('\n').count() == text.matches("\r\n").count();
     let mut written = written.to_owned();
     if is_crlf {

@@ -1,10 +1,10 @@
-//! Merging whole trees.
+//! Merge of whole trees.
 //!
-//! Both sides are compared with the base, so the cost is that of what differs; where nothing speaks against it,
-//! directories that only one side changed are taken without being read. Leaves (files and symlinks) are what is
-//! merged: for each path that a side touched there is a slot with three versions, which renames move from one path to
-//! another. Each slot is decided alone, then things that want one name are told apart, and what came out is put into
-//! a virtual tree over ours. Directories follow what is in them.
+//! Both sides are compared with the base, so the cost depends on the size of the changes. Directories that
+//! only one side changed are taken without being read, if nothing on the other side can affect them. Leaves
+//! (files and symlinks) are merged: each path that a side changed gets a slot with three versions, and
+//! renames move versions between slots. Each slot is decided alone, then entries with the same name are
+//! separated, and the result is written to a virtual tree over ours. Directories follow their content.
 //!
 //! Nothing is lost: a version that is not in the result is named by a conflict.
 
@@ -31,10 +31,10 @@ use serde::Serialize;
 use workspace_state::{StoreError, Tree, TreeError, TreePath, VirtualTree};
 
 use crate::file::Author;
-use crate::merge::Decided;
+use crate::merge::Decision;
 use crate::policy::Policy;
 use crate::strategy::{Strategies, UnknownStrategy};
-use both::Both;
+use both::BothSides;
 use leaf::{Merger, Placement};
 
 pub use choices::tree_choices;
@@ -42,26 +42,26 @@ pub use conflict::{ConflictClass, TreeConflict, TreeVersion};
 pub use history::HistorySource;
 pub use renames::RenameOptions;
 
-/// How trees are merged.
+/// Options for the merge of trees.
 #[derive(Debug, Clone)]
 pub struct TreeOptions {
-    /// Ways to merge files.
+    /// Strategies for files.
     pub strategies: Strategies,
-    /// Which way is for which file, and what becomes of conflicts.
+    /// Rules that select strategies and decide conflicts.
     pub policy: Policy,
-    /// Who made ours.
+    /// Author of ours.
     pub ours: Author,
-    /// Who made theirs.
+    /// Author of theirs.
     pub theirs: Author,
-    /// Who made what ours has, where that is not who made ours as a whole: by path.
+    /// Authors of single entries of ours, by path; `ours` is the author of all others.
     pub authors: HashMap<Vec<u8>, Author>,
-    /// What strategies keep beside versions.
+    /// State that strategies stored with earlier versions.
     pub histories: HistorySource,
-    /// How hard renames are looked for.
+    /// Limits of rename detection.
     pub renames: RenameOptions,
-    /// Whether what one side added to a directory follows it to where the other renamed it.
+    /// Enables moving an added file along when the other side renamed its directory.
     pub directory_renames: bool,
-    /// A file of which a version is larger is not looked into: it is in conflict if both sides changed it.
+    /// Size limit in bytes. A larger file is not read: it conflicts if both sides changed it.
     pub content_max: u64,
 }
 
@@ -82,93 +82,94 @@ impl Default for TreeOptions {
 }
 
 impl TreeOptions {
-    /// Whether what only one side changed may be more than taken.
-    fn has_to_see_everything(&self) -> bool {
-        self.histories.is_there() || self.policy.wants_review(&self.strategies)
+    /// Returns whether directories that only one side changed have to be read as well.
+    fn needs_full_diff(&self) -> bool {
+        self.histories.is_there() || self.policy.requires_review(&self.strategies)
     }
 }
 
-/// Two trees that became one.
+/// Result of merging two trees.
 pub struct TreeMerge {
-    /// What it holds now: over ours, not committed. It can be previewed, changed and committed.
+    /// Merged tree: an uncommitted virtual tree over ours, which can be previewed, changed and committed.
     pub tree: VirtualTree,
-    /// What could not be merged, by path.
+    /// Conflicts, sorted by path.
     pub conflicts: Vec<TreeConflict>,
-    /// Files with content of both sides, by path.
+    /// Files with changes of both sides, sorted by path.
     pub merged: Vec<MergedFile>,
 }
 
 impl TreeMerge {
-    /// Whether nobody has to decide anything.
+    /// Returns whether no conflict is left for a reviewer.
     pub fn is_settled(&self) -> bool {
         self.conflicts.iter().all(|conflict| conflict.decided.is_some())
     }
 }
 
-/// A file that a strategy merged.
+/// File that a strategy merged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MergedFile {
-    /// Where it is.
+    /// Path in the merged tree.
     pub path: TreePath,
-    /// By which strategy.
+    /// Name of the strategy.
     pub strategy: &'static str,
-    /// What it was; none if both sides added it.
+    /// Entry of the base; `None` if both sides added the file.
     pub base: Option<TreeVersion>,
-    /// What ours has.
+    /// Entry of ours.
     pub ours: TreeVersion,
-    /// What theirs has.
+    /// Entry of theirs.
     pub theirs: TreeVersion,
-    /// Who won where both could not be had, and a rule decided.
+    /// Winner of the conflicts in the file, if a rule decided them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decided: Option<Decided>,
-    /// What the strategy keeps beside this version: [`TreeOptions::histories`] should give it in later merges.
+    pub decided: Option<Decision>,
+    /// State that the strategy wants to have stored with the merged version. Later merges should get it
+    /// through [`TreeOptions::histories`].
     #[serde(skip)]
     pub history: Option<Vec<u8>>,
 }
 
-/// Why trees were not merged.
+/// Error of a merge of trees. Conflicts are not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeMergeError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The result could not be put together.
+    /// The merged tree could not be written.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// A rule names a strategy that is not there.
+    /// A rule names an unknown strategy.
     #[error(transparent)]
     Strategy(#[from] UnknownStrategy),
 }
 
 type Result<T, E = TreeMergeError> = std::result::Result<T, E>;
 
-/// Merges two trees that come from one base, all of one store.
+/// Merges two trees with a common base. All three have to be in the same store.
 ///
-/// More than two sides are merged one after another: commit the result, and merge the next side onto it. Changes
-/// that exclude each other nowhere give the same tree in any order.
+/// More than two sides are merged one after another: commit the result, then merge the next side onto it.
+/// Changes that do not conflict give the same tree in any order.
 pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOptions) -> Result<TreeMerge> {
-    let mut both = Both::new(base, [ours, theirs], options.has_to_see_everything())?;
+    let mut both = BothSides::new(base, [ours, theirs], options.needs_full_diff())?;
     let mut merger = Merger::new(options, base, ours, theirs);
-    let result = if both.are_apart {
+    let result = if both.are_disjoint {
         merger.decide(slot::slots_of_theirs(&both.ours, &both.theirs))?
     } else {
         decide_all(&mut merger, &mut both)?
     };
-    collisions::tell(&mut merger, &result, &both.ours, &both.theirs);
+    collisions::report(&mut merger, &result, &both.ours, &both.theirs);
     let tree = apply::apply(&mut merger, result, &both.ours, &both.theirs)?;
     let (conflicts, merged) = merger.finish();
     Ok(TreeMerge { tree, conflicts, merged })
 }
 
-/// Decides everything that either side touched, renames followed.
-fn decide_all(merger: &mut Merger<'_>, both: &mut Both<'_>) -> Result<Placement> {
-    let Both { ours, theirs, .. } = both;
+/// Decides all changed slots, following renames.
+fn decide_all(merger: &mut Merger<'_>, both: &mut BothSides<'_>) -> Result<Placement> {
+    let BothSides { ours, theirs, .. } = both;
     let options = merger.options;
     renames::find(options.renames, ours, theirs)?;
     renames::find(options.renames, theirs, ours)?;
-    if options.policy.wants_review(&options.strategies) {
-        renames::find_of(options.renames, theirs, |path| merger.is_critical(path))?;
+    if options.policy.requires_review(&options.strategies) {
+        renames::find_selected(options.renames, theirs, |path| merger.is_critical(path))?;
     }
     let mut slots = slot::slots(ours, theirs);
     if merger.options.directory_renames {
@@ -176,6 +177,6 @@ fn decide_all(merger: &mut Merger<'_>, both: &mut Both<'_>) -> Result<Placement>
     }
     follow::follow(merger, &mut slots, ours, theirs)?;
     let mut result = merger.decide(slots)?;
-    clash::tell_apart(merger, &mut result, ours, theirs)?;
+    clash::separate(merger, &mut result, ours, theirs)?;
     Ok(result)
 }

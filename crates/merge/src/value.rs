@@ -1,8 +1,7 @@
-//! Documents as values, each of which knows where it is written.
+//! Syntax tree for JSON, YAML and TOML, in which each value has its span in the source text.
 //!
-//! JSON, YAML and TOML are read into the same tree, so that there is one merge for all of them ([`merge`]).
-//! Whatever is neither a string nor a container is compared as it is written: `1`, `1.0` and `1.00` differ, and no number
-//! is too large.
+//! One merge works for all three formats ([`merge`]). Literals are compared as source text: `1`, `1.0` and
+//! `1.00` differ, and no number is too large.
 
 mod arrays;
 mod keyed;
@@ -13,10 +12,10 @@ use std::ops::Range;
 pub(crate) use self::arrays::canonical;
 use self::keyed::Keyed;
 
-/// Values may be nested this deep. All that walks them may call itself, therefore.
-pub(crate) const DEPTH: usize = 200;
+/// Limit for nested values. It bounds the recursion of everything that walks the tree.
+pub(crate) const MAX_DEPTH: usize = 200;
 
-/// A text and what it says.
+/// Parsed source text.
 #[derive(Debug)]
 pub(crate) struct Document<'a> {
     pub(crate) text: &'a str,
@@ -26,37 +25,38 @@ pub(crate) struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// What is written in some place.
+    /// Returns the source text of a span; empty if the span is out of range.
     pub(crate) fn written(&self, span: &Range<usize>) -> &'a str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }
 
-/// A value in its place. What it refers to is in an arena, which is quicker than to have each part on its own.
+/// A value and its position. Children and strings are allocated in an arena, which is faster than one
+/// allocation each.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'a> {
-    /// Of a member of an object; empty elsewhere.
+    /// Key of an object's member; empty for other values.
     pub(crate) key: &'a str,
-    /// Where it begins, with its key or whatever else stands before it as a part of it.
+    /// Byte offset at which the value begins, including its key or a YAML dash.
     pub(crate) start: usize,
-    /// Where the value itself is.
+    /// Byte range of the value itself.
     pub(crate) span: Range<usize>,
     pub(crate) value: Value<'a>,
 }
 
-/// A value.
+/// Kind and content of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Value<'a> {
-    /// A number, true, false, null, a date: as written, on one line.
+    /// A number, boolean, null or date, as written on a single line.
     Literal(&'a str),
     String(&'a str),
     Array(&'a [Node<'a>]),
-    /// In the order in which it is written; no key is there twice.
+    /// Members in source order, without duplicate keys.
     Object(&'a [Node<'a>]),
 }
 
 impl<'a> Node<'a> {
-    /// Elements or members.
+    /// Returns elements or members; empty for scalars.
     pub(crate) fn children(&self) -> &'a [Node<'a>] {
         match &self.value {
             Value::Array(nodes) | Value::Object(nodes) => nodes,
@@ -64,13 +64,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// With its key.
+    /// Returns the byte range of the value together with its key.
     pub(crate) fn item(&self) -> Range<usize> {
         self.start..self.span.end
     }
 }
 
-/// Whether they say the same; the order of members says nothing.
+/// Compares values; the order of an object's members is not significant.
 impl PartialEq for Node<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.value, &other.value) {
@@ -89,10 +89,10 @@ impl PartialEq for Node<'_> {
     }
 }
 
-/// Whether a key is there twice.
-pub(crate) fn has_twice(members: &[Node<'_>]) -> bool {
-    if members.len() > keyed::FEW {
-        return Keyed::members(members).has_twice();
+/// Returns whether two members have the same key.
+pub(crate) fn has_duplicate_key(members: &[Node<'_>]) -> bool {
+    if members.len() > keyed::LINEAR_SEARCH_MAX {
+        return Keyed::members(members).has_duplicates();
     }
     let is_before =
         |(at, node): (usize, &Node<'_>)| members[..at].iter().any(|before| before.key == node.key);

@@ -1,9 +1,9 @@
-//! YAML: what most files are made of, mappings and sequences with strings and numbers in them.
+//! The common subset of YAML: mappings and sequences of strings and numbers.
 //!
-//! `saphyr-parser` tells the values and where they are; between them there must be nothing but what we know how to write:
-//! keys, colons, dashes, commas, space and comments. Anchors, aliases, tags, merge keys, directives, several documents, keys
-//! that are no plain strings and whatever else is found are left to the merge of lines. No crate that edits YAML is used:
-//! those there are are young, and what is written is read again in any case.
+//! `saphyr-parser` reports values and their positions. Between them only known syntax is accepted: keys,
+//! colons, dashes, commas, whitespace and comments. Files with anchors, aliases, tags, merge keys,
+//! directives, several documents, keys other than plain strings or anything else are merged as text. No crate
+//! for editing YAML is used: the existing ones are young, and the output is parsed again in any case.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use crate::layout::{self, Syntax};
 use crate::structured::Format;
 use crate::value::merge::{Documents, Merged};
-use crate::value::{DEPTH, Document, Node, Value, has_twice};
+use crate::value::{Document, MAX_DEPTH, Node, Value, has_duplicate_key};
 
-/// Reads and writes YAML.
+/// YAML format.
 pub(crate) struct Yaml;
 
 impl Format for Yaml {
@@ -31,17 +31,17 @@ impl Format for Yaml {
     }
 }
 
-/// None if it is no YAML, or has anything in it that we do not know.
+/// Parses YAML; `None` if it is invalid or uses unsupported syntax.
 pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
     let body = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if body.starts_with('%') || body.contains("\n%") || body.contains(is_odd) {
+    if body.starts_with('%') || body.contains("\n%") || body.contains(is_unsupported) {
         return None;
     }
-    let places = Places::new(text, text.len() - body.len());
+    let offsets = ByteOffsets::new(text, text.len() - body.len());
     let mut reader = Reader {
         text,
         events: Parser::new_from_str(body),
-        places,
+        offsets,
         at: text.len() - body.len(),
         arena,
         comments: Vec::new(),
@@ -50,14 +50,14 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
     Some(Document { text, root, comments: reader.comments })
 }
 
-/// Where characters are in bytes.
-struct Places {
+/// Conversion of character offsets to byte offsets.
+struct ByteOffsets {
     before: usize,
-    /// Empty where each character is a byte.
+    /// Byte offset of each character; empty if the text is ASCII.
     starts: Vec<usize>,
 }
 
-impl Places {
+impl ByteOffsets {
     fn new(text: &str, before: usize) -> Self {
         let starts = match text[before..].is_ascii() {
             true => Vec::new(),
@@ -76,31 +76,32 @@ impl Places {
     }
 }
 
-/// Reads values one after the other. `at` is behind all that was read: what the parser tells of next must be found there.
+/// Reader of values in order. `at` is the offset after everything read so far: the next value of the parser
+/// has to begin there.
 struct Reader<'a> {
     text: &'a str,
     events: Parser<'a, StrInput<'a>>,
-    places: Places,
+    offsets: ByteOffsets,
     at: usize,
     arena: &'a Bump,
     comments: Vec<&'a str>,
 }
 
-/// What a container looks like.
+/// Style of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
     Block,
-    /// In brackets, as all must be that are in it.
+    /// Flow style, in brackets. Everything in it is in flow style too.
     Flow,
 }
 
 impl<'a> Reader<'a> {
     fn event(&mut self) -> Option<(Event<'a>, Range<usize>)> {
         let (event, span) = self.events.next_event()?.ok()?;
-        Some((event, self.places.bytes(span)?))
+        Some((event, self.offsets.bytes(span)?))
     }
 
-    /// The only document of a stream.
+    /// Reads the only document of a stream.
     fn document(&mut self) -> Option<Node<'a>> {
         matches!(self.event()?.0, Event::StreamStart).then_some(())?;
         let Event::DocumentStart(is_marked) = self.event()?.0 else { return None };
@@ -127,7 +128,7 @@ impl<'a> Reader<'a> {
         self.rest().starts_with(sign).then(|| self.at += sign.len())
     }
 
-    /// Skips space and comments.
+    /// Skips whitespace and comments.
     fn skip(&mut self) {
         loop {
             let rest = self.rest();
@@ -147,8 +148,8 @@ impl<'a> Reader<'a> {
         self.at += comment.len();
     }
 
-    /// Reads a comment on the line that a block ends with: it belongs to the block.
-    fn comment_behind(&mut self) {
+    /// Reads a comment on the last line of a block, which belongs to the block.
+    fn trailing_comment(&mut self) {
         let rest = self.rest();
         let space = rest.len() - rest.trim_start_matches([' ', '\t']).len();
         if space > 0 && rest[space..].starts_with('#') {
@@ -157,7 +158,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes the comment behind the sign that a block scalar begins with.
+    /// Records the comment after the indicator of a block scalar, without advancing.
     fn header_comment(&mut self) {
         let start = self.at;
         let line = self.rest().lines().next().unwrap_or_default();
@@ -177,14 +178,14 @@ impl<'a> Reader<'a> {
         style: Style,
         depth: usize,
     ) -> Option<Node<'a>> {
-        if depth > DEPTH {
+        if depth > MAX_DEPTH {
             return None;
         }
         let (span, value) = match event {
             Event::Scalar(text, scalar, 0, None) => self.scalar(text, scalar, span)?,
             Event::MappingStart(0, None) => self.container(span, style, |reader, style| {
                 let members = reader.members(style, depth + 1)?;
-                (!has_twice(members)).then_some(Value::Object(members))
+                (!has_duplicate_key(members)).then_some(Value::Object(members))
             })?,
             Event::SequenceStart(0, None) => self.container(span, style, |reader, style| {
                 Some(Value::Array(reader.elements(style, depth + 1)?))
@@ -202,17 +203,17 @@ impl<'a> Reader<'a> {
     ) -> Option<(Range<usize>, Value<'a>)> {
         let written = self.text.get(span.clone())?;
         if style == ScalarStyle::Plain && written.is_empty() {
-            // The parser may tell of it wherever it noticed.
+            // The parser reports an empty scalar at an arbitrary position.
             return Some((self.at..self.at, Value::Literal("")));
         }
         self.skip();
         let start = self.at;
         let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-        // Of a block, the parser tells where its first line is.
+        // For a block scalar, the parser reports the position of its first line.
         (if is_block { self.rest().starts_with(['|', '>']) } else { start == span.start }).then_some(())?;
         let end = match style {
             ScalarStyle::Plain => span.end,
-            // Of a scalar in quotes, the parser tells where what is behind it ends, comments included.
+            // For a quoted scalar, the parser reports the end of what follows it, including comments.
             ScalarStyle::SingleQuoted => start + single_quoted_length(self.rest())?,
             ScalarStyle::DoubleQuoted => start + double_quoted_length(self.rest())?,
             ScalarStyle::Literal | ScalarStyle::Folded => {
@@ -237,7 +238,7 @@ impl<'a> Reader<'a> {
         self.skip();
         let start = self.at;
         let style = if span.is_empty() { Style::Block } else { Style::Flow };
-        // Of a sequence that is not indented, the parser tells where its first element is.
+        // For a sequence without indentation, the parser reports the position of its first element.
         let is_here = start == span.start || style == Style::Block && self.rest().starts_with('-');
         if !is_here || outer == Style::Flow && style == Style::Block {
             return None;
@@ -247,7 +248,7 @@ impl<'a> Reader<'a> {
         }
         let value = read(self, style)?;
         if style == Style::Block {
-            self.comment_behind();
+            self.trailing_comment();
         }
         Some((start..self.at, value))
     }
@@ -272,7 +273,7 @@ impl<'a> Reader<'a> {
         let Event::Scalar(key, style, 0, None) = event else { return None };
         let is_known = match style {
             ScalarStyle::Plain => key != "<<" && !span.is_empty(),
-            // Another key than the one without quotes, to some.
+            // A quoted literal is a different key from the unquoted one for some parsers.
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => !is_literal(&key),
             ScalarStyle::Literal | ScalarStyle::Folded => false,
         };
@@ -308,7 +309,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes to the next child.
+    /// Advances to the next child.
     fn separate(&mut self, style: Style, is_first: bool) -> Option<()> {
         self.skip();
         if style == Style::Flow && !is_first {
@@ -330,7 +331,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How long the scalar in single quotes is that a text begins with. Two quotes in it are one.
+/// Returns the length of the single-quoted scalar at the start of a text. A doubled quote is an escaped one.
 fn single_quoted_length(text: &str) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -342,7 +343,7 @@ fn single_quoted_length(text: &str) -> Option<usize> {
     }
 }
 
-/// How long the scalar in double quotes is that a text begins with.
+/// Returns the length of the double-quoted scalar at the start of a text.
 fn double_quoted_length(text: &str) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -354,7 +355,7 @@ fn double_quoted_length(text: &str) -> Option<usize> {
     }
 }
 
-/// Whether something without quotes may be anything but a string, by any version of YAML.
+/// Returns whether an unquoted scalar may be something other than a string in any version of YAML.
 fn is_literal(text: &str) -> bool {
     const WORDS: [&str; 11] = ["~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "="];
     text.is_empty()
@@ -362,8 +363,8 @@ fn is_literal(text: &str) -> bool {
         || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// What is no part of a text, or ends lines by some versions of YAML only.
-fn is_odd(letter: char) -> bool {
+/// Returns whether a character is not text, or ends a line only in some versions of YAML.
+fn is_unsupported(letter: char) -> bool {
     matches!(letter, '\u{feff}' | '\u{2028}' | '\u{2029}')
         || letter.is_control() && !matches!(letter, '\t' | '\n' | '\r')
 }

@@ -1,4 +1,4 @@
-//! Where edits are tried: sandboxes over a store, in a directory that goes with the search.
+//! Environment of the search: sandboxes over a store, in a temporary directory.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use workspace_state::{
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The sample and the edits, beside this program's source.
+/// Returns the directory with the sample and the edits.
 fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Sandboxes, and the store of what became of them.
+/// Sandboxes, and the store with their snapshots.
 pub(crate) struct Lab {
     service: Service,
     store: Store,
@@ -39,18 +39,19 @@ impl Lab {
         Ok(Self { service, store, directory })
     }
 
-    /// What can be tried: a name and a command each.
+    /// Returns the edits to try, each with a name and a command.
     pub(crate) fn edits() -> Result<Vec<(String, String)>> {
         Ok(serde_json::from_slice(&std::fs::read(here().join("edits.json"))?)?)
     }
 
-    /// The sample as it is.
+    /// Takes a snapshot of the unchanged sample.
     pub(crate) fn start(&self) -> Result<Snapshot> {
         let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
         Ok(snapshot_directory(&self.store, &here().join("sample"), options, &Quiet)?.snapshot)
     }
 
-    /// The share of tests that pass after an edit, and a snapshot of that.
+    /// Applies an edit and runs the tests. Returns the share of tests that pass, and a snapshot of the
+    /// result.
     pub(crate) async fn tested(&self, snapshot: SnapshotId, edit: &str) -> Result<(f64, Snapshot)> {
         let wanted = Wanted { owner: "search".to_owned(), unlimited: true, most: None, key: None };
         let new =
@@ -79,7 +80,7 @@ impl Lab {
         Ok((share(&said), taken.committed.snapshot))
     }
 
-    /// What a change may cost beside what the tests see.
+    /// Returns a penalty for risks of a change that the tests do not show.
     pub(crate) fn risk(&self, before: &Snapshot, after: &Snapshot) -> Result<f64> {
         let open = |snapshot| Tree::of_snapshot(&self.store, snapshot);
         let judged = insight(&open(before)?, &open(after)?)?;
@@ -87,7 +88,7 @@ impl Lab {
         Ok(0.05 * notes as f64)
     }
 
-    /// Keeps a step of the search.
+    /// Stores a step of the search as an episode.
     pub(crate) fn keep(
         &self,
         snapshot: &Snapshot,
@@ -100,7 +101,7 @@ impl Lab {
         Ok(episode.id)
     }
 
-    /// What was done on the way to a step.
+    /// Returns the edits on the path to a step.
     pub(crate) fn path(&self, episode: &EpisodeId) -> Result<Vec<String>> {
         let path = self.store.episode_path(episode)?;
         Ok(path.into_iter().map(|episode| episode.action).filter(|action| action != "start").collect())
@@ -108,13 +109,13 @@ impl Lab {
 
     pub(crate) async fn close(&self) -> Result<()> {
         self.service.close().await;
-        // Of an ordinary user's sandboxes this is what is left.
+        // For an unprivileged user, this process outlives the sandboxes.
         Holder::find_or_start(self.directory.path())?.end();
         Ok(())
     }
 }
 
-/// The guest agent, beside this program.
+/// Returns the guest agent, which has to be next to this program.
 fn agent() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let agent = own.parent().unwrap_or(Path::new(".")).join("workspace-agent");
@@ -124,7 +125,7 @@ fn agent() -> Result<PathBuf> {
     Err(format!("{} is not there: cargo build -p workspace-agent", agent.display()).into())
 }
 
-/// The share of tests that passed, of what they printed.
+/// Returns the share of passed tests, from the last line of their output.
 fn share(said: &str) -> f64 {
     let last = said.lines().last().unwrap_or_default();
     let numbers: Vec<f64> = last.split(' ').filter_map(|word| word.parse().ok()).collect();

@@ -1,9 +1,9 @@
-//! A small search that repairs the failing tests of a sample by trying edits, without any server: sandboxes, snapshots
-//! and episodes are used as libraries.
+//! A small search that repairs the failing tests of a sample by trying edits, without a server: sandboxes,
+//! snapshots and episodes are used as libraries.
 //!
-//! Each state of the search is a snapshot. A step makes a sandbox from one, applies an edit, runs the tests, commits, reads
-//! what the change means (the insight diff), and keeps an episode. States that were reached before, by another order of the
-//! same edits, have the same tree and are recognised.
+//! Each state of the search is a snapshot. A step creates a sandbox from one, applies an edit, runs the
+//! tests, commits, reads the insight diff of the change, and stores an episode. States that were reached
+//! before, by another order of the same edits, have the same tree and are recognised.
 
 mod lab;
 mod search;
@@ -15,7 +15,7 @@ use lab::Lab;
 use search::Search;
 
 fn main() -> ExitCode {
-    // Sandboxes are launched by this program, started again.
+    // Sandboxes are launched by executing this program again.
     if let Some(code) = workspace_host::entry() {
         return code;
     }
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything was repaired.
+/// Runs the search. Returns whether all tests pass at the end.
 #[tokio::main]
 async fn run() -> Result<bool, Box<dyn Error>> {
     let mut words = std::env::args().skip(1);

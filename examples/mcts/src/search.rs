@@ -1,4 +1,4 @@
-//! The search: from the best state so far, now and then from another.
+//! The search: expands the most promising state, and now and then another.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -7,13 +7,13 @@ use workspace_state::{EpisodeId, Snapshot, TreeId};
 
 use crate::lab::Lab;
 
-/// How much is explored: larger looks further around, smaller follows what went well.
+/// Exploration constant of UCT: larger values explore more, smaller ones follow the best states.
 const EXPLORE: f64 = 0.7;
 const DEPTH: usize = 5;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A state of the search: a snapshot and what is known of it.
+/// State of the search: a snapshot with its statistics.
 pub(crate) struct State {
     snapshot: Snapshot,
     pub(crate) reward: f64,
@@ -27,7 +27,7 @@ pub(crate) struct State {
     children: Vec<usize>,
 }
 
-/// Numbers that look like chance and are the same for the same seed, here and in Python.
+/// Pseudo-random numbers, the same for the same seed, here and in Python.
 struct Chance(u64);
 
 impl Chance {
@@ -43,7 +43,7 @@ pub(crate) struct Search<'a> {
     chance: Chance,
     states: Vec<State>,
     by_tree: HashMap<TreeId, usize>,
-    /// How often a tree was reached again by another way.
+    /// Number of times that a known tree was reached by another path.
     pub(crate) transpositions: usize,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Search<'a> {
         Ok(number)
     }
 
-    /// How promising a state is, seen from the one before it.
+    /// Returns the UCT score of a state, from the view of its parent.
     fn worth(&self, number: usize) -> f64 {
         let state = &self.states[number];
         let around = state.parent.map_or(1, |parent| self.states[parent].visits);
@@ -93,11 +93,11 @@ impl<'a> Search<'a> {
         state.total / visits + EXPLORE * (f64::from(around).ln() / visits).sqrt()
     }
 
-    /// Goes to the most promising state, tries something there, and tells everything on the way what it was worth.
+    /// Selects the most promising state, tries an edit there, and updates the rewards of all its ancestors.
     pub(crate) async fn step(&mut self) -> Result<()> {
         let mut at = 0;
         while self.states[at].untried.is_empty() && !self.states[at].children.is_empty() {
-            // Of equals the first, as in Python.
+            // The first of equal ones, as in Python.
             let children = self.states[at].children.iter().rev().copied();
             at = children.max_by(|a, b| self.worth(*a).total_cmp(&self.worth(*b))).unwrap_or(at);
         }
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
         Ok(new)
     }
 
-    /// The best state, the one with the shorter way among equals.
+    /// Returns the best state; among equals the one with the shorter path.
     pub(crate) fn best(&self) -> &State {
         let shorter = |a: &&State, b: &&State| a.reward.total_cmp(&b.reward).then(b.depth.cmp(&a.depth));
         self.states.iter().max_by(shorter).unwrap_or_else(|| unreachable!("there is always a start"))

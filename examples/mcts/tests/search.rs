@@ -1,4 +1,4 @@
-//! The example, run as its README says.
+//! Runs the example as described in its README.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn in_rust_it_repairs_the_sample() {
     assert_eq!(run(), run(), "the same seed gives the same search");
 }
 
-/// A server of the tests' own.
+/// Server for these tests.
 struct Server {
     child: Child,
     address: String,

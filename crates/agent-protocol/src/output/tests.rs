@@ -14,8 +14,8 @@ fn all(reader: &mut Reader) -> Vec<Item> {
     std::iter::from_fn(|| reader.next_item().unwrap()).collect()
 }
 
-/// The bytes, and the gaps between them.
-fn shown(items: &[Item]) -> (Vec<u8>, Vec<(u64, u64)>) {
+/// Returns the bytes, and the gaps between them.
+fn bytes_and_gaps(items: &[Item]) -> (Vec<u8>, Vec<(u64, u64)>) {
     let (mut bytes, mut gaps) = (Vec::new(), Vec::new());
     for item in items {
         match item {
@@ -28,7 +28,7 @@ fn shown(items: &[Item]) -> (Vec<u8>, Vec<(u64, u64)>) {
 }
 
 #[test]
-fn what_is_written_is_read_from_any_offset_with_its_stream_and_time() {
+fn frames_are_read_from_any_offset() {
     let (_home, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap();
     writer.write(Stream::Stdout, 5, b"hello ").unwrap();
@@ -43,12 +43,12 @@ fn what_is_written_is_read_from_any_offset_with_its_stream_and_time() {
     assert_eq!(end.end(), Some(End { exit_code: 3, timed_out: true }));
     for offset in 0..=11 {
         let items = all(&mut Reader::open(&fd, "cmd-1", offset).unwrap());
-        assert_eq!(shown(&items), (b"hello world"[offset as usize..].to_vec(), vec![]));
+        assert_eq!(bytes_and_gaps(&items), (b"hello world"[offset as usize..].to_vec(), vec![]));
     }
 }
 
 #[test]
-fn a_reader_that_follows_sees_everything_once() {
+fn following_reader_sees_everything_once() {
     let (_home, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 64 << 10).unwrap();
     let mut reader = Reader::open(&fd, "c", 0).unwrap();
@@ -57,7 +57,7 @@ fn a_reader_that_follows_sees_everything_once() {
         let data = vec![step as u8; (step as usize * 37) % 1500];
         writer.write(Stream::Stdout, 0, &data).unwrap();
         written.extend_from_slice(&data);
-        let (bytes, gaps) = shown(&all(&mut reader));
+        let (bytes, gaps) = bytes_and_gaps(&all(&mut reader));
         assert_eq!(gaps, []);
         read.extend(bytes);
     }
@@ -66,7 +66,7 @@ fn a_reader_that_follows_sees_everything_once() {
 }
 
 #[test]
-fn beyond_the_limit_the_oldest_bytes_go_and_the_gap_is_told() {
+fn oldest_bytes_are_dropped_and_reported_as_gap() {
     let (home, fd) = directory();
     let keep = 64 << 10;
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", keep).unwrap();
@@ -81,7 +81,7 @@ fn beyond_the_limit_the_oldest_bytes_go_and_the_gap_is_told() {
         home.path().read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     assert!(on_disk < 2 * keep, "{on_disk} bytes are kept");
     for offset in [0, 500_000] {
-        let (bytes, gaps) = shown(&all(&mut Reader::open(&fd, "c", offset).unwrap()));
+        let (bytes, gaps) = bytes_and_gaps(&all(&mut Reader::open(&fd, "c", offset).unwrap()));
         let [(from, to)] = gaps[..] else { panic!("one gap: {gaps:?}") };
         assert_eq!(from, offset);
         assert!(1_000_000 - to >= keep, "at least what was asked for is kept");
@@ -90,24 +90,24 @@ fn beyond_the_limit_the_oldest_bytes_go_and_the_gap_is_told() {
 }
 
 #[test]
-fn a_frame_that_is_not_whole_is_not_there_yet() {
+fn incomplete_frame_is_not_returned() {
     let (home, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
     writer.write(Stream::Stdout, 0, b"first").unwrap();
     writer.write(Stream::Stdout, 0, b"second").unwrap();
     let path = home.path().join("c.0000000000000000");
     let whole = std::fs::read(&path).unwrap();
-    for cut in HEADER + 5..whole.len() {
+    for cut in HEADER_LEN + 5..whole.len() {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let mut reader = Reader::open(&fd, "c", 0).unwrap();
-        assert_eq!(shown(&all(&mut reader)).0, b"first");
+        assert_eq!(bytes_and_gaps(&all(&mut reader)).0, b"first");
         std::fs::write(&path, &whole).unwrap();
-        assert_eq!(shown(&all(&mut reader)).0, b"second");
+        assert_eq!(bytes_and_gaps(&all(&mut reader)).0, b"second");
     }
 }
 
 #[test]
-fn damage_is_an_error_and_names_stay_in_their_directory() {
+fn damaged_files_and_invalid_ids_are_errors() {
     let (home, fd) = directory();
     std::fs::write(home.path().join("c.0000000000000000"), [9; 100]).unwrap();
     assert!(Reader::open(&fd, "c", 0).unwrap().next_item().is_err());
@@ -119,21 +119,21 @@ fn damage_is_an_error_and_names_stay_in_their_directory() {
 }
 
 #[test]
-fn what_could_not_be_written_before_the_end_is_a_gap() {
+fn unwritten_output_before_the_exit_is_a_gap() {
     let (_home, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
     writer.write(Stream::Stdout, 0, b"kept").unwrap();
-    // As when there is no room on the disk.
+    // Simulates a full disk.
     writer.offset += 10;
     writer.end(0, End { exit_code: 0, timed_out: false }).unwrap();
     let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
-    assert_eq!(shown(&items), (b"kept".to_vec(), vec![(4, 14)]));
+    assert_eq!(bytes_and_gaps(&items), (b"kept".to_vec(), vec![(4, 14)]));
     assert!(matches!(&items[2..], [Item::Frame(end)] if end.stream == Stream::End), "{items:?}");
-    assert_eq!(shown(&all(&mut Reader::open(&fd, "c", 14).unwrap())), (Vec::new(), Vec::new()));
+    assert_eq!(bytes_and_gaps(&all(&mut Reader::open(&fd, "c", 14).unwrap())), (Vec::new(), Vec::new()));
 }
 
 #[test]
-fn a_writer_goes_on_where_another_was_stopped() {
+fn writer_resumes_after_another_was_stopped() {
     let (home, fd) = directory();
     let keep = 64 << 10;
     let mut expected = Vec::new();
@@ -144,13 +144,13 @@ fn a_writer_goes_on_where_another_was_stopped() {
         writer.write(Stream::Stdout, 0, &data).unwrap();
         expected.extend_from_slice(&data);
         drop(writer);
-        // One that was killed while it wrote left a part of a frame.
+        // A killed writer leaves an incomplete frame.
         let last = segments(&fd, "c").unwrap().last().copied().unwrap();
         let mut file = File::options().append(true).open(home.path().join(segment_name("c", last))).unwrap();
         io::Write::write_all(&mut file, &[1, 100, 0, 0, 0, 7]).unwrap();
     }
     let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
-    assert_eq!(shown(&items), (expected.clone(), vec![]));
+    assert_eq!(bytes_and_gaps(&items), (expected.clone(), vec![]));
     let mut writer = Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap();
     writer.skip_to(expected.len() as u64 + 5);
     writer.write(Stream::Stderr, 0, b"x").unwrap();
@@ -158,12 +158,12 @@ fn a_writer_goes_on_where_another_was_stopped() {
     drop(writer);
     assert_eq!(Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap().written(), 40_006);
     let items = all(&mut Reader::open(&fd, "c", 40_000).unwrap());
-    assert_eq!(shown(&items), (b"x".to_vec(), vec![(40_000, 40_005)]));
+    assert_eq!(bytes_and_gaps(&items), (b"x".to_vec(), vec![(40_000, 40_005)]));
     assert_eq!(Writer::resume(fd, "new", keep).unwrap().written(), 0);
 }
 
 #[test]
-fn segments_that_the_server_removed_are_a_gap_and_do_not_stop_the_writer() {
+fn removed_segments_are_a_gap_and_do_not_stop_the_writer() {
     let (home, fd) = directory();
     let keep = 64 << 10;
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", keep).unwrap();
@@ -177,17 +177,17 @@ fn segments_that_the_server_removed_are_a_gap_and_do_not_stop_the_writer() {
         remove_segment(&fd, segment).unwrap();
         remove_segment(&fd, segment).unwrap();
     }
-    // Goes on far enough to give up what is gone.
+    // Enough to remove the missing segments.
     for _ in 0..10 {
         writer.write(Stream::Stdout, 0, &data).unwrap();
     }
-    let (bytes, gaps) = shown(&all(&mut Reader::open(&fd, "cmd-1", 0).unwrap()));
+    let (bytes, gaps) = bytes_and_gaps(&all(&mut Reader::open(&fd, "cmd-1", 0).unwrap()));
     let [(0, to)] = gaps[..] else { panic!("one gap: {gaps:?}") };
     assert_eq!(bytes.len() as u64, writer.written() - to);
 }
 
 #[test]
-fn the_last_segment_stays_small_however_much_is_kept() {
+fn segments_stay_small_with_a_large_limit() {
     let (_home, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 1 << 30).unwrap();
     for _ in 0..64 {
@@ -198,12 +198,12 @@ fn the_last_segment_stays_small_however_much_is_kept() {
 }
 
 #[test]
-fn frames_that_a_guest_made_up_are_damage() {
+fn forged_frames_are_rejected() {
     let frame = |stream: u8, offset: u64, data: &[u8]| {
         let length = u32::try_from(data.len()).unwrap();
         [&[stream], &length.to_le_bytes()[..], &[0; 8], &offset.to_le_bytes(), data].concat()
     };
-    // Beyond the last offset that there is, and an end that does not say how.
+    // An offset that overflows, and an exit status without content.
     for bytes in [frame(1, u64::MAX - 1, b"end"), frame(3, 0, b"")] {
         let (home, fd) = directory();
         std::fs::write(home.path().join("c.0000000000000000"), bytes).unwrap();
@@ -219,7 +219,7 @@ fn frames_that_a_guest_made_up_are_damage() {
 }
 
 #[test]
-fn a_reader_at_the_end_of_a_segment_finds_the_next_also_of_an_agent_that_marks_none() {
+fn reader_finds_the_next_segment_with_and_without_marks() {
     for marked in [true, false] {
         let (home, fd) = directory();
         let mode_of_first = || {
@@ -232,13 +232,13 @@ fn a_reader_at_the_end_of_a_segment_finds_the_next_also_of_an_agent_that_marks_n
         }
         writer.write(Stream::Stdout, 0, b"a").unwrap();
         let mut reader = Reader::open(&fd, "c", 0).unwrap();
-        assert_eq!(shown(&all(&mut reader)).0, b"a");
+        assert_eq!(bytes_and_gaps(&all(&mut reader)).0, b"a");
         assert_eq!(mode_of_first().contains(MODE_NEWEST), marked);
-        // As when there was no room on the disk: the next segment begins far behind the end of this one.
+        // Simulates a full disk: the next segment starts far behind the end of this one.
         writer.offset += 1 << 20;
         writer.write(Stream::Stdout, 0, b"b").unwrap();
         assert!(!mode_of_first().contains(MODE_NEWEST));
-        assert_eq!(shown(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
+        assert_eq!(bytes_and_gaps(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
         assert!(is_kept(&fd, "c").unwrap());
         remove(&fd, "c").unwrap();
         assert!(!is_kept(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
@@ -246,7 +246,7 @@ fn a_reader_at_the_end_of_a_segment_finds_the_next_also_of_an_agent_that_marks_n
 }
 
 #[test]
-fn output_of_one_segment_is_removed_and_that_of_others_stays() {
+fn remove_deletes_only_one_command() {
     let (_home, fd) = directory();
     for command in ["c", "cc"] {
         let mut writer = Writer::create(fd.try_clone().unwrap(), command, 0).unwrap();

@@ -1,8 +1,9 @@
-//! The agent as the server sees it: a real process, a real socket, real commands, in a sandbox and without.
+//! Tests of the agent from the view of the server: a real process, a real socket, real commands, with and
+//! without a sandbox.
 //!
-//! Sandboxes are started by this program again, so it has a `main` of its own.
+//! Sandboxes are started by executing this program again, so it has its own `main`.
 
-mod given;
+mod handover;
 mod network;
 mod plain;
 mod sandboxed;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 
-/// Functions as tests of the same names.
+/// Converts functions to tests with the same names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         vec![$(libtest_mimic::Trial::test(stringify!($name), || {
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::entry() {
         return code;
     }
-    let trials = [plain::trials(), given::trials(), network::trials(), sandboxed::trials()]
+    let trials = [plain::trials(), handover::trials(), network::trials(), sandboxed::trials()]
         .into_iter()
         .flatten()
         .collect();

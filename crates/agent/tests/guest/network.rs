@@ -1,4 +1,4 @@
-//! An agent that dials over TCP with TLS.
+//! Tests of an agent that connects over TCP with TLS.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
@@ -20,24 +20,24 @@ use workspace_agent_protocol::handover::Handover;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::agent_service_server::AgentServiceServer;
 
-use crate::given::{START, give};
+use crate::handover::{START, give};
 use crate::plain::{Agent, assert_soon, command};
-use crate::server::{Bench, Guest, SANDBOX, Service, TOKEN, home};
+use crate::server::{Guest, SANDBOX, Service, TOKEN, TestServer, home};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// These tests.
+/// Returns the tests of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        a_guest_dials_over_the_network_and_finds_a_server_that_was_away,
-        a_server_is_known_by_who_vouches_for_it,
-        a_server_that_is_another_or_has_another_name_never_hears_the_token,
-        who_speaks_no_tls_never_hears_the_token,
-        without_a_socket_a_token_alone_is_not_enough,
+        agent_reconnects_over_tls,
+        server_signed_by_a_trusted_ca_is_accepted,
+        untrusted_server_never_receives_the_token,
+        plaintext_server_never_receives_the_token,
+        token_without_addresses_is_rejected,
     ]
 }
 
-/// A certificate and its key.
+/// Certificate with its key.
 struct Pair {
     certificate: CertificateDer<'static>,
     key: KeyPair,
@@ -50,8 +50,8 @@ impl Pair {
         Self { certificate: certificate.der().clone(), key }
     }
 
-    /// One for that name, and who vouches for it.
-    fn vouched(name: &str) -> (Self, CertificateDer<'static>) {
+    /// Returns a certificate for a name, and that of its CA.
+    fn signed_by_ca(name: &str) -> (Self, CertificateDer<'static>) {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = KeyPair::generate().unwrap();
@@ -79,11 +79,11 @@ fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// An agent that was given where to dial, under which name, and whom to trust.
+/// Starts an agent with the address, name and trusted certificate of a server.
 fn start(home: &Path, address: SocketAddr, name: &str, trusted: &CertificateDer<'_>) -> Agent {
     let given = Handover {
         token: TOKEN.to_vec(),
-        // The first is nobody's.
+        // Nothing listens on the first address.
         addresses: vec!["127.0.0.1:9".to_owned(), address.to_string()],
         name: name.to_owned(),
         trusted: vec![trusted.to_vec()],
@@ -101,7 +101,7 @@ fn agent(home: &Path) -> Command {
     command
 }
 
-/// Listens to guests at that address over TLS.
+/// Serves guests over TLS.
 fn serve(service: &Service, address: SocketAddr, tls: TlsAcceptor) -> Runtime {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind(address)).unwrap();
@@ -116,43 +116,43 @@ fn serve(service: &Service, address: SocketAddr, tls: TlsAcceptor) -> Runtime {
     runtime
 }
 
-/// A guest that has dialled a server with that certificate.
-fn bench(pair: Pair, name: &'static str, trusted: &CertificateDer<'static>) -> Bench {
+/// Starts a server with a certificate, and a guest that connects to it.
+fn server(pair: Pair, name: &'static str, trusted: &CertificateDer<'static>) -> TestServer {
     let (listener, address) = listen();
     drop(listener);
     let serve = Box::new(move |service: &Service| serve(service, address, pair.acceptor()));
     let start = |home: &Path| -> Box<dyn Guest + Send> { Box::new(start(home, address, name, trusted)) };
-    let bench = Bench::of(home(), serve, start);
-    bench.wait_for_guest(0);
-    bench
+    let server = TestServer::of(home(), serve, start);
+    server.wait_for_guest(0);
+    server
 }
 
-fn a_guest_dials_over_the_network_and_finds_a_server_that_was_away() {
-    // Neither the name nor a date of a certificate matters that was given itself.
+fn agent_reconnects_over_tls() {
+    // Name and dates of a pinned certificate do not matter.
     let pair = Pair::of("server");
     let trusted = pair.certificate.clone();
-    let mut bench = bench(pair, "another.example", &trusted);
-    let ended = bench.run(command("echo out; tr '\\0' '\\n' </proc/$PPID/cmdline; env; exit 3"));
+    let mut server = server(pair, "another.example", &trusted);
+    let ended = server.run(command("echo out; tr '\\0' '\\n' </proc/$PPID/cmdline; env; exit 3"));
     assert_eq!(ended.exit_code, 3);
-    let said = String::from_utf8_lossy(&ended.of(Stream::Stdout)).into_owned();
-    assert!(said.starts_with("out\n") && !said.contains(&bench.token_text()), "{said}");
-    let id = bench.begin(command("for i in $(seq 1 20); do echo $i; sleep 0.05; done"));
-    // An order that has not left the server ends with it.
-    assert_soon("it began", || bench.progress(&id).is_some_and(|progress| progress.written > 0));
-    bench.restart_server(Duration::from_millis(200));
+    let output_text = String::from_utf8_lossy(&ended.of(Stream::Stdout)).into_owned();
+    assert!(output_text.starts_with("out\n") && !output_text.contains(&server.token_text()), "{output_text}");
+    let id = server.begin(command("for i in $(seq 1 20); do echo $i; sleep 0.05; done"));
+    // A request that is still queued in the server is lost with it.
+    assert_soon("it began", || server.progress(&id).is_some_and(|progress| progress.written > 0));
+    server.restart_server(Duration::from_millis(200));
     let expected: String = (1..=20).map(|n| format!("{n}\n")).collect();
-    assert_eq!(String::from_utf8_lossy(&bench.wait(&id).of(Stream::Stdout)), expected);
-    assert_eq!(bench.run(command("echo again")).of(Stream::Stdout), b"again\n");
+    assert_eq!(String::from_utf8_lossy(&server.wait(&id).of(Stream::Stdout)), expected);
+    assert_eq!(server.run(command("echo again")).of(Stream::Stdout), b"again\n");
 }
 
-fn a_server_is_known_by_who_vouches_for_it() {
-    let (pair, trusted) = Pair::vouched("server.example");
-    let bench = bench(pair, "server.example", &trusted);
-    assert_eq!(bench.run(command("echo out")).of(Stream::Stdout), b"out\n");
+fn server_signed_by_a_trusted_ca_is_accepted() {
+    let (pair, trusted) = Pair::signed_by_ca("server.example");
+    let server = server(pair, "server.example", &trusted);
+    assert_eq!(server.run(command("echo out")).of(Stream::Stdout), b"out\n");
 }
 
-/// What a server with that certificate hears from a guest that looks for another.
-fn assert_unheard(pair: &Pair, name: &str, trusted: &CertificateDer<'_>) {
+/// Checks that a guest which expects another server rejects this one during the handshake.
+fn assert_rejects_server(pair: &Pair, name: &str, trusted: &CertificateDer<'_>) {
     let (listener, address) = listen();
     let home = home();
     let _agent = start(home.path(), address, name, trusted);
@@ -160,39 +160,39 @@ fn assert_unheard(pair: &Pair, name: &str, trusted: &CertificateDer<'_>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-        // It tries again, and is no less careful then.
+        // Later attempts are verified just as strictly.
         for _ in 0..3 {
-            let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-            let refused = tokio::time::timeout(PATIENCE, pair.acceptor().accept(stream)).await.unwrap();
+            let (stream, _) = tokio::time::timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
+            let refused = tokio::time::timeout(TIMEOUT, pair.acceptor().accept(stream)).await.unwrap();
             let refused = refused.expect_err("the guest trusts a server that is another").to_string();
             assert!(refused.contains("alert"), "{refused}");
         }
     });
 }
 
-fn a_server_that_is_another_or_has_another_name_never_hears_the_token() {
+fn untrusted_server_never_receives_the_token() {
     let (right, other) = (Pair::of("server"), Pair::of("server"));
-    assert_unheard(&other, "server", &right.certificate);
-    let (vouched, trusted) = Pair::vouched("server.example");
-    assert_unheard(&vouched, "another.example", &trusted);
+    assert_rejects_server(&other, "server", &right.certificate);
+    let (signed_by_ca, trusted) = Pair::signed_by_ca("server.example");
+    assert_rejects_server(&signed_by_ca, "another.example", &trusted);
 }
 
-fn who_speaks_no_tls_never_hears_the_token() {
+fn plaintext_server_never_receives_the_token() {
     let (listener, address) = listen();
     let home = home();
     let pair = Pair::of("server");
     let _agent = start(home.path(), address, "server", &pair.certificate);
     for _ in 0..2 {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         std::io::Write::write_all(&mut stream, b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).unwrap();
-        assert!(!heard.is_empty() && !heard.windows(TOKEN.len()).any(|bytes| bytes == TOKEN));
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        assert!(!received.is_empty() && !received.windows(TOKEN.len()).any(|bytes| bytes == TOKEN));
     }
 }
 
-fn without_a_socket_a_token_alone_is_not_enough() {
+fn token_without_addresses_is_rejected() {
     let home = home();
     let giving = give(home.path(), TOKEN, true);
     let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();

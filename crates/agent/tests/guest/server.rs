@@ -1,4 +1,4 @@
-//! A server for one guest.
+//! Test server for one guest.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 use workspace_agent_protocol::output::{Item, Reader, Stream};
-use workspace_agent_protocol::v1::agent_message::Payload as Said;
+use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
-use workspace_agent_protocol::v1::server_message::Payload as Asked;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     AgentMessage, CommandInput, CommandProgress, CreatePtyRequest, ForgetCommandRequest, KillCommandRequest,
     KillPtyRequest, PtyInput, RegisterRequest, RegisterResponse, ResizePtyRequest, RunCommandRequest,
@@ -28,10 +28,10 @@ use workspace_agent_protocol::v1::{
 pub(crate) const SANDBOX: &str = "sbx-test";
 pub(crate) const TOKEN: &[u8] = b"a token that nobody inside may see";
 const SOCKET: &str = "sockets/agent.sock";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a command ended.
-pub(crate) struct Ended {
+/// Exit status and output of a command.
+pub(crate) struct CommandResult {
     pub(crate) id: String,
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Ended {
     items: Vec<Item>,
 }
 
-impl Ended {
+impl CommandResult {
     pub(crate) fn of(&self, wanted: Stream) -> Vec<u8> {
         let frames = self.items.iter().filter_map(|item| match item {
             Item::Frame(frame) if frame.stream == wanted => Some(&frame.data),
@@ -50,7 +50,7 @@ impl Ended {
 }
 
 #[derive(Default)]
-struct Heard {
+struct State {
     to_guest: Option<mpsc::Sender<Result<ServerMessage, Status>>>,
     progress: HashMap<String, CommandProgress>,
     failures: HashMap<String, String>,
@@ -58,29 +58,29 @@ struct Heard {
     refusals: usize,
 }
 
-/// Listens to one guest.
+/// gRPC service for one guest.
 #[derive(Clone, Default)]
 pub(crate) struct Service {
-    heard: Arc<(Mutex<Heard>, Condvar)>,
+    state: Arc<(Mutex<State>, Condvar)>,
 }
 
 impl Service {
-    fn with<T>(&self, change: impl FnOnce(&mut Heard) -> T) -> T {
-        let changed = change(&mut self.heard.0.lock().unwrap());
-        self.heard.1.notify_all();
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.state.0.lock().unwrap());
+        self.state.1.notify_all();
         changed
     }
 
     #[track_caller]
-    fn wait<T>(&self, what: &str, mut look: impl FnMut(&mut Heard) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
-        let mut heard = self.heard.0.lock().unwrap();
+    fn wait<T>(&self, what: &str, mut find: impl FnMut(&mut State) -> Option<T>) -> T {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut state = self.state.0.lock().unwrap();
         loop {
-            if let Some(found) = look(&mut heard) {
+            if let Some(found) = find(&mut state) {
                 return found;
             }
             assert!(Instant::now() < deadline, "{what}");
-            heard = self.heard.1.wait_timeout(heard, Duration::from_millis(100)).unwrap().0;
+            state = self.state.1.wait_timeout(state, Duration::from_millis(100)).unwrap().0;
         }
     }
 }
@@ -93,33 +93,33 @@ impl AgentService for Service {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let mut said = request.into_inner();
-        let first = said.message().await?.and_then(|message| message.payload);
-        let Some(Said::Register(RegisterRequest { token, commands, .. })) = first else {
+        let mut incoming = request.into_inner();
+        let first = incoming.message().await?.and_then(|message| message.payload);
+        let Some(AgentPayload::Register(RegisterRequest { token, commands, .. })) = first else {
             return Err(Status::invalid_argument("register first"));
         };
         if token != TOKEN {
-            self.with(|heard| heard.refusals += 1);
+            self.with(|state| state.refusals += 1);
             return Err(Status::unauthenticated("another token"));
         }
         let (sender, receiver) = mpsc::channel(1024);
         let welcome = RegisterResponse { success: true, ..RegisterResponse::default() };
-        let welcome = ServerMessage { payload: Some(Asked::RegisterResponse(welcome)) };
+        let welcome = ServerMessage { payload: Some(ServerPayload::RegisterResponse(welcome)) };
         sender.send(Ok(welcome)).await.unwrap();
-        self.with(|heard| {
-            heard.connections += 1;
-            heard.progress = commands.into_iter().map(|one| (one.command_id.clone(), one)).collect();
-            heard.to_guest = Some(sender);
+        self.with(|state| {
+            state.connections += 1;
+            state.progress = commands.into_iter().map(|one| (one.command_id.clone(), one)).collect();
+            state.to_guest = Some(sender);
         });
         let service = self.clone();
         tokio::spawn(async move {
-            while let Ok(Some(message)) = said.message().await {
-                service.with(|heard| match message.payload {
-                    Some(Said::CommandProgress(progress)) => {
-                        heard.progress.insert(progress.command_id.clone(), progress);
+            while let Ok(Some(message)) = incoming.message().await {
+                service.with(|state| match message.payload {
+                    Some(AgentPayload::CommandProgress(progress)) => {
+                        state.progress.insert(progress.command_id.clone(), progress);
                     }
-                    Some(Said::RequestFailed(failed)) => {
-                        heard.failures.insert(failed.id, failed.message);
+                    Some(AgentPayload::RequestFailed(failed)) => {
+                        state.failures.insert(failed.id, failed.message);
                     }
                     _ => {}
                 });
@@ -129,16 +129,16 @@ impl AgentService for Service {
     }
 }
 
-/// A running guest, which ends when this is dropped.
+/// Running guest, which is killed on drop.
 pub(crate) trait Guest {
     fn pid(&self) -> u32;
 }
 
-/// Makes a server that listens to guests, and goes when it is dropped.
+/// Starts a server for guests, which stops when the runtime is dropped.
 pub(crate) type Serve = Box<dyn Fn(&Service) -> Runtime>;
 
-/// A guest, and a server it has dialled.
-pub(crate) struct Bench {
+/// Server with a connected guest.
+pub(crate) struct TestServer {
     guest: Mutex<Option<Box<dyn Guest + Send>>>,
     service: Service,
     runtime: Option<Runtime>,
@@ -147,13 +147,13 @@ pub(crate) struct Bench {
     home: TempDir,
 }
 
-impl Bench {
-    /// With a guest that `start` makes of a directory and a token. It finds the server's socket in `sockets` and
-    /// puts output into `output`.
+impl TestServer {
+    /// Starts a server, and a guest by `start` from a directory and a token. The guest finds the server's
+    /// socket in `sockets` and writes output to `output`.
     pub(crate) fn start_as(start: impl FnOnce(&Path, &[u8]) -> Box<dyn Guest + Send>) -> Self {
-        let bench = Self::with_token(TOKEN, start);
-        bench.wait_for_guest(0);
-        bench
+        let server = Self::with_token(TOKEN, start);
+        server.wait_for_guest(0);
+        server
     }
 
     pub(crate) fn with_token(
@@ -165,7 +165,7 @@ impl Bench {
         Self::of(home, Box::new(move |service| serve(service, &socket)), |home| start(home, token))
     }
 
-    /// With another server, and the guest that knows of it.
+    /// Starts a custom server and guest.
     pub(crate) fn of(
         home: TempDir,
         serve: Serve,
@@ -186,87 +186,90 @@ impl Bench {
     }
 
     pub(crate) fn wait_for_guest(&self, before: usize) {
-        self.service.wait("the guest never connected", |heard| (heard.connections > before).then_some(()));
+        self.service.wait("the guest never connected", |state| (state.connections > before).then_some(()));
     }
 
     pub(crate) fn restart_server(&mut self, away: Duration) {
         let before = self.connections();
         drop(self.runtime.take());
-        self.service.with(|heard| {
-            heard.to_guest = None;
-            heard.progress.clear();
+        self.service.with(|state| {
+            state.to_guest = None;
+            state.progress.clear();
         });
         std::thread::sleep(away);
         self.runtime = Some((self.serve)(&self.service));
         self.wait_for_guest(before);
     }
 
-    fn ask(&self, payload: Asked) {
-        let sender = self.service.wait("no guest", |heard| heard.to_guest.clone());
+    fn send(&self, payload: ServerPayload) {
+        let sender = self.service.wait("no guest", |state| state.to_guest.clone());
         sender.blocking_send(Ok(ServerMessage { payload: Some(payload) })).unwrap();
     }
 
-    /// Starts a command; its id.
+    /// Starts a command. Returns its id.
     pub(crate) fn begin(&self, mut request: RunCommandRequest) -> String {
         if request.command_id.is_empty() {
             request.command_id = format!("cmd-{}", self.next.fetch_add(1, Ordering::SeqCst));
         }
         let id = request.command_id.clone();
-        self.ask(Asked::RunCommand(request));
+        self.send(ServerPayload::RunCommand(request));
         id
     }
 
     pub(crate) fn begin_terminal(&self, mut request: CreatePtyRequest) -> String {
         request.pty_id = format!("pty-{}", self.next.fetch_add(1, Ordering::SeqCst));
         let id = request.pty_id.clone();
-        self.ask(Asked::CreatePty(request));
+        self.send(ServerPayload::CreatePty(request));
         id
     }
 
     pub(crate) fn type_in(&self, id: &str, text: &str) {
-        self.ask(Asked::PtyInput(PtyInput { pty_id: id.to_owned(), data: text.as_bytes().to_vec() }));
+        self.send(ServerPayload::PtyInput(PtyInput {
+            pty_id: id.to_owned(),
+            data: text.as_bytes().to_vec(),
+        }));
     }
 
     pub(crate) fn resize(&self, id: &str, cols: i32, rows: i32) {
-        self.ask(Asked::ResizePty(ResizePtyRequest { pty_id: id.to_owned(), cols, rows }));
+        self.send(ServerPayload::ResizePty(ResizePtyRequest { pty_id: id.to_owned(), cols, rows }));
     }
 
     pub(crate) fn kill_terminal(&self, id: &str) {
-        self.ask(Asked::KillPty(KillPtyRequest { pty_id: id.to_owned() }));
+        self.send(ServerPayload::KillPty(KillPtyRequest { pty_id: id.to_owned() }));
     }
 
     pub(crate) fn refused(&self, request: RunCommandRequest) -> String {
         let id = request.command_id.clone();
-        self.ask(Asked::RunCommand(request));
-        self.service.wait("it was not refused", |heard| heard.failures.remove(&id))
+        self.send(ServerPayload::RunCommand(request));
+        self.service.wait("it was not refused", |state| state.failures.remove(&id))
     }
 
-    pub(crate) fn run(&self, request: RunCommandRequest) -> Ended {
+    pub(crate) fn run(&self, request: RunCommandRequest) -> CommandResult {
         let id = self.begin(request);
         self.wait(&id)
     }
 
     #[track_caller]
-    pub(crate) fn wait(&self, id: &str) -> Ended {
-        let end = self.service.wait("the command never ended", |heard| {
-            heard.progress.get(id).and_then(|progress| progress.end.clone())
+    pub(crate) fn wait(&self, id: &str) -> CommandResult {
+        let end = self.service.wait("the command never ended", |state| {
+            state.progress.get(id).and_then(|progress| progress.end.clone())
         });
         let items = self.items(id);
-        let told = items.iter().find_map(|item| match item {
+        let recorded = items.iter().find_map(|item| match item {
             Item::Frame(frame) => frame.end(),
             Item::Gap { .. } => None,
         });
-        let told = told.expect("the files say how it ended");
-        assert_eq!((told.exit_code, told.timed_out), (end.exit_code, end.timed_out));
+        let recorded = recorded.expect("the files say how it ended");
+        assert_eq!((recorded.exit_code, recorded.timed_out), (end.exit_code, end.timed_out));
         let (exit_code, timed_out, failed) = (end.exit_code, end.timed_out, end.failed);
-        Ended { id: id.to_owned(), exit_code, timed_out, failed, items }
+        CommandResult { id: id.to_owned(), exit_code, timed_out, failed, items }
     }
 
-    /// How a command ended whose output is no matter.
+    /// Waits for the exit of a command. Returns its exit code.
     #[track_caller]
     pub(crate) fn wait_for_end(&self, id: &str) -> i32 {
-        self.service.wait("the command never ended", |heard| {
-            heard.progress.get(id).and_then(|progress| progress.end.as_ref()).map(|end| end.exit_code)
+        self.service.wait("the command never ended", |state| {
+            state.progress.get(id).and_then(|progress| progress.end.as_ref()).map(|end| end.exit_code)
         })
     }
 
@@ -276,40 +279,45 @@ impl Bench {
         std::iter::from_fn(|| reader.next_item().unwrap()).collect()
     }
 
-    /// What it has printed so far.
+    /// Returns the standard output so far.
     pub(crate) fn output(&self, id: &str) -> Vec<u8> {
         let items = self.items(id);
-        let ended = Ended { id: id.to_owned(), exit_code: 0, timed_out: false, failed: String::new(), items };
+        let ended =
+            CommandResult { id: id.to_owned(), exit_code: 0, timed_out: false, failed: String::new(), items };
         ended.of(Stream::Stdout)
     }
 
     pub(crate) fn kill(&self, id: &str, signal: i32) {
-        self.ask(Asked::KillCommand(KillCommandRequest { command_id: id.to_owned(), signal }));
+        self.send(ServerPayload::KillCommand(KillCommandRequest { command_id: id.to_owned(), signal }));
     }
 
     pub(crate) fn input(&self, id: &str, data: &[u8], close: bool) {
-        self.ask(Asked::CommandInput(CommandInput { command_id: id.to_owned(), data: data.to_vec(), close }));
+        self.send(ServerPayload::CommandInput(CommandInput {
+            command_id: id.to_owned(),
+            data: data.to_vec(),
+            close,
+        }));
     }
 
     pub(crate) fn forget(&self, id: &str) {
-        self.ask(Asked::ForgetCommand(ForgetCommandRequest { command_id: id.to_owned() }));
-        self.service.with(|heard| drop(heard.progress.remove(id)));
+        self.send(ServerPayload::ForgetCommand(ForgetCommandRequest { command_id: id.to_owned() }));
+        self.service.with(|state| drop(state.progress.remove(id)));
     }
 
     pub(crate) fn knows(&self, id: &str) -> bool {
-        self.service.with(|heard| heard.progress.contains_key(id))
+        self.service.with(|state| state.progress.contains_key(id))
     }
 
     pub(crate) fn progress(&self, id: &str) -> Option<CommandProgress> {
-        self.service.with(|heard| heard.progress.get(id).cloned())
+        self.service.with(|state| state.progress.get(id).cloned())
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.service.with(|heard| heard.connections)
+        self.service.with(|state| state.connections)
     }
 
     pub(crate) fn refusals(&self) -> usize {
-        self.service.with(|heard| heard.refusals)
+        self.service.with(|state| state.refusals)
     }
 
     pub(crate) fn token_text(&self) -> String {
@@ -324,12 +332,12 @@ impl Bench {
         PathBuf::from(format!("/proc/{}/{name}", self.pid()))
     }
 
-    /// How many descriptors the agent has open.
+    /// Returns the number of open file descriptors of the agent.
     pub(crate) fn descriptors(&self) -> usize {
         self.proc("fd").read_dir().unwrap().count()
     }
 
-    /// How many children it has.
+    /// Returns the number of children of the agent.
     pub(crate) fn children(&self) -> usize {
         let id = self.pid();
         let list = std::fs::read_to_string(self.proc(&format!("task/{id}/children"))).unwrap();
@@ -337,7 +345,7 @@ impl Bench {
     }
 }
 
-/// A directory with what a guest needs in it.
+/// Creates a directory with the subdirectories that a guest needs.
 pub(crate) fn home() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     for name in ["output", "sockets"] {

@@ -1,4 +1,4 @@
-//! Lists of sandboxes, narrowed and in pages.
+//! Filtered and paginated lists of sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use crate::row::Row;
 use crate::state::State;
 use crate::statement::{Parameters, Statement};
 
-/// A page is never longer.
+/// Largest page size.
 pub const LIMIT_MAX: u32 = 100;
 
-/// Which sandboxes to list; what is empty fits all.
+/// Criteria for a list of sandboxes; an empty field matches all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// Whose.
+    /// Owner of the sandboxes.
     pub owner: Option<String>,
-    /// In which state.
+    /// State of the sandboxes.
     pub state: Option<State>,
-    /// What their names begin with.
+    /// Prefix of their names.
     pub name_prefix: Option<String>,
-    /// Labels that they have, all of them.
+    /// Labels that they all have.
     pub labels: BTreeMap<String, String>,
-    /// Only those behind this one in the list: when it was made, and its id. Unlike pages, what is listed from here on
-    /// neither repeats nor leaves out anything when sandboxes are made or removed meanwhile.
+    /// Cursor: creation time and id of the last sandbox of the previous page. Unlike page numbers, it neither
+    /// repeats nor skips sandboxes if some are created or removed in between.
     pub behind: Option<(i64, String)>,
-    /// Which page, counted from one; of those behind, if that is given.
+    /// Page number, counted from 1, after the cursor if there is one.
     pub page: u32,
-    /// How long a page is, from one to [`LIMIT_MAX`].
+    /// Page size, from 1 to [`LIMIT_MAX`].
     pub limit: u32,
 }
 
@@ -66,7 +66,7 @@ impl Filter {
         Statement::with(&sql, parameters).all(on).await
     }
 
-    /// The text depends on which fields are set and on nothing that is in them.
+    /// Returns the `WHERE` clause. Its text depends only on which fields are set, never on their values.
     fn condition(&self) -> (String, Parameters<'_>) {
         let mut parameters = Parameters::default();
         let mut all = Vec::new();
@@ -77,7 +77,7 @@ impl Filter {
             all.push(format!("state = ${}", parameters.text("state", state.as_str())));
         }
         if let Some(prefix) = &self.name_prefix {
-            // Not LIKE: its wildcards would need escapes, and SQLite's ignores case.
+            // `LIKE` would need escaped wildcards, and ignores case on SQLite.
             let n = parameters.text("name_prefix", prefix);
             all.push(format!("substr(name, 1, length(${n})) = ${n}"));
         }

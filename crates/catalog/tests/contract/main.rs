@@ -1,33 +1,33 @@
-//! What the catalog promises, on both databases: every case of `cases` runs on each.
+//! Contract tests of the catalog. Every case in `cases` runs on SQLite and on PostgreSQL.
 
 mod cases;
-mod place;
 mod postgres;
 mod sqlite_only;
+mod test_database;
 
-use place::Place;
 use postgres::Postgres;
+use test_database::TestDatabase;
 
-/// SQLite gets a test per case. PostgreSQL gets one for all of them, because a server takes seconds to make and
-/// a runner may give every test a process of its own; each case still has its own database.
+/// Declares the tests. SQLite gets a test per case. PostgreSQL gets one for all cases, because a server takes
+/// seconds to start and a runner may use a process per test; each case still has its own database.
 macro_rules! contract {
     ($($module:ident: $($case:ident)*;)*) => {
         mod sqlite {
             $($(
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
-                    crate::cases::$module::$case(crate::Place::sqlite()).await;
+                    crate::cases::$module::$case(crate::TestDatabase::sqlite()).await;
                 }
             )*)*
         }
 
         #[tokio::test(flavor = "multi_thread")]
-        async fn postgresql_keeps_the_contract_too() {
+        async fn postgresql_fulfils_the_contract() {
             let Some(server) = Postgres::start() else { return };
             let mut broken = Vec::new();
             $($(
-                let place = Place::postgres(&server).await;
-                if tokio::spawn(cases::$module::$case(place)).await.is_err() {
+                let database = TestDatabase::postgres(&server).await;
+                if tokio::spawn(cases::$module::$case(database)).await.is_err() {
                     broken.push(stringify!($case));
                 }
             )*)*
@@ -38,77 +38,77 @@ macro_rules! contract {
 
 contract! {
     sandboxes:
-        what_is_inserted_is_read_back
-        an_id_is_given_once
-        another_owners_sandbox_is_as_good_as_none
-        pages_hold_every_sandbox_once_newest_first
-        a_list_goes_on_behind_what_was_seen
-        filters_narrow_lists
-        a_name_prefix_is_taken_literally
-        a_name_finds_the_newest_sandbox_of_its_owner
-        of_those_who_want_a_unique_name_at_once_one_gets_it
-        labels_narrow_lists_and_all_must_fit
-        the_expired_are_found
-        a_deleted_sandbox_is_gone_with_its_commands
-        they_are_counted_by_state
-        several_are_found_at_once_each_for_its_owner
-        every_server_has_its_own;
+        inserted_sandbox_is_read_back
+        duplicate_id_is_rejected
+        sandboxes_of_other_owners_are_not_found
+        pages_list_every_sandbox_once_newest_first
+        cursor_neither_repeats_nor_skips
+        filters_restrict_lists
+        name_prefix_is_literal
+        find_named_returns_the_newest_sandbox
+        unique_name_is_given_once_under_concurrency
+        label_filters_are_conjunctive
+        expired_sandboxes_are_listed
+        delete_removes_commands_and_labels
+        sandboxes_are_counted_by_state
+        nodes_are_looked_up_in_bulk_by_owner
+        queries_are_limited_to_the_server;
     changes:
-        allowed_transitions_are_made_and_the_others_refused
-        a_change_keeps_what_it_does_not_name
-        of_two_changers_of_one_version_one_wins
-        a_change_of_nothing_that_exists_is_not_found
-        a_change_and_its_event_are_written_together
-        a_change_is_undone_when_its_event_cannot_be_written;
+        only_allowed_transitions_succeed
+        change_keeps_unset_fields
+        concurrent_changes_of_one_version_conflict
+        changing_a_missing_sandbox_fails
+        change_and_event_are_atomic
+        change_is_rolled_back_if_its_event_fails;
     events:
-        events_are_read_in_order_from_anywhere
-        a_reader_that_follows_many_writers_misses_nothing
-        old_events_are_forgotten_and_numbers_go_on
-        old_events_are_forgotten_however_many_they_are
-        the_oldest_events_of_a_sandbox_make_room
-        the_oldest_events_of_all_make_room;
+        events_are_read_in_order_from_any_sequence
+        reader_sees_every_event_of_concurrent_writers
+        deleting_events_keeps_the_sequence
+        many_old_events_are_deleted_in_batches
+        events_per_sandbox_are_limited
+        total_events_are_limited;
     keys:
-        a_key_is_found_by_its_hash_until_it_is_revoked
+        key_is_found_by_hash_until_revoked
         keys_are_listed_by_owner
-        a_hash_is_kept_once_and_must_look_like_one;
+        hashes_are_unique_and_validated;
     commands:
-        a_command_runs_and_ends_once
-        a_command_needs_its_sandbox
-        a_command_is_ended_by_its_own_sandbox_alone
-        a_request_begins_one_command_however_often_it_comes
-        of_many_requests_at_once_one_begins_a_command
-        the_newest_commands_are_listed_first
-        long_commands_are_kept_and_listed_in_part
-        many_write_at_once_and_each_gets_its_answer
-        old_commands_are_forgotten_and_running_ones_never;
+        command_ends_once
+        command_needs_an_existing_sandbox
+        command_is_finished_only_by_its_sandbox
+        repeated_request_starts_one_command
+        concurrent_requests_start_one_command
+        commands_are_listed_newest_first
+        long_commands_are_truncated
+        concurrent_writes_get_their_own_results
+        only_ended_commands_are_deleted;
     idempotency:
-        the_first_request_wins_and_the_next_get_its_sandbox
-        of_many_requests_at_once_one_is_the_first
-        another_request_under_the_same_key_is_refused
-        a_request_that_came_to_nothing_may_come_again
-        old_requests_are_forgotten;
+        repeated_request_returns_the_first_sandbox
+        concurrent_requests_create_one_sandbox
+        key_reuse_for_another_request_is_rejected
+        released_claim_can_be_repeated
+        old_claims_are_deleted;
     snapshots:
-        a_snapshot_belongs_to_who_noted_it
+        snapshot_belongs_to_its_owner
         snapshots_are_listed_newest_first_in_pages
-        ids_of_an_owner_are_read_behind_an_id_and_without_the_first
-        the_last_owner_of_a_snapshot_is_told_so
-        of_owners_that_let_go_at_once_one_is_the_last
-        snapshots_of_an_owner_account_for_bytes_until_a_collection_measures_them;
+        ids_are_paginated_by_id_and_offset
+        removing_the_last_owner_is_reported
+        concurrent_removals_report_one_last_owner
+        snapshot_bytes_count_until_measured;
     episodes:
-        episodes_are_counted_for_their_owner_until_they_are_removed
-        an_owner_never_has_more_episodes_than_the_limit
-        a_server_removes_the_rows_of_its_own_episodes
-        episodes_from_before_they_were_counted_are_counted
-        adding_an_episode_counts_no_others
-        episodes_are_added_and_removed_at_once_and_counted_right;
+        episode_usage_is_counted_per_owner
+        episode_limit_holds_under_concurrency
+        episodes_are_removed_by_server
+        migration_counts_existing_episodes
+        adding_an_episode_does_not_recount
+        usage_is_exact_under_concurrency;
     text:
-        hostile_text_is_kept_as_it_is
-        a_megabyte_of_text_is_kept
-        nul_is_refused_with_the_name_of_the_field;
+        hostile_text_round_trips
+        megabyte_texts_round_trip
+        nul_is_rejected_naming_the_field;
     schema:
-        what_was_written_is_there_after_reopening
-        a_schema_is_made_once_by_however_many_open_it
-        a_newer_schema_is_refused
-        damaged_rows_are_errors_and_not_guesses
-        twenty_tasks_write_at_once;
+        data_survives_reopening
+        concurrent_opens_migrate_once
+        newer_schema_is_rejected
+        damaged_rows_are_errors
+        concurrent_writers_succeed;
 }

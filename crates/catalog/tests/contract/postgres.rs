@@ -1,19 +1,20 @@
-//! A PostgreSQL of the test's own, gone when the test is.
+//! Temporary PostgreSQL server.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-const KEEPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/postgres.sh");
+const SUPERVISOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/postgres.sh");
 
-/// A running server. Dropping it, or dying, closes the keeper's standard input, and the keeper ends the rest.
+/// Running server. Its supervisor stops it when its standard input is closed: on drop, or when the test
+/// process dies.
 pub(crate) struct Postgres {
-    keeper: Child,
+    supervisor: Child,
     directory: PathBuf,
 }
 
 impl Postgres {
-    /// Starts a server, or says what the machine lacks.
+    /// Starts a server; `None` with a message if PostgreSQL is not installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(programs) = programs() else {
             assert!(
@@ -23,18 +24,18 @@ impl Postgres {
             eprintln!("skipped: PostgreSQL is not installed");
             return None;
         };
-        // The keeper removes it: after the death of this process nobody else could.
+        // The supervisor removes it, since it outlives this process.
         let directory = tempfile::tempdir().unwrap().keep();
-        let mut keeper = Command::new(KEEPER)
+        let mut supervisor = Command::new(SUPERVISOR)
             .args([&directory, &programs])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n", "PostgreSQL did not start");
-        Some(Self { keeper, directory })
+        Some(Self { supervisor, directory })
     }
 
     pub(crate) fn url(&self, database: &str) -> String {
@@ -44,12 +45,12 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        drop(self.supervisor.stdin.take());
+        let _ = self.supervisor.wait();
     }
 }
 
-/// Debian keeps the server's programs away from PATH, by version.
+/// Returns the directory of the server programs, which Debian installs outside of PATH, by version.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

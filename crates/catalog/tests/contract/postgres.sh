@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a PostgreSQL of its own in DIRECTORY, prints `ready`, and ends it when standard input ends, which happens
+# Starts a PostgreSQL server in DIRECTORY, prints `ready`, and stops the server when standard input is closed, which happens
 # however the test dies.
 #
 #   postgres.sh DIRECTORY PROGRAMS    the directory of initdb and postgres

@@ -1,4 +1,4 @@
-//! What can be said of a file and not of a server.
+//! Tests of the SQLite file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn the_files_are_their_owners_alone() {
+async fn database_files_are_private() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("catalog.db");
     let catalog = Catalog::open(&sqlite_url(&path)).await.unwrap();
@@ -26,7 +26,7 @@ async fn the_files_are_their_owners_alone() {
 }
 
 #[tokio::test]
-async fn the_journal_is_a_write_ahead_log() {
+async fn journal_mode_is_wal() {
     let directory = tempfile::tempdir().unwrap();
     let url = sqlite_url(&directory.path().join("catalog.db"));
     Catalog::open(&url).await.unwrap().close().await;
@@ -36,7 +36,7 @@ async fn the_journal_is_a_write_ahead_log() {
 }
 
 #[tokio::test]
-async fn a_bad_address_is_refused_without_repeating_it() {
+async fn invalid_url_is_rejected_without_quoting_it() {
     for (url, reason) in [
         ("mysql://root:secret@localhost/x", "`mysql` is no known database"),
         ("secret", "relative URL without a base"),
@@ -54,7 +54,7 @@ async fn a_bad_address_is_refused_without_repeating_it() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_made_is_named() {
+async fn uncreatable_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("missing").join("catalog.db");
     let error = Catalog::open(&sqlite_url(&path)).await.unwrap_err().to_string();

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use workspace_merge::{
-    Choice, Conflict, Decided, FileMerge, FileRule, Input, OnConflict, Place, Side, Strategies,
-    UnknownStrategy, Versions, choices, in_conflict, merge_file,
+    Choice, Conflict, ConflictLocation, Decision, FileMerge, FileRule, Input, OnConflict, Side, Strategies,
+    UnknownStrategy, Versions, choices, conflict_sides, merge_file,
 };
 use workspace_state::Timestamp;
 
@@ -39,7 +39,7 @@ struct Report<'a> {
     /// How many are left.
     conflicts: usize,
     conflict: Option<&'a Conflict>,
-    decided: Option<Decided>,
+    decided: Option<Decision>,
     /// What the conflict would become.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     choices: Vec<Choice>,
@@ -92,7 +92,8 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         );
     }
     let Written { content, conflicts } =
-        Written::new(args, &merged, &input, || in_conflict(&strategies, &rule, &input)).map_err(unknown)?;
+        Written::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
+            .map_err(unknown)?;
     if args.stdout && !context.output.json() {
         context.output.bytes(&content)?;
     } else if !args.stdout && (is_marked || content != ours) {
@@ -172,16 +173,16 @@ fn tell(path: &str, merged: &FileMerge) {
         line += &format!(" (as {strategy} it cannot be read or written)");
     }
     match merged.decided {
-        Some(Decided { winner: Side::Ours, .. }) => line += ", ours was taken",
-        Some(Decided { winner: Side::Theirs, .. }) => line += ", theirs was taken",
+        Some(Decision { winner: Side::Ours, .. }) => line += ", ours was taken",
+        Some(Decision { winner: Side::Theirs, .. }) => line += ", theirs was taken",
         None => {}
     }
     print_stderr(&line);
     for place in &conflict.places {
         match place {
-            Place::Value(value) if value.path.is_empty() => print_stderr("  at the top"),
-            Place::Value(value) => print_stderr(&format!("  at {}", value.path)),
-            Place::Lines(_) => {}
+            ConflictLocation::Value(value) if value.path.is_empty() => print_stderr("  at the top"),
+            ConflictLocation::Value(value) => print_stderr(&format!("  at {}", value.path)),
+            ConflictLocation::Lines(_) => {}
         }
     }
 }

@@ -1,33 +1,36 @@
 //! Totals of counters.
 //!
-//! A counter is the sum of what each side added to it. Every side adds members of its own to one map of the document: equal
-//! changes of two sides are two members, and if two sides create a counter, its total is the sum of both.
+//! A counter is the sum of the increments of all sides. Each side adds members of its own to one map of the
+//! document: equal increments by two sides are two members, and a counter that two sides create is the sum of
+//! both.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use automerge::transaction::Transactable;
 use automerge::{AutoCommit, AutomergeError, ObjId, ObjType, ROOT, ReadDoc, Value};
 
-/// The member of the root that holds what was added, by counter and side.
-const COUNTS: &str = "counts";
+/// Key in the root map of the increments, by counter and side.
+const COUNTS_KEY: &str = "counts";
 
-/// A side that changed counters: a hash in hexadecimal. All have the same length.
+/// Id of a side that changed counters: a hash in hexadecimal of [`SIDE_LEN`] characters.
 pub(super) type Side = String;
 
-/// What a document holds of counters.
+/// Counters of a document.
 #[derive(Debug)]
 pub(super) struct Counts {
     map: ObjId,
-    /// By name of the counter; none for one that is out of range.
+    /// Totals by name of the counter; `None` on overflow.
     totals: HashMap<String, Option<i128>>,
     sides: BTreeSet<Side>,
     members: Vec<String>,
 }
 
 impl Counts {
-    /// None if the document has none, or not as they are written here.
+    /// Reads the counters; `None` if the document has none, or in an unknown format.
     pub(super) fn read(document: &AutoCommit) -> Option<Self> {
-        let Some((Value::Object(ObjType::Map), map)) = document.get(ROOT, COUNTS).ok()? else { return None };
+        let Some((Value::Object(ObjType::Map), map)) = document.get(ROOT, COUNTS_KEY).ok()? else {
+            return None;
+        };
         let (mut totals, mut sides, mut members) = (HashMap::new(), BTreeSet::new(), Vec::new());
         for item in document.map_range(&map, ..) {
             let (name, side) = split(&item.key)?;
@@ -43,26 +46,26 @@ impl Counts {
         Some(Self { map, totals, sides, members })
     }
 
-    /// As [`Counts::read`], in a document that may have none yet.
+    /// Reads the counters like [`Counts::read`], and creates the map if there is none.
     pub(super) fn of(document: &mut AutoCommit) -> Result<Self, AutomergeError> {
         if let Some(counts) = Self::read(document) {
             return Ok(counts);
         }
-        let map = document.put_object(ROOT, COUNTS, ObjType::Map)?;
+        let map = document.put_object(ROOT, COUNTS_KEY, ObjType::Map)?;
         Ok(Self { map, totals: HashMap::new(), sides: BTreeSet::new(), members: Vec::new() })
     }
 
-    /// Sides that have added to a counter.
+    /// Returns the sides that have changed a counter.
     pub(super) fn sides(&self) -> &BTreeSet<Side> {
         &self.sides
     }
 
-    /// None if it is out of range.
+    /// Returns the total of a counter; `None` on overflow.
     pub(super) fn total(&self, name: &str) -> Option<i128> {
         self.totals.get(name).copied().unwrap_or(Some(0))
     }
 
-    /// Removes what was added to counters that are no longer there: one that is created again begins at 0.
+    /// Removes the increments of deleted counters: a counter that is created again starts at 0.
     pub(super) fn retain(
         &self,
         document: &mut AutoCommit,
@@ -72,7 +75,7 @@ impl Counts {
         self.members.iter().filter(is_gone).try_for_each(|member| document.delete(&self.map, member.as_str()))
     }
 
-    /// Adds the differences to the values that counters should have, in the name of a side.
+    /// Adds the differences to the wanted totals as increments of a side.
     pub(super) fn add(
         &self,
         document: &mut AutoCommit,
@@ -80,7 +83,8 @@ impl Counts {
         side: &str,
     ) -> Result<(), AutomergeError> {
         for (name, value) in wanted {
-            // Values are so small that their difference is in range; totals that are not have no value to begin with.
+            // Values have at most 30 digits, so their difference does not overflow; a total that did overflow
+            // was never a value.
             let added = value.saturating_sub(self.total(name).unwrap_or(0));
             if added != 0 {
                 document.put(&self.map, format!("{name}{side}"), added.to_string())?;
@@ -90,10 +94,10 @@ impl Counts {
     }
 }
 
-/// Length of the name of a side.
-pub(super) const SIDE: usize = 32;
+/// Length of the id of a side.
+pub(super) const SIDE_LEN: usize = 32;
 
-/// The counter and the side of a member.
+/// Splits the key of a member into counter and side.
 fn split(member: &str) -> Option<(&str, &str)> {
-    member.split_at_checked(member.len().checked_sub(SIDE)?)
+    member.split_at_checked(member.len().checked_sub(SIDE_LEN)?)
 }

@@ -1,21 +1,21 @@
-//! JSON by itself, without the text it came from.
+//! JSON values without their source text.
 
 use std::collections::BTreeMap;
 
 use bumpalo::Bump;
 
 use super::schema::Schema;
-use crate::json::{self, Letters};
+use crate::json::{self, Escaping};
 use crate::policy::Crdt;
 use crate::value::{Node, Value};
 
-/// Longer numbers are no counters.
+/// Limit for the digits of a counter. Longer numbers are registers.
 const DIGITS_MAX: usize = 30;
 
-/// A value.
+/// JSON value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Data {
-    /// A number, true, false or null, as written.
+    /// Number, boolean or null, as written.
     Literal(String),
     String(String),
     Array(Vec<Data>),
@@ -44,8 +44,8 @@ impl Data {
         Self::Literal("null".to_owned())
     }
 
-    /// What two values have in common at least.
-    pub(super) fn emptied_like(&self, other: &Self) -> Self {
+    /// Returns the common base of two values: an empty container if both are of the same type, or else null.
+    pub(super) fn common_base(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Object(_), Self::Object(_)) => Self::Object(BTreeMap::new()),
             (Self::Array(_), Self::Array(_)) => Self::Array(Vec::new()),
@@ -53,7 +53,7 @@ impl Data {
         }
     }
 
-    /// As a whole number.
+    /// Returns the value of an integer.
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Self::Literal(text) => text.parse().ok(),
@@ -61,7 +61,8 @@ impl Data {
         }
     }
 
-    /// As the value of a counter: a whole number of at most [`DIGITS_MAX`] digits, so that sums of many are in range.
+    /// Returns the value of a counter: an integer of at most [`DIGITS_MAX`] digits, so that sums of many do
+    /// not overflow.
     pub(super) fn counter(&self) -> Option<i128> {
         match self {
             Self::Literal(text) if text.len() <= DIGITS_MAX => text.parse().ok(),
@@ -69,7 +70,7 @@ impl Data {
         }
     }
 
-    /// How many values it is made of, itself included.
+    /// Counts all values, including itself.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Literal(_) | Self::String(_) => 1,
@@ -78,7 +79,7 @@ impl Data {
         }
     }
 
-    /// The same with every counter at 0, to tell what else differs.
+    /// Returns the value with all counters at 0, to find other differences.
     pub(super) fn without_counts(&self, schema: &Schema, path: &mut Vec<String>) -> Self {
         let mut below = |key: &str, value: &Self| {
             path.push(key.to_owned());
@@ -98,7 +99,7 @@ impl Data {
         }
     }
 
-    /// In the one form in which it is written.
+    /// Returns the canonical text: sorted keys, indented by two spaces.
     pub(super) fn to_text(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);
@@ -106,7 +107,7 @@ impl Data {
         out
     }
 
-    /// On one line, to be told from others by.
+    /// Returns the value on one line, as a key in sets.
     pub(super) fn to_name(&self) -> String {
         match self {
             Self::Literal(text) => text.clone(),
@@ -126,7 +127,7 @@ impl Data {
         };
         match self {
             Self::Literal(text) => out.push_str(text),
-            Self::String(text) => json::push_quoted(out, text, Letters::All),
+            Self::String(text) => json::push_quoted(out, text, Escaping::Minimal),
             Self::Array(all) if all.is_empty() => out.push_str("[]"),
             Self::Object(all) if all.is_empty() => out.push_str("{}"),
             Self::Array(all) => {
@@ -142,7 +143,7 @@ impl Data {
                 for (number, (key, value)) in all.iter().enumerate() {
                     out.push(if number == 0 { '{' } else { ',' });
                     line(out, depth + 1);
-                    json::push_quoted(out, key, Letters::All);
+                    json::push_quoted(out, key, Escaping::Minimal);
                     out.push_str(": ");
                     value.write(out, depth + 1);
                 }
@@ -155,6 +156,6 @@ impl Data {
 
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    json::push_quoted(&mut out, text, Letters::All);
+    json::push_quoted(&mut out, text, Escaping::Minimal);
     out
 }

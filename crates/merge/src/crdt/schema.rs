@@ -1,10 +1,10 @@
-//! Kinds of values, by path.
+//! CRDT types by path.
 
 use automerge::ObjId;
 
 use crate::policy::{Crdt, FileRule};
 
-/// How values are joined, by path.
+/// CRDT types of values, by path.
 pub(super) struct Schema(Vec<(Vec<String>, Crdt)>);
 
 impl Schema {
@@ -25,16 +25,16 @@ impl Schema {
     }
 }
 
-/// A place in a document: the keys that lead there, `*` for an element of an array.
+/// Position in a document: keys, with `*` for an array element.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Cursor {
     pub(super) path: Vec<String>,
-    /// Elements of arrays on the way, with the length of the path up to them. An element is known by its id in the document,
-    /// since its index changes.
+    /// Array elements on the path, each with the length of the path up to it. Elements are identified by
+    /// their object id, since their index changes.
     elements: Vec<(usize, String)>,
 }
 
-impl Place {
+impl Cursor {
     pub(super) fn enter(&mut self, key: String) {
         self.path.push(key);
     }
@@ -53,14 +53,14 @@ impl Place {
         self.elements.pop();
     }
 
-    /// Gives another id to the element that is here, since a new value took the place of the old one.
+    /// Replaces the id of the current element, after a new value replaced the old one.
     pub(super) fn rename_element(&mut self, id: &ObjId) {
         if let Some((_, name)) = self.elements.last_mut() {
             *name = id.to_string();
         }
     }
 
-    /// Name of the counter that is here: the innermost element, and the keys that lead on from it.
+    /// Returns the name of the current counter: the innermost element and the keys after it.
     pub(super) fn counter(&self) -> String {
         let (from, mut name) = self.elements.last().cloned().unwrap_or_default();
         for key in &self.path[from..] {

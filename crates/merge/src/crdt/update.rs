@@ -1,7 +1,8 @@
-//! Between values and documents of automerge.
+//! Conversion between JSON values and automerge documents.
 //!
-//! Whole numbers, strings, true, false and null are what they are there; other numbers are kept as they are written, as
-//! bytes, which JSON has not. The root of a document is a map of the value and of the counts of its counters.
+//! Integers, strings, booleans and null map to automerge scalars. Other numbers are kept as written, as
+//! bytes, a type that JSON does not have. The root of a document is a map of the value and the increments of
+//! its counters.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,18 +16,18 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 
 use super::counts::Counts;
 use super::data::Data;
-use super::schema::{Place, Schema};
+use super::schema::{Cursor, Schema};
 use crate::policy::Crdt;
-use crate::text::Effort;
+use crate::text::DiffLimits;
 
-/// The member of the root that holds the value.
-const WHOLE: &str = "value";
+/// Key in the root map of the value.
+const VALUE_KEY: &str = "value";
 
-/// The value that a document holds. None if it is of a later version, or a counter is out of range.
+/// Reads the value of a document; `None` if it is from a later version, or a counter overflowed.
 pub(super) fn read(document: &AutoCommit, schema: &Schema) -> Option<Data> {
     let counts = Counts::read(document)?;
-    let (value, id) = document.get(ROOT, WHOLE).ok()??;
-    Reader { document, schema, counts: &counts }.value(&value, &id, &mut Place::default())
+    let (value, id) = document.get(ROOT, VALUE_KEY).ok()??;
+    Reader { document, schema, counts: &counts }.value(&value, &id, &mut Cursor::default())
 }
 
 struct Reader<'a> {
@@ -36,46 +37,48 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn value(&self, value: &Value<'_>, id: &ObjId, place: &mut Place) -> Option<Data> {
+    fn value(&self, value: &Value<'_>, id: &ObjId, cursor: &mut Cursor) -> Option<Data> {
         Some(match value {
-            counter if is_counter(counter) => Data::Literal(self.counts.total(&place.counter())?.to_string()),
+            counter if is_counter(counter) => {
+                Data::Literal(self.counts.total(&cursor.counter())?.to_string())
+            }
             Value::Scalar(scalar) => of_scalar(scalar)?,
-            Value::Object(ObjType::Map) if self.schema.kind(&place.path) == Crdt::Set => {
+            Value::Object(ObjType::Map) if self.schema.kind(&cursor.path) == Crdt::Set => {
                 let names = keys(self.document, id);
                 Data::Array(names.iter().filter_map(|name| Data::parse(name.as_bytes())).collect())
             }
             Value::Object(ObjType::Map | ObjType::Table) => {
                 let mut members = BTreeMap::new();
                 for item in self.document.map_range(id, ..) {
-                    place.enter(item.key.to_string());
+                    cursor.enter(item.key.to_string());
                     let id = item.id();
-                    let value = self.value(&item.value.into_value(), &id, place);
-                    members.insert(place.leave()?, value?);
+                    let value = self.value(&item.value.into_value(), &id, cursor);
+                    members.insert(cursor.leave()?, value?);
                 }
                 Data::Object(members)
             }
             Value::Object(ObjType::List) => {
-                Data::Array(self.elements(id, place).into_iter().collect::<Option<_>>()?)
+                Data::Array(self.elements(id, cursor).into_iter().collect::<Option<_>>()?)
             }
             Value::Object(ObjType::Text) => Data::String(self.document.text(id).ok()?),
         })
     }
 
-    /// Elements of a list; none for what is of a later version of automerge.
-    fn elements(&self, list: &ObjId, place: &mut Place) -> Vec<Option<Data>> {
+    /// Reads the elements of a list; `None` for an element from a later version of automerge.
+    fn elements(&self, list: &ObjId, cursor: &mut Cursor) -> Vec<Option<Data>> {
         let items = self.document.list_range(list, ..);
         let elements = items.map(|item| {
             let id = item.id();
-            place.enter_element(&id);
-            let value = self.value(&item.value.into_value(), &id, place);
-            place.leave_element();
+            cursor.enter_element(&id);
+            let value = self.value(&item.value.into_value(), &id, cursor);
+            cursor.leave_element();
             value
         });
         elements.collect()
     }
 }
 
-/// Whether a value stands for a counter, whose total is in [`Counts`].
+/// Returns whether a value is a counter, whose total is in [`Counts`].
 fn is_counter(value: &Value<'_>) -> bool {
     matches!(value, Value::Scalar(scalar) if matches!(scalar.as_ref(), ScalarValue::Counter(_)))
 }
@@ -109,11 +112,11 @@ fn to_scalar(data: &Data) -> Option<ScalarValue> {
     })
 }
 
-/// Makes a document hold a value, by as few operations as tell what changed. `there` is what it holds, if that can be read. Returns
-/// the values that its counters should have, which [`Counts::add`] gives them.
+/// Changes a document to hold a value, with few operations. `there` is the value it holds, if that could be
+/// read. Returns the wanted totals of its counters, which [`Counts::add`] sets.
 ///
-/// Operations on a document cost more the larger it is. There is none for what did not change, and one for all of a value
-/// that is new.
+/// The cost of an operation grows with the size of the document. Unchanged values need none, and a new value
+/// needs one for all of it.
 pub(super) fn write(
     document: &mut AutoCommit,
     there: Option<&Data>,
@@ -122,8 +125,8 @@ pub(super) fn write(
 ) -> Result<(Counts, BTreeMap<String, i128>), AutomergeError> {
     let counts = Counts::of(document)?;
     let mut writer =
-        Writer { document, schema, counts: &counts, place: Place::default(), wanted: BTreeMap::new() };
-    writer.set(&ROOT, Prop::Map(WHOLE.to_owned()), there, data)?;
+        Writer { document, schema, counts: &counts, cursor: Cursor::default(), wanted: BTreeMap::new() };
+    writer.set(&ROOT, Prop::Map(VALUE_KEY.to_owned()), there, data)?;
     let wanted = writer.wanted;
     counts.retain(document, &wanted)?;
     Ok((counts, wanted))
@@ -133,13 +136,13 @@ struct Writer<'a> {
     document: &'a mut AutoCommit,
     schema: &'a Schema,
     counts: &'a Counts,
-    place: Place,
-    /// Values of counters, by name.
+    cursor: Cursor,
+    /// Wanted totals of counters, by name.
     wanted: BTreeMap<String, i128>,
 }
 
 impl Writer<'_> {
-    /// Makes a member or an element hold a value.
+    /// Sets a member or an element to a value.
     fn set(
         &mut self,
         parent: &ObjId,
@@ -147,11 +150,11 @@ impl Writer<'_> {
         there: Option<&Data>,
         data: &Data,
     ) -> Result<(), AutomergeError> {
-        // Counters are named as they are found.
+        // With counters, unchanged values are visited too, to collect the names of their counters.
         if there == Some(data) && !self.schema.has_counters() {
             return Ok(());
         }
-        let kind = self.schema.kind(&self.place.path);
+        let kind = self.schema.kind(&self.cursor.path);
         let before = self.document.get(parent, at.clone())?;
         let before = before.map(|(value, id)| (value.to_owned().into_owned(), id));
         if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
@@ -159,9 +162,9 @@ impl Writer<'_> {
                 self.document.put(parent, at.clone(), ScalarValue::counter(0))?;
             }
             if let (Prop::Seq(_), Some((_, id))) = (&at, self.document.get(parent, at.clone())?) {
-                self.place.rename_element(&id);
+                self.cursor.rename_element(&id);
             }
-            self.wanted.insert(self.place.counter(), number);
+            self.wanted.insert(self.cursor.counter(), number);
             return Ok(());
         }
         match (&before, data) {
@@ -187,7 +190,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Puts a value in the place of whatever is there.
+    /// Replaces the current value.
     fn put(&mut self, parent: &ObjId, at: Prop, data: &Data, kind: Crdt) -> Result<(), AutomergeError> {
         if let Some(scalar) = to_scalar(data) {
             return self.document.put(parent, at, scalar);
@@ -204,7 +207,7 @@ impl Writer<'_> {
         if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
             self.document.insert(list, at, ScalarValue::counter(0))?;
             return self.in_element(list, at, |writer, _| {
-                writer.wanted.insert(writer.place.counter(), number);
+                writer.wanted.insert(writer.cursor.counter(), number);
                 Ok(())
             });
         }
@@ -217,11 +220,11 @@ impl Writer<'_> {
         }
     }
 
-    /// A value that is put into the document as a whole; none if that cannot be done because a counter is in an array, whose name
-    /// is known only when it is there. Counters in it are noted.
+    /// Converts a new value to be inserted with a single operation; `None` if a counter is in an array, since
+    /// its name is not known before it is inserted. Records the totals of its counters.
     fn whole(&mut self, data: &Data, kind: Crdt) -> Option<hydrate::Value> {
         if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
-            self.wanted.insert(self.place.counter(), number);
+            self.wanted.insert(self.cursor.counter(), number);
             return Some(hydrate::Value::Scalar(ScalarValue::counter(0)));
         }
         if let Some(scalar) = to_scalar(data) {
@@ -238,10 +241,10 @@ impl Writer<'_> {
             Data::Object(all) => {
                 let mut members = HashMap::with_capacity(all.len());
                 for (key, value) in all {
-                    self.place.enter(key.clone());
-                    let kind = self.schema.kind(&self.place.path);
+                    self.cursor.enter(key.clone());
+                    let kind = self.schema.kind(&self.cursor.path);
                     let whole = self.whole(value, kind);
-                    members.insert(self.place.leave()?, whole?);
+                    members.insert(self.cursor.leave()?, whole?);
                 }
                 Some(hydrate::Value::Map(members.into()))
             }
@@ -249,26 +252,26 @@ impl Writer<'_> {
         }
     }
 
-    /// Elements of a list that is here, as [`Writer::whole`]; none if the schema has counters.
+    /// Converts elements of the current list like [`Writer::whole`]; `None` if the schema has counters.
     fn whole_elements(&mut self, all: &[Data]) -> Option<Vec<hydrate::Value>> {
         if self.schema.has_counters() {
             return None;
         }
-        self.place.enter("*".to_owned());
-        let kind = self.schema.kind(&self.place.path);
+        self.cursor.enter("*".to_owned());
+        let kind = self.schema.kind(&self.cursor.path);
         let elements = all.iter().map(|value| self.whole(value, kind)).collect();
-        self.place.leave();
+        self.cursor.leave();
         elements
     }
 
-    /// The path of what is in a list that is here.
+    /// Returns the path of the elements of the current list.
     fn inside(&self) -> Vec<String> {
-        let mut path = self.place.path.clone();
+        let mut path = self.cursor.path.clone();
         path.push("*".to_owned());
         path
     }
 
-    /// Goes to an element of a list, and back.
+    /// Runs `work` with an element of a list as the current position.
     fn in_element(
         &mut self,
         list: &ObjId,
@@ -276,9 +279,9 @@ impl Writer<'_> {
         work: impl FnOnce(&mut Self, &ObjId) -> Result<(), AutomergeError>,
     ) -> Result<(), AutomergeError> {
         let Some((_, id)) = self.document.get(list, at)? else { return Ok(()) };
-        self.place.enter_element(&id);
+        self.cursor.enter_element(&id);
         let done = work(self, &id);
-        self.place.leave_element();
+        self.cursor.leave_element();
         done
     }
 
@@ -304,14 +307,14 @@ impl Writer<'_> {
             }
         }
         for (key, data) in wanted {
-            self.place.enter(key.clone());
+            self.cursor.enter(key.clone());
             self.set(id, Prop::Map(key.clone()), there.and_then(|there| there.get(key)), data)?;
-            self.place.leave();
+            self.cursor.leave();
         }
         Ok(())
     }
 
-    /// A set is a map with a member for each value.
+    /// Sets the members of a set, which is stored as a map with a key for each value.
     fn set_members(&mut self, id: &ObjId, wanted: &[Data]) -> Result<(), AutomergeError> {
         let wanted: BTreeSet<String> = wanted.iter().map(Data::to_name).collect();
         let there: BTreeSet<String> = keys(self.document, id).into_iter().collect();
@@ -324,8 +327,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Elements that are the same but for their counters stay; the rest is changed in place as far as it goes, then removed or
-    /// inserted.
+    /// Sets the elements of a list. Those that differ only in counters stay; the others are changed in place,
+    /// then removed or inserted.
     fn elements(
         &mut self,
         id: &ObjId,
@@ -336,19 +339,19 @@ impl Writer<'_> {
             Some(known) => known.iter().map(|data| Some(Cow::Borrowed(data))).collect(),
             None => {
                 let reader = Reader { document: self.document, schema: self.schema, counts: self.counts };
-                let read = reader.elements(id, &mut self.place);
+                let read = reader.elements(id, &mut self.cursor);
                 read.into_iter().map(|data| data.map(Cow::Owned)).collect()
             }
         };
         let there: Vec<Option<&Data>> = there.iter().map(Option::as_deref).collect();
         let hunks = self.hunks(&there, wanted);
-        // Before anything is removed or inserted, while the numbers of elements are those that were read.
+        // Before anything is removed or inserted, while the indexes are still those that were read.
         if self.schema.has_counters() {
             for (old, new) in unchanged(&hunks, there.len()) {
                 self.element(id, old, there[old], &wanted[new])?;
             }
         }
-        // From the end, so that the numbers of what comes before stay.
+        // From the end, so that the indexes of earlier elements stay valid.
         for (old, new) in hunks.into_iter().rev() {
             let common = old.len().min(new.len());
             let (gone, behind) = (old.len() - common, old.start + common);
@@ -385,7 +388,7 @@ impl Writer<'_> {
         self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), there, data))
     }
 
-    /// Where elements differ in more than their counters.
+    /// Returns the ranges of elements that differ in more than counters.
     fn hunks(&mut self, there: &[Option<&Data>], wanted: &[Data]) -> Vec<(Range<usize>, Range<usize>)> {
         if !self.schema.has_counters() {
             return compare(there.iter().copied(), wanted.iter().map(Some));
@@ -398,12 +401,12 @@ impl Writer<'_> {
     }
 }
 
-/// Differences of two sequences.
+/// Returns the differing ranges of two sequences.
 fn compare<'a>(
     before: impl ExactSizeIterator<Item = Option<&'a Data>>,
     after: impl ExactSizeIterator<Item = Option<&'a Data>>,
 ) -> Vec<(Range<usize>, Range<usize>)> {
-    let is_long = before.len() + after.len() > Effort::default().exact;
+    let is_long = before.len() + after.len() > DiffLimits::default().exact;
     let mut input = InternedInput::default();
     input.update_before(before);
     input.update_after(after);
@@ -413,7 +416,7 @@ fn compare<'a>(
     diff.hunks().map(|hunk| (range(hunk.before), range(hunk.after))).collect()
 }
 
-/// Elements that are in no hunk: their numbers before and after.
+/// Returns the pairs of old and new indexes of elements outside all hunks.
 fn unchanged(hunks: &[(Range<usize>, Range<usize>)], length: usize) -> Vec<(usize, usize)> {
     let (mut pairs, mut old_at, mut new_at) = (Vec::new(), 0, 0);
     for (old, new) in hunks {

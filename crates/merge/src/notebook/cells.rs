@@ -1,4 +1,4 @@
-//! Notebooks as cells.
+//! Parsed notebooks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,46 +8,49 @@ use bumpalo::Bump;
 use crate::json;
 use crate::value::{Document, Node, Value};
 
-/// Cells that a notebook may have; larger ones are merged as JSON.
+/// Limit for cells. Notebooks with more are merged as JSON.
 pub(super) const CELLS_MAX: usize = 10_000;
 
-/// Members of a cell that running it writes.
+/// Members of a cell that the kernel writes when the cell runs.
 pub(super) const RESULTS: [&str; 2] = ["outputs", "execution_count"];
 
-/// Members of a cell's metadata that running it writes: times, mostly, by JupyterLab, extensions, Colab and papermill.
+/// Members of a cell's metadata that are written when the cell runs: mostly timestamps, by JupyterLab,
+/// extensions, Colab and papermill.
 pub(super) const RESULT_METADATA: [&str; 5] =
     ["execution", "ExecuteTime", "executionInfo", "outputId", "papermill"];
 
-/// Members of a notebook's metadata that the program writes that ran it.
+/// Members of the notebook's metadata that the program that runs it writes.
 pub(super) const ENVIRONMENT: [&str; 4] = ["kernelspec", "language_info", "widgets", "papermill"];
 
-/// A notebook of the format 4.
+/// Notebook of format 4.
 #[derive(Debug)]
 pub(super) struct Notebook<'a> {
     pub(super) document: Document<'a>,
     pub(super) cells: Vec<Cell<'a>>,
-    /// Several cells have the same id.
-    pub(super) has_id_twice: bool,
+    /// Set if several cells have the same id.
+    pub(super) has_duplicate_ids: bool,
 }
 
-/// A cell.
+/// Cell of a notebook.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
     pub(super) node: &'a Node<'a>,
-    /// `code`, `markdown` or `raw`.
+    /// Type: `code`, `markdown` or `raw`.
     pub(super) kind: &'a str,
-    /// None as well if it does not tell cells apart: another cell has the same one, or it only numbers the cells.
+    /// Id of the cell; also `None` if the id does not identify it: another cell has the same one, or ids are
+    /// just positions.
     pub(super) id: Option<&'a str>,
     pub(super) source: Cow<'a, str>,
-    /// Hash of kind and source.
+    /// Hash of type and source.
     pub(super) content: Content,
 }
 
-/// Name of a cell's kind and source.
+/// Hash of a cell's type and source.
 pub(super) type Content = [u8; 16];
 
 impl<'a> Notebook<'a> {
-    /// None if it is no JSON, has comments, or is not as the format says as far as that matters here.
+    /// Parses a notebook; `None` if it is not valid JSON, has comments, or deviates from the format in a way
+    /// that matters here.
     pub(super) fn read(text: &'a str, arena: &'a Bump) -> Option<Self> {
         let document = json::parse(text, arena)?;
         if !document.comments.is_empty() {
@@ -62,13 +65,13 @@ impl<'a> Notebook<'a> {
             return None;
         }
         let mut cells = nodes.iter().map(Cell::read).collect::<Option<Vec<_>>>()?;
-        let has_id_twice = forget_ids_that_repeat(&mut cells);
-        Some(Self { document, cells, has_id_twice })
+        let has_duplicate_ids = clear_duplicate_ids(&mut cells);
+        Some(Self { document, cells, has_duplicate_ids })
     }
 
-    /// Whether ids are the places of cells, as tools write them that strip results: a cell that is put before others
-    /// changes theirs.
-    pub(super) fn numbers_its_cells(&self) -> bool {
+    /// Returns whether ids are just positions, as some tools that strip outputs write them: inserting a cell
+    /// changes the ids of all cells after it.
+    pub(super) fn has_positional_ids(&self) -> bool {
         let number = |cell: &Cell<'_>| {
             let id = cell.id?;
             let digits = id.bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -79,15 +82,15 @@ impl<'a> Notebook<'a> {
         self.cells.len() > 1 && (counts_from(0) || counts_from(1))
     }
 
-    pub(super) fn forget_ids(&mut self) {
+    pub(super) fn clear_ids(&mut self) {
         for cell in &mut self.cells {
             cell.id = None;
         }
     }
 }
 
-/// An id that is there twice tells nothing. Returns whether there is one.
-fn forget_ids_that_repeat(cells: &mut [Cell<'_>]) -> bool {
+/// Clears duplicate ids. Returns whether there were any.
+fn clear_duplicate_ids(cells: &mut [Cell<'_>]) -> bool {
     let mut counts = HashMap::new();
     for id in cells.iter().filter_map(|cell| cell.id) {
         *counts.entry(id).or_insert(0_usize) += 1;
@@ -112,7 +115,7 @@ impl<'a> Cell<'a> {
         Some(Self { node, kind, id, source, content })
     }
 
-    /// All that running the cell writes; none where it is not there.
+    /// Iterates over everything that a run writes into the cell; `None` for absent members.
     pub(super) fn results(&self) -> impl Iterator<Item = Option<&'a Node<'a>>> {
         let (node, metadata) = (self.node, member(self.node, "metadata"));
         let of_metadata = move |key: &&str| metadata.and_then(|metadata| member(metadata, key));
@@ -120,25 +123,25 @@ impl<'a> Cell<'a> {
         results.chain(RESULT_METADATA.iter().map(of_metadata))
     }
 
-    /// Returns whether another cell differs in its results at most.
-    pub(super) fn is_but_results(&self, other: &Self) -> bool {
+    /// Returns whether two cells differ at most in their results.
+    pub(super) fn equals_except_results(&self, other: &Self) -> bool {
         let skipped = |key: &str| RESULTS.contains(&key) || ["source", "metadata", "id"].contains(&key);
         let metadata = |cell: &Self| member(cell.node, "metadata");
         self.source == other.source
-            && same_but(Some(self.node), Some(other.node), &skipped)
-            && same_but(metadata(self), metadata(other), &|key| RESULT_METADATA.contains(&key))
+            && equal_except(Some(self.node), Some(other.node), &skipped)
+            && equal_except(metadata(self), metadata(other), &|key| RESULT_METADATA.contains(&key))
     }
 }
 
-/// Whether two objects have the same members, apart from some. No object is one without members.
-fn same_but(one: Option<&Node<'_>>, other: Option<&Node<'_>>, is_skipped: &dyn Fn(&str) -> bool) -> bool {
-    match (members_but(one, is_skipped), members_but(other, is_skipped)) {
+/// Returns whether two objects have the same members, ignoring some. An absent object equals an empty one.
+fn equal_except(one: Option<&Node<'_>>, other: Option<&Node<'_>>, is_skipped: &dyn Fn(&str) -> bool) -> bool {
+    match (members_except(one, is_skipped), members_except(other, is_skipped)) {
         (Some(one), Some(other)) => one == other,
         _ => one == other,
     }
 }
 
-fn members_but<'n, 'a>(
+fn members_except<'n, 'a>(
     node: Option<&'n Node<'a>>,
     is_skipped: &dyn Fn(&str) -> bool,
 ) -> Option<HashMap<&'a str, &'n Node<'a>>> {
@@ -147,7 +150,7 @@ fn members_but<'n, 'a>(
     Some(members.iter().filter(|node| !is_skipped(node.key)).map(|node| (node.key, node)).collect())
 }
 
-/// A member of an object; none if it has no such member or is no object.
+/// Returns a member; `None` if it is absent, or the node is not an object.
 pub(super) fn member<'a>(node: &Node<'a>, key: &str) -> Option<&'a Node<'a>> {
     let Value::Object(members) = node.value else { return None };
     members.iter().find(|member| member.key == key)
@@ -160,7 +163,7 @@ fn string<'a>(node: &Node<'a>) -> Option<&'a str> {
     }
 }
 
-/// A text that is written as a string, or as an array of its lines.
+/// Returns a text that is stored as a string, or as an array of lines.
 fn text<'a>(node: &Node<'a>) -> Option<Cow<'a, str>> {
     match node.value {
         Value::String(text) => Some(Cow::Borrowed(text)),

@@ -1,9 +1,9 @@
-//! Which cell of a side was which cell of the base.
+//! Matching of cells between the base and a side.
 //!
-//! 1. Cells of the same id.
-//! 2. Of the others, those of the same kind and source, in order.
-//! 3. Between these, those of similar source, in order; only where one of the two has no id.
-//! 4. Of what is left, those of the same kind and source that no other cell has: they were moved.
+//! 1. Cells with the same id.
+//! 2. Of the others, those with the same type and source, in order.
+//! 3. Between these, those with similar source, in order; only if one of the two has no id.
+//! 4. Of the rest, those with the same type and a source that is unique: they were moved.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,22 +13,23 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 
 use super::cells::{Cell, Content};
 
-/// Larger gaps are not compared cell by cell with each other, but each cell with the next few.
+/// Limit for pairs in a gap up to which all pairs are compared. In larger gaps each cell is compared with the
+/// next few.
 const PAIRS_MAX: usize = 4_096;
 
-/// Cells of the base that a cell in a large gap is compared with.
-const NEXT: usize = 8;
+/// Number of base cells that a cell in a large gap is compared with.
+const WINDOW: usize = 8;
 
-/// Words of a cell that count.
+/// Limit for words of a cell that are compared.
 const WORDS_MAX: usize = 2_000;
 
-/// Words that are compared in all, per side.
-const EFFORT: usize = 20_000_000;
+/// Limit for words that are compared per side.
+const WORDS_COMPARED_MAX: usize = 20_000_000;
 
-/// Thousandths of the words of two cells that both have, from which on they are similar.
-const SIMILAR: usize = 500;
+/// Least similarity of two cells, in thousandths of their words that both have.
+const SIMILARITY_MIN: usize = 500;
 
-/// For each cell of a side, which one of the base it was.
+/// Returns the index of the matching base cell for each cell of a side.
 pub(super) fn matched(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<usize>> {
     let mut matching = Matching {
         base,
@@ -36,7 +37,7 @@ pub(super) fn matched(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<usize>
         of_side: vec![None; side.len()],
         of_base: vec![None; base.len()],
         words: HashMap::new(),
-        effort: EFFORT,
+        effort: WORDS_COMPARED_MAX,
     };
     matching.by_id();
     matching.by_content();
@@ -86,34 +87,34 @@ impl Matching<'_, '_> {
                 self.pair(base[old], side[new]);
             }
             (in_base, in_side) = (before.end, after.end);
-            self.similar(&base[before], &side[after]);
+            self.pair_similar(&base[before], &side[after]);
         }
         for (old, new) in (in_base..base.len()).zip(in_side..side.len()) {
             self.pair(base[old], side[new]);
         }
     }
 
-    /// Pairs cells of a gap.
-    fn similar(&mut self, base: &[usize], side: &[usize]) {
+    /// Pairs similar cells in a gap between equal ones.
+    fn pair_similar(&mut self, base: &[usize], side: &[usize]) {
         if base.len() * side.len() > PAIRS_MAX {
-            return self.similar_to_next(base, side);
+            return self.pair_similar_in_window(base, side);
         }
-        // best[i][j]: the most likeness that cells of the base from i on and cells of the side from j on can have.
+        // best[i][j]: greatest total similarity of base cells from i on and side cells from j on.
         let width = side.len() + 1;
-        let mut likeness = vec![0; (base.len() + 1) * width];
-        let mut best = likeness.clone();
+        let mut similarity = vec![0; (base.len() + 1) * width];
+        let mut best = similarity.clone();
         for old in (0..base.len()).rev() {
             for new in (0..side.len()).rev() {
                 let at = old * width + new;
-                likeness[at] = self.likeness(base[old], side[new]);
-                let paired = if likeness[at] == 0 { 0 } else { likeness[at] + best[at + width + 1] };
+                similarity[at] = self.similarity(base[old], side[new]);
+                let paired = if similarity[at] == 0 { 0 } else { similarity[at] + best[at + width + 1] };
                 best[at] = paired.max(best[at + 1]).max(best[at + width]);
             }
         }
         let (mut old, mut new) = (0, 0);
         while old < base.len() && new < side.len() {
             let at = old * width + new;
-            if likeness[at] > 0 && best[at] == likeness[at] + best[at + width + 1] {
+            if similarity[at] > 0 && best[at] == similarity[at] + best[at + width + 1] {
                 self.pair(base[old], side[new]);
                 (old, new) = (old + 1, new + 1);
             } else if best[at] == best[at + width] {
@@ -124,16 +125,17 @@ impl Matching<'_, '_> {
         }
     }
 
-    fn similar_to_next(&mut self, base: &[usize], side: &[usize]) {
+    fn pair_similar_in_window(&mut self, base: &[usize], side: &[usize]) {
         let mut from = 0;
         for new in side {
-            let near = from..(from + NEXT).min(base.len());
-            let found = near.map(|at| (self.likeness(base[at], *new), at)).max_by_key(|(likeness, at)| {
-                // Of those that are as similar, the first.
-                (*likeness, usize::MAX - *at)
-            });
-            if let Some((likeness, at)) = found
-                && likeness > 0
+            let near = from..(from + WINDOW).min(base.len());
+            let found =
+                near.map(|at| (self.similarity(base[at], *new), at)).max_by_key(|(similarity, at)| {
+                    // Prefer the first of equally similar cells.
+                    (*similarity, usize::MAX - *at)
+                });
+            if let Some((similarity, at)) = found
+                && similarity > 0
             {
                 self.pair(base[at], *new);
                 from = at + 1;
@@ -141,8 +143,8 @@ impl Matching<'_, '_> {
         }
     }
 
-    /// Thousandths; 0 if they are not similar.
-    fn likeness(&mut self, base: usize, side: usize) -> usize {
+    /// Returns the similarity in thousandths; 0 if it is below the threshold.
+    fn similarity(&mut self, base: usize, side: usize) -> usize {
         let (old, new) = (&self.base[base], &self.side[side]);
         if old.kind != new.kind || (old.id.is_some() && new.id.is_some()) {
             return 0;
@@ -161,12 +163,12 @@ impl Matching<'_, '_> {
         if size == 0 || self.effort == 0 {
             return 0;
         }
-        let likeness = in_both(old, new) * 2_000 / size;
-        if likeness < SIMILAR { 0 } else { likeness }
+        let similarity = count_common(old, new) * 2_000 / size;
+        if similarity < SIMILARITY_MIN { 0 } else { similarity }
     }
 
     fn moved(&mut self) {
-        let mut found: HashMap<Content, (Found, Found)> = HashMap::new();
+        let mut found: HashMap<Content, (Occurrences, Occurrences)> = HashMap::new();
         let is_left =
             |pair: &Option<usize>, cell: &Cell<'_>| pair.is_none() && !cell.source.trim().is_empty();
         for (at, cell) in self.base.iter().enumerate().filter(|(at, cell)| is_left(&self.of_base[*at], cell))
@@ -178,27 +180,27 @@ impl Matching<'_, '_> {
             found.entry(cell.content).or_default().1.add(at);
         }
         for (_, pair) in found {
-            if let (Found::Once(base), Found::Once(side)) = pair {
+            if let (Occurrences::Once(base), Occurrences::Once(side)) = pair {
                 self.pair(base, side);
             }
         }
     }
 }
 
-/// Places where something was found.
+/// Occurrences of a cell's content.
 #[derive(Debug, Clone, Copy, Default)]
-enum Found {
+enum Occurrences {
     #[default]
-    Nowhere,
+    None,
     Once(usize),
-    Often,
+    Many,
 }
 
-impl Found {
+impl Occurrences {
     fn add(&mut self, at: usize) {
         *self = match self {
-            Self::Nowhere => Self::Once(at),
-            Self::Once(_) | Self::Often => Self::Often,
+            Self::None => Self::Once(at),
+            Self::Once(_) | Self::Many => Self::Many,
         };
     }
 }
@@ -207,7 +209,7 @@ pub(super) fn range(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-/// Hashes of the words and signs of a source, sorted.
+/// Returns the sorted hashes of the words and symbols of a source.
 fn words(source: &str) -> Vec<u64> {
     let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     let ends = source.char_indices().filter(|(at, letter)| {
@@ -231,8 +233,8 @@ fn hash(word: &str) -> u64 {
     hasher.finish()
 }
 
-/// Number of elements that two sorted lists have in common.
-fn in_both(one: &[u64], other: &[u64]) -> usize {
+/// Counts the common elements of two sorted lists.
+fn count_common(one: &[u64], other: &[u64]) -> usize {
     let (mut count, mut left, mut right) = (0, 0, 0);
     while let (Some(a), Some(b)) = (one.get(left), other.get(right)) {
         match a.cmp(b) {

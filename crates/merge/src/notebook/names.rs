@@ -1,21 +1,21 @@
-//! Names of cells: equal ones, in whatever version, stand for one cell.
+//! Names of cells. Versions of the same cell have equal names.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::cells::Cell;
 
-/// Names of the cells of three versions.
+/// Names of all cells in the three versions.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) base: Vec<String>,
     pub(super) ours: Vec<String>,
     pub(super) theirs: Vec<String>,
-    /// Names as people read them.
+    /// Display names, by name.
     pub(super) labels: HashMap<String, String>,
 }
 
-/// A side: its cells, and which ones of the base they were.
+/// Cells of a side, with the index of the matching base cell for each.
 #[derive(Clone, Copy)]
 pub(super) struct Side<'c, 'a> {
     pub(super) cells: &'c [Cell<'a>],
@@ -45,7 +45,8 @@ impl Names {
         names
     }
 
-    /// Names the cells that were added. Those that one side put in one place stay together: their names begin alike.
+    /// Names added cells. Cells that one side added next to each other get names with a common prefix, so
+    /// that they stay together.
     fn added(&mut self, ours: Side<'_, '_>, theirs: Side<'_, '_>) {
         let (our_runs, their_runs) = (runs(ours), runs(theirs));
         let (our_ids, their_ids) = (added_ids(ours), added_ids(theirs));
@@ -90,7 +91,7 @@ fn place(anchor: Option<usize>) -> String {
     anchor.map_or_else(|| "-".to_owned(), |anchor| anchor.to_string())
 }
 
-/// Cells that a side added one after another, by the cell of the base that is before them.
+/// Returns the ranges of consecutive cells that a side added, by the index of the base cell before them.
 fn runs(side: Side<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     let mut runs: HashMap<Option<usize>, Range<usize>> = HashMap::new();
     let mut anchor = None;
@@ -109,7 +110,7 @@ fn added_ids<'a>(side: Side<'_, 'a>) -> HashSet<&'a str> {
     added.filter_map(|(cell, _)| cell.id).collect()
 }
 
-/// Number of cells that both sides put first in one place, and number of those that both put last.
+/// Returns the number of equal cells at the start of two ranges of added cells, and at the end.
 fn added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
     let same = |(one, other): (&Cell<'_>, &Cell<'_>)| one.content == other.content;
     let most = ours.len().min(theirs.len());
@@ -118,13 +119,14 @@ fn added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
     (first, last.min(most - first))
 }
 
-/// The order of cells after both sides moved others; none if only one side moved some, or both moved the same one to
-/// different places. Cells that all versions have, named by their number in the base.
-pub(super) fn joined_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>> {
+/// Returns the order of cells after both sides moved some; `None` if only one side did, or both moved the
+/// same cell to different positions. Both arguments list the cells that all versions have, by their index in
+/// the base.
+pub(super) fn merged_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>> {
     if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
         return None;
     }
-    // The same whoever is ours.
+    // The result does not depend on which side is ours.
     let (ours, theirs) = (ours.min(theirs), ours.max(theirs));
     let (our_moved, their_moved) = (moved(ours), moved(theirs));
     let (our_before, their_before) = (before(ours), before(theirs));
@@ -132,19 +134,19 @@ pub(super) fn joined_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize
         return None;
     }
     let is_placed_by_theirs = |cell: &usize| their_moved.contains(cell) && !our_moved.contains(cell);
-    // What comes after each; after nothing comes the first.
+    // Successor of each cell; that of `None` is the first one.
     let mut next: HashMap<Option<usize>, usize> = HashMap::new();
     let mut last = None;
     for cell in ours.iter().filter(|cell| !is_placed_by_theirs(cell)) {
         next.insert(last, *cell);
         last = Some(*cell);
     }
-    // The last cell that ours has not put elsewhere.
+    // Last cell that ours did not move.
     let mut anchor = None;
     for cell in theirs {
         if is_placed_by_theirs(cell) {
             let mut after = anchor;
-            // Of what both sides moved to one place, whatever was first in the base.
+            // Of cells that both sides moved to the same position, the first in the base comes first.
             while let Some(moved) = next.get(&after).filter(|next| our_moved.contains(next) && *next < cell) {
                 after = Some(*moved);
             }
@@ -166,9 +168,9 @@ fn before(order: &[usize]) -> HashMap<usize, Option<usize>> {
     order.iter().copied().zip(before).collect()
 }
 
-/// Those that have to be moved so that all are in ascending order: all but the longest ascending sequence.
+/// Returns the cells that have to move for an ascending order: all but a longest ascending subsequence.
 fn moved(order: &[usize]) -> HashSet<usize> {
-    // The end of the lowest sequence of each length, as a place in the order.
+    // Index of the last element of the lowest subsequence, by length.
     let mut ends: Vec<usize> = Vec::new();
     let mut comes_after: Vec<Option<usize>> = Vec::with_capacity(order.len());
     for (at, cell) in order.iter().enumerate() {
@@ -206,26 +208,26 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_each_side_moved_are_where_it_put_them() {
-        assert_eq!(joined_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
-        assert_eq!(joined_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
-        // Both moved others behind the same cell: the same order whoever is ours.
+    fn merged_order_keeps_moves_of_both_sides() {
+        assert_eq!(merged_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
+        assert_eq!(merged_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
+        // Both moved different cells behind the same one: the order does not depend on which side is ours.
         let (one, other) = ([0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4]);
-        assert_eq!(joined_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
-        assert_eq!(joined_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));
-        // All that two sides can do to four cells.
+        assert_eq!(merged_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
+        assert_eq!(merged_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));
+        // All combinations of orders of four cells.
         let orders = permutations(4);
         for one in &orders {
             for other in &orders {
-                let joined = joined_order(one, other);
-                assert_eq!(joined, joined_order(other, one), "{one:?} {other:?}");
+                let joined = merged_order(one, other);
+                assert_eq!(joined, merged_order(other, one), "{one:?} {other:?}");
                 let is_whole = |order: &Vec<usize>| orders.contains(order);
                 assert!(joined.as_ref().is_none_or(is_whole), "{one:?} {other:?}: {joined:?}");
             }
         }
-        // The same one to different places.
-        assert_eq!(joined_order(&[4, 0, 1, 2, 3], &[0, 1, 4, 2, 3]), None);
+        // Both moved the same cell to different positions.
+        assert_eq!(merged_order(&[4, 0, 1, 2, 3], &[0, 1, 4, 2, 3]), None);
         // One side moved nothing.
-        assert_eq!(joined_order(&[1, 0], &[0, 1]), None);
+        assert_eq!(merged_order(&[1, 0], &[0, 1]), None);
     }
 }

@@ -1,34 +1,34 @@
-//! The texts of both sides with what was decided about cells written into both, so that all that is left to merge are values.
+//! Rewriting of both sides with the decisions about cells, so that only values are left to merge.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::cells::{Cell, ENVIRONMENT, Notebook, RESULTS, member};
 use super::matching::matched;
-use super::names::{self, Names, joined_order};
+use super::names::{self, Names, merged_order};
 use crate::conflict::ValueConflict;
 use crate::file::Side;
-use crate::json::{Letters, push_quoted};
+use crate::json::{Escaping, push_quoted};
 use crate::layout::push_indented;
-use crate::text::{Effort, Favor, TextMerge};
+use crate::text::{DiffLimits, Favor, TextMerge};
 use crate::value::{Document, Node, Value};
 
-/// Lines are not looked at further back for how they are indented.
-const LOOKED_BACK: usize = 400;
+/// Number of bytes before a value in which its line start is searched.
+const INDENT_SEARCH_LEN: usize = 400;
 
-/// Longest text between the lines of a source that is repeated for each line.
+/// Limit in bytes for the separator between lines of a source, which is repeated for each line.
 const BETWEEN_MAX: usize = 400;
 
-/// Both sides, rewritten.
+/// Rewritten texts of both sides.
 pub(super) struct Rewritten {
     pub(super) ours: String,
     pub(super) theirs: String,
     pub(super) names: Names,
-    /// Sources that both sides changed in the same lines; they are settled for a side in both texts.
+    /// Sources with changes to the same lines. In both texts they are resolved in favour of one side.
     pub(super) conflicts: Vec<ValueConflict>,
 }
 
-/// Merges sources, and settles which results are taken.
+/// Merges sources, and decides which results are taken.
 pub(super) fn rewrite(
     base: Option<&Notebook<'_>>,
     ours: &Notebook<'_>,
@@ -44,8 +44,8 @@ pub(super) fn rewrite(
     );
     let mut rewrite = Rewrite {
         base,
-        ours: Sheet::new(ours),
-        theirs: Sheet::new(theirs),
+        ours: TextEditor::new(ours),
+        theirs: TextEditor::new(theirs),
         settle,
         preferred: if ours.document.text >= theirs.document.text { Side::Ours } else { Side::Theirs },
         conflicts: Vec::new(),
@@ -56,7 +56,7 @@ pub(super) fn rewrite(
     let [ours, theirs] = [(rewrite.ours, &mut names.ours), (rewrite.theirs, &mut names.theirs)];
     let (mut ours, mut theirs) = (ours, theirs);
     let (our_common, their_common) = (common(&of_ours, &of_theirs), common(&of_theirs, &of_ours));
-    if let Some(order) = joined_order(&values(&our_common), &values(&their_common)) {
+    if let Some(order) = merged_order(&values(&our_common), &values(&their_common)) {
         ours.0.reorder(&in_order(&order, &our_common), ours.1);
         theirs.0.reorder(&in_order(&order, &their_common), theirs.1);
     }
@@ -64,7 +64,7 @@ pub(super) fn rewrite(
     Rewritten { ours, theirs, names, conflicts }
 }
 
-/// For each cell of a side, the cell of the base that it was, if the other side has it too.
+/// Returns the matching base cell of each cell of a side, if the other side has it too.
 fn common(side: &[Option<usize>], other: &[Option<usize>]) -> Vec<Option<usize>> {
     let there: std::collections::HashSet<usize> = other.iter().flatten().copied().collect();
     side.iter().map(|found| found.filter(|found| there.contains(found))).collect()
@@ -74,7 +74,8 @@ fn values(common: &[Option<usize>]) -> Vec<usize> {
     common.iter().flatten().copied().collect()
 }
 
-/// Cells of a side by another order of those that all versions have. The others stay behind the cell that they are behind.
+/// Sorts the cells of a side by a new order of the cells that all versions have. Other cells stay behind
+/// their predecessor.
 fn in_order(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     let mut group = None;
@@ -86,28 +87,30 @@ fn in_order(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     all.flat_map(|group| groups.remove(&group).unwrap_or_default()).collect()
 }
 
-/// Whose results a cell gets.
+/// Source of a cell's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Results {
     Of(Side),
-    /// None: neither side has run what the source is now, or somebody has to decide what it is.
+    /// No results: neither side ran the merged source, or its conflict is not resolved.
     Cleared,
 }
 
 struct Rewrite<'n, 'a> {
     base: Option<&'n Notebook<'a>>,
-    ours: Sheet<'n, 'a>,
-    theirs: Sheet<'n, 'a>,
+    ours: TextEditor<'n, 'a>,
+    theirs: TextEditor<'n, 'a>,
     settle: Side,
-    /// Whose results and environment are taken where nothing else tells. The same side whoever is ours, and in the whole file.
+    /// Side whose results and environment are taken by default. It depends on the content only, not on which
+    /// side is ours, and is the same for the whole file.
     preferred: Side,
     conflicts: Vec<ValueConflict>,
 }
 
-type Maybe<'a> = Option<&'a Node<'a>>;
+type OptionalNode<'a> = Option<&'a Node<'a>>;
 
 impl<'n, 'a> Rewrite<'n, 'a> {
-    /// Settles what programs write into a notebook that run it, and the version of the format.
+    /// Decides about the environment that programs write when they run a notebook, and about the format
+    /// version.
     fn environment(&mut self) {
         let base = self.base.map(|base| &base.document.root);
         let (ours, theirs) = (&self.ours.notebook.document.root, &self.theirs.notebook.document.root);
@@ -159,16 +162,16 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// A cell that the other side has removed: that it was run is no reason to keep it.
+    /// Handles a cell that the other side removed: having run it is no reason to keep it.
     fn removed(&mut self, side: Side, base: &Cell<'a>, cell: &Cell<'a>) {
         let Some(notebook) = self.base else { return };
-        if cell.node != base.node && cell.is_but_results(base) {
-            let text = self.sheet(side).pasted(&notebook.document, base.node, cell.node);
-            self.sheet(side).replace(cell.node, text);
+        if cell.node != base.node && cell.equals_except_results(base) {
+            let text = self.editor(side).pasted(&notebook.document, base.node, cell.node);
+            self.editor(side).replace(cell.node, text);
         }
     }
 
-    /// A cell that both sides have.
+    /// Handles a cell that both sides have.
     fn cell(&mut self, label: &str, base: Option<&Cell<'a>>, ours: &Cell<'a>, theirs: &Cell<'a>) {
         let source = self.source(label, base, ours, theirs);
         let results = if ours.source == theirs.source {
@@ -188,8 +191,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Settles results that both sides changed, and those of a source that is another one now. They are taken together, of
-    /// one side.
+    /// Decides about results that both sides changed, and about those of a source that changed. All results
+    /// of a cell come from the same side.
     fn results(
         &mut self,
         base: Option<&Cell<'a>>,
@@ -197,11 +200,11 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         theirs: &Cell<'a>,
         (source, of_both): (&str, Results),
     ) {
-        let of_base: Vec<Maybe<'a>> = match base {
+        let of_base: Vec<OptionalNode<'a>> = match base {
             Some(base) => base.results().collect(),
             None => ours.results().map(|_| None).collect(),
         };
-        let three: Vec<[Maybe<'a>; 3]> = of_base
+        let three: Vec<[OptionalNode<'a>; 3]> = of_base
             .into_iter()
             .zip(ours.results().zip(theirs.results()))
             .map(|(base, (our, their))| [base, our, their])
@@ -225,8 +228,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Makes both sides hold the value of one.
-    fn take(&mut self, [base, ours, theirs]: [Maybe<'a>; 3], results: Results, empty: &str) {
+    /// Writes the value of one side into both.
+    fn take(&mut self, [base, ours, theirs]: [OptionalNode<'a>; 3], results: Results, empty: &str) {
         if ours == theirs {
             return;
         }
@@ -243,12 +246,12 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 let text = self.ours.pasted(&self.theirs.notebook.document, theirs, ours);
                 self.ours.replace(ours, text);
             }
-            // One side removed it: it is removed, as if the other one had not changed it.
+            // One side removed the value: the other is reset to the base, so that it is removed.
             (Some(there), None, _) | (None, Some(there), _) => {
                 let side = if ours.is_some() { Side::Ours } else { Side::Theirs };
                 if let (Some(notebook), Some(base)) = (self.base, base) {
-                    let text = self.sheet(side).pasted(&notebook.document, base, there);
-                    self.sheet(side).replace(there, text);
+                    let text = self.editor(side).pasted(&notebook.document, base, there);
+                    self.editor(side).replace(there, text);
                 }
             }
             (None, None, _) => {}
@@ -268,7 +271,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         let text = base.map_or("", |base| &base.source);
         let merged = merged_source(text, &ours.source, &theirs.source, self.settle);
         if !merged.is_clean {
-            let written = |document: &Document<'_>, node: Maybe<'_>| {
+            let written = |document: &Document<'_>, node: OptionalNode<'_>| {
                 node.map(|node| document.written(&node.span).to_owned())
             };
             self.conflicts.push(ValueConflict {
@@ -292,15 +295,15 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 });
                 lines.extend(written);
             }
-            for (sheet, node) in [(&mut self.ours, our), (&mut self.theirs, their)] {
-                let text = sheet.source(node, &merged.text, is_list, &lines);
-                sheet.replace(node, text);
+            for (editor, node) in [(&mut self.ours, our), (&mut self.theirs, their)] {
+                let text = editor.source(node, &merged.text, is_list, &lines);
+                editor.replace(node, text);
             }
         }
         merged
     }
 
-    fn sheet(&mut self, side: Side) -> &mut Sheet<'n, 'a> {
+    fn editor(&mut self, side: Side) -> &mut TextEditor<'n, 'a> {
         match side {
             Side::Ours => &mut self.ours,
             Side::Theirs => &mut self.theirs,
@@ -308,8 +311,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
     }
 }
 
-/// Returns whether both sides changed a value, and not to the same.
-fn is_changed_by_both([base, ours, theirs]: [Maybe<'_>; 3]) -> bool {
+/// Returns whether both sides changed a value differently.
+fn is_changed_by_both([base, ours, theirs]: [OptionalNode<'_>; 3]) -> bool {
     base != ours && base != theirs && ours != theirs
 }
 
@@ -326,17 +329,17 @@ fn merged_source(base: &str, ours: &str, theirs: &str, settle: Side) -> MergedSo
     if base == ours {
         return taken(theirs);
     }
-    // The last line of a cell has no end, and would be another line as soon as one is added behind it.
+    // The last line of a cell has no line ending, so appending a line would change it.
     let ended = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
     let [base, our, their] = [base, ours, theirs].map(ended);
     let (favor, side) = match settle {
         Side::Ours => (Favor::Ours, ours),
         Side::Theirs => (Favor::Theirs, theirs),
     };
-    match TextMerge::new(base.as_bytes(), our.as_bytes(), their.as_bytes(), Effort::default()) {
+    match TextMerge::new(base.as_bytes(), our.as_bytes(), their.as_bytes(), DiffLimits::default()) {
         Err(_) => MergedSource { text: side.to_owned(), is_clean: false },
         Ok(text) => {
-            // Whole lines of texts are text.
+            // Whole lines of valid UTF-8 are valid UTF-8.
             let mut merged = String::from_utf8_lossy(&text.favor(favor)).into_owned();
             merged.truncate(merged.strip_suffix('\n').map_or(merged.len(), str::len));
             MergedSource { text: merged, is_clean: text.is_clean() }
@@ -344,16 +347,16 @@ fn merged_source(base: &str, ours: &str, theirs: &str, settle: Side) -> MergedSo
     }
 }
 
-/// The text of a side, and what is put in where.
-struct Sheet<'n, 'a> {
+/// Text of a side with pending edits.
+struct TextEditor<'n, 'a> {
     notebook: &'n Notebook<'a>,
     edits: Vec<(Range<usize>, String)>,
     lists: Option<ListStyle<'a>>,
-    letters: Letters,
+    escaping: Escaping,
     end_of_line: &'static str,
 }
 
-/// Text between the lines of a source.
+/// Separators of a source that is stored as an array of lines.
 #[derive(Debug, Clone, Copy)]
 struct ListStyle<'a> {
     open: &'a str,
@@ -361,7 +364,7 @@ struct ListStyle<'a> {
     close: &'a str,
 }
 
-impl<'n, 'a> Sheet<'n, 'a> {
+impl<'n, 'a> TextEditor<'n, 'a> {
     fn new(notebook: &'n Notebook<'a>) -> Self {
         let text = notebook.document.text;
         let sources = notebook.cells.iter().filter_map(|cell| member(cell.node, "source"));
@@ -371,7 +374,7 @@ impl<'n, 'a> Sheet<'n, 'a> {
             notebook,
             edits: Vec::new(),
             lists: sources.filter_map(|source| list_style(text, source)).next(),
-            letters: if has_escapes { Letters::Ascii } else { Letters::All },
+            escaping: if has_escapes { Escaping::NonAscii } else { Escaping::Minimal },
             end_of_line: if is_crlf { "\r\n" } else { "\n" },
         }
     }
@@ -380,7 +383,7 @@ impl<'n, 'a> Sheet<'n, 'a> {
         self.edits.push((node.span.clone(), text));
     }
 
-    /// A value of another text as it would be written in the place of a value here.
+    /// Returns the text of a value of another document, indented for the position of `place`.
     fn pasted(&self, from: &Document<'_>, value: &Node<'_>, place: &Node<'_>) -> String {
         let written = from.written(&value.span);
         if !written.contains('\n') {
@@ -392,11 +395,12 @@ impl<'n, 'a> Sheet<'n, 'a> {
         out
     }
 
-    /// A source as it would be written in the place of another one. Lines that are written somewhere are written so.
+    /// Returns the text of a source, formatted for the position of `place`. Lines that either side has are
+    /// written as there.
     fn source(&self, place: &Node<'a>, text: &str, is_list: bool, written: &HashMap<&str, &str>) -> String {
         let mut out = String::with_capacity(text.len() + text.len() / 8 + 2);
         if !is_list {
-            push_quoted(&mut out, text, self.letters);
+            push_quoted(&mut out, text, self.escaping);
             return out;
         }
         if text.is_empty() {
@@ -420,7 +424,7 @@ impl<'n, 'a> Sheet<'n, 'a> {
             out.push_str(if number == 0 { &open } else { &between });
             match written.get(line) {
                 Some(written) => out.push_str(written),
-                None => push_quoted(&mut out, line, self.letters),
+                None => push_quoted(&mut out, line, self.escaping),
             }
         }
         out.push_str(&close);
@@ -428,7 +432,7 @@ impl<'n, 'a> Sheet<'n, 'a> {
         out
     }
 
-    /// Puts cells in another order.
+    /// Reorders cells and their names.
     fn reorder(&mut self, order: &[usize], names: &mut Vec<String>) {
         let cells = &self.notebook.cells;
         self.edits.sort_by_key(|(place, _)| place.start);
@@ -462,7 +466,7 @@ impl<'n, 'a> Sheet<'n, 'a> {
     }
 }
 
-/// A part of a text with other words in some places, which are in order.
+/// Returns a part of a text with edits applied, which have to be in order.
 fn spliced(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> String {
     let mut out = String::with_capacity(part.len());
     let mut done = part.start;
@@ -475,7 +479,7 @@ fn spliced(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> 
     out
 }
 
-/// None for what is no list of two lines at least.
+/// Returns the separators of a source; `None` if it is not an array of at least two lines.
 fn list_style<'a>(text: &'a str, source: &Node<'_>) -> Option<ListStyle<'a>> {
     let Value::Array([first, second, .., last] | [first, second @ last]) = source.value else { return None };
     let style = ListStyle {
@@ -486,10 +490,10 @@ fn list_style<'a>(text: &'a str, source: &Node<'_>) -> Option<ListStyle<'a>> {
     [style.open, style.between, style.close].iter().all(|part| part.len() <= BETWEEN_MAX).then_some(style)
 }
 
-/// Indentation of the line that something begins in.
+/// Returns the indentation of the line with a byte offset.
 fn indent(text: &str, at: usize) -> &str {
     let bytes = &text.as_bytes()[..at];
-    let from = at.saturating_sub(LOOKED_BACK);
+    let from = at.saturating_sub(INDENT_SEARCH_LEN);
     let start = match memchr::memrchr(b'\n', &bytes[from..]) {
         Some(end) => from + end + 1,
         None if from == 0 => 0,

@@ -1,13 +1,13 @@
-//! What a side changed.
+//! Line diff between the base and a side.
 
 use std::ops::Range;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-use super::TooHard;
+use super::DiffLimitExceeded;
 use super::lines::Lines;
 
-/// Lines of the base, and what a side has instead.
+/// Replacement of a range of base lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) base: Range<usize>,
@@ -18,26 +18,27 @@ pub(crate) struct Change {
 #[derive(Debug, Default)]
 pub(crate) struct Changes(Vec<Change>);
 
-/// So many lines are compared with each other.
-const FEW: usize = 8;
+/// Limit for lines on each side of a single replacement that is detected without a diff.
+const SINGLE_CHANGE_MAX: usize = 8;
 
-/// How much may be spent on comparing.
+/// Limits for the comparison of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effort {
-    /// Lines that two versions may have in all, without those they begin and end with in common.
+pub struct DiffLimits {
+    /// Limit for lines of both texts together, without their common start and end.
     pub lines: usize,
-    /// With more than these, repeated lines tell less of what belongs together and the quicker algorithm is used.
+    /// Limit for lines of both texts up to which the exact algorithm is used. Larger texts get the faster
+    /// histogram diff, which matches repeated lines less well.
     pub exact: usize,
 }
 
-impl Default for Effort {
+impl Default for DiffLimits {
     fn default() -> Self {
         Self { lines: 1_000_000, exact: 400_000 }
     }
 }
 
 impl Change {
-    /// By how much the lines before it have moved.
+    /// Returns the shift of the lines before this change.
     pub(crate) fn offset(&self) -> isize {
         self.side.start.cast_signed() - self.base.start.cast_signed()
     }
@@ -53,55 +54,55 @@ impl Changes {
 pub(crate) fn changes(
     base: &Lines<'_>,
     sides: [&Lines<'_>; 2],
-    effort: Effort,
-) -> Result<[Changes; 2], TooHard> {
-    let mut comparison = Comparison::new(base, 0..base.len(), effort);
+    limits: DiffLimits,
+) -> Result<[Changes; 2], DiffLimitExceeded> {
+    let mut comparison = Comparison::new(base, 0..base.len(), limits);
     let [ours, theirs] = sides.map(|side| comparison.with(side, 0..side.len()));
     Ok([ours?, theirs?])
 }
 
-/// Compares some lines of two texts; lines are counted in the whole texts.
+/// Compares ranges of two texts. Line numbers of the result refer to the whole texts.
 pub(crate) fn compare(
     base: &Lines<'_>,
     base_range: Range<usize>,
     side: &Lines<'_>,
     side_range: Range<usize>,
-    effort: Effort,
-) -> Result<Changes, TooHard> {
-    Comparison::new(base, base_range, effort).with(side, side_range)
+    limits: DiffLimits,
+) -> Result<Changes, DiffLimitExceeded> {
+    Comparison::new(base, base_range, limits).with(side, side_range)
 }
 
-/// Some lines of a text, which others are compared with. Most of the work is finding out which lines are equal: it is done
-/// once for the lines of the base, and not for what a side begins and ends with in common.
+/// Comparison of a base range with several sides. Interning lines is most of the work: base lines are
+/// interned once, and common lines at the start and end of a side are not interned again.
 struct Comparison<'b, 't> {
     base: &'b Lines<'t>,
     range: Range<usize>,
-    effort: Effort,
+    limits: DiffLimits,
     input: InternedInput<&'t [u8]>,
 }
 
 impl<'b, 't> Comparison<'b, 't> {
-    fn new(base: &'b Lines<'t>, range: Range<usize>, effort: Effort) -> Self {
-        Self { base, range, effort, input: InternedInput::default() }
+    fn new(base: &'b Lines<'t>, range: Range<usize>, limits: DiffLimits) -> Self {
+        Self { base, range, limits, input: InternedInput::default() }
     }
 
-    fn with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<Changes, TooHard> {
+    fn with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<Changes, DiffLimitExceeded> {
         let (first, last) = self.base.common(&self.range, side, &range);
         let size = self.range.len() + range.len();
-        let is_large = size > self.effort.exact;
-        // What both begin and end with costs next to nothing. All of it is compared nevertheless: a change may be seen
-        // earlier or later among lines that repeat, and is to be seen where git sees it.
+        let is_large = size > self.limits.exact;
+        // The common start and end cost next to nothing. They are compared nevertheless: among repeated lines
+        // a change has several possible positions, and it has to be the one that git finds.
         let size = if is_large { size - 2 * (first + last) } else { size };
-        if size > self.effort.lines {
-            return Err(TooHard);
+        if size > self.limits.lines {
+            return Err(DiffLimitExceeded);
         }
         let gone = self.range.start + first..self.range.end - last;
         let new = range.start + first..range.end - last;
         if self.is_one_change(&gone, side, &new) {
             return Ok(Changes(vec![Change { base: gone, side: new }]));
         }
-        self.take(side, &range, first, last)?;
-        let algorithm = if size > self.effort.exact { Algorithm::Histogram } else { Algorithm::Myers };
+        self.intern(side, &range, first, last)?;
+        let algorithm = if size > self.limits.exact { Algorithm::Histogram } else { Algorithm::Myers };
         let mut diff = Diff::compute(algorithm, &self.input);
         diff.postprocess_no_heuristic(&self.input);
         let moved = |lines: Range<u32>, by: usize| lines.start as usize + by..lines.end as usize + by;
@@ -112,25 +113,25 @@ impl<'b, 't> Comparison<'b, 't> {
         Ok(Changes(hunks.collect()))
     }
 
-    /// Whether a few lines became others and nothing else changed. No algorithm finds anything else then, and there is
-    /// no other place where the change could be seen, since lines are there on both sides.
+    /// Returns whether a few lines were replaced by others and nothing else changed. Any algorithm finds just
+    /// that change, and its position is unique, since both sides have lines there.
     fn is_one_change(&self, gone: &Range<usize>, side: &Lines<'t>, new: &Range<usize>) -> bool {
-        let are_few = |lines: &Range<usize>| (1..=FEW).contains(&lines.len());
+        let are_few = |lines: &Range<usize>| (1..=SINGLE_CHANGE_MAX).contains(&lines.len());
         are_few(gone)
             && are_few(new)
             && self.base.iter(gone.clone()).all(|line| side.iter(new.clone()).all(|other| line != other))
     }
 
-    /// Gives equal lines equal numbers.
-    fn take(
+    /// Interns the lines of a side: equal lines get equal tokens.
+    fn intern(
         &mut self,
         side: &Lines<'t>,
         range: &Range<usize>,
         first: usize,
         last: usize,
-    ) -> Result<(), TooHard> {
+    ) -> Result<(), DiffLimitExceeded> {
         let input = &mut self.input;
-        let count = |len: usize| u32::try_from(len).map_err(|_| TooHard);
+        let count = |len: usize| u32::try_from(len).map_err(|_| DiffLimitExceeded);
         if input.before.is_empty() {
             let others = count(range.len() - first - last)?;
             input.reserve(count(self.range.len())?, others);

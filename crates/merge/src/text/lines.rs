@@ -1,12 +1,13 @@
-//! A text as lines, each with what ends it: a last line without an end differs from the same one with an end.
+//! Lines of a text, including their line endings: a last line without an ending differs from the same line
+//! with one.
 
 use std::ops::Range;
 
-/// The lines of a text.
+/// Text split into lines.
 #[derive(Debug)]
 pub(crate) struct Lines<'a> {
     text: &'a [u8],
-    /// Where each line begins, and where the last one ends.
+    /// Byte offset of each line, and of the end of the text.
     starts: Vec<usize>,
 }
 
@@ -29,7 +30,7 @@ impl<'a> Lines<'a> {
         &self.text[self.starts[line]..self.starts[line + 1]]
     }
 
-    /// The text of some lines.
+    /// Returns the bytes of a range of lines.
     pub(crate) fn bytes(&self, lines: &Range<usize>) -> &'a [u8] {
         &self.text[self.starts[lines.start]..self.starts[lines.end]]
     }
@@ -38,7 +39,7 @@ impl<'a> Lines<'a> {
         lines.map(|line| self.get(line))
     }
 
-    /// How many lines two parts begin with in common, and how many of the others they end with.
+    /// Returns the number of common lines at the start of two ranges, and at the end of what remains.
     pub(crate) fn common(
         &self,
         lines: &Range<usize>,
@@ -52,8 +53,8 @@ impl<'a> Lines<'a> {
         (first, (0..most - first).take_while(same).count())
     }
 
-    /// Whether some lines are the same as some of another text.
-    pub(crate) fn are(&self, lines: &Range<usize>, other: &Lines<'_>, of_other: &Range<usize>) -> bool {
+    /// Returns whether two ranges of lines are equal.
+    pub(crate) fn equal(&self, lines: &Range<usize>, other: &Lines<'_>, of_other: &Range<usize>) -> bool {
         lines.len() == of_other.len() && self.bytes(lines) == other.bytes(of_other)
     }
 }

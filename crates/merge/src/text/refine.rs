@@ -1,12 +1,12 @@
-//! Conflicts made smaller for those who read them.
+//! Refinement of conflicts for display.
 
-use super::changes::{Effort, compare};
+use super::changes::{DiffLimits, compare};
 use super::{Chunk, ChunkKind, TextMerge};
 
-/// Conflicts with no more lines than these between them are told as one.
-const NEAR: usize = 3;
+/// Conflicts with at most this number of lines between them are shown as one.
+const JOIN_DISTANCE: usize = 3;
 
-/// Splits conflicts at lines that both sides have: what the style `merge` shows.
+/// Splits conflicts at lines that both sides have, as the style `merge` does.
 pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
     let mut split = Vec::with_capacity(text.chunks.len());
     for chunk in &text.chunks {
@@ -15,9 +15,10 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
             continue;
         }
         let (ours, theirs) = (chunk.ours.clone(), chunk.theirs.clone());
-        // Both sides were compared with the base before; each is as long at most.
-        let effort = Effort { lines: usize::MAX, ..Effort::default() };
-        let Ok(parts) = compare(&text.ours, ours, &text.theirs, theirs, effort) else {
+        // Each side passed the limit in the comparison with the base, and a conflict is no longer than its
+        // side.
+        let limits = DiffLimits { lines: usize::MAX, ..DiffLimits::default() };
+        let Ok(parts) = compare(&text.ours, ours, &text.theirs, theirs, limits) else {
             split.push(chunk.clone());
             continue;
         };
@@ -31,7 +32,7 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
     join(text, split)
 }
 
-/// Joins conflicts that have hardly anything between them.
+/// Joins conflicts that are close to each other.
 fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
     let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
     for chunk in chunks {
@@ -49,10 +50,10 @@ fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
 }
 
 fn is_little(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool {
-    between.len() <= NEAR || !text.ours.bytes(&between).iter().any(u8::is_ascii_alphanumeric)
+    between.len() <= JOIN_DISTANCE || !text.ours.bytes(&between).iter().any(u8::is_ascii_alphanumeric)
 }
 
-/// Leaves out lines that both sides begin or end with: what the style `zdiff3` shows.
+/// Drops common lines at the start and end of conflicts, as the style `zdiff3` does.
 pub(crate) fn trim(text: &TextMerge<'_>) -> Vec<Chunk> {
     let mut chunks = text.chunks.clone();
     for chunk in chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {

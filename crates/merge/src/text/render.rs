@@ -1,4 +1,4 @@
-//! A merge as text.
+//! Output of a text merge.
 
 use std::borrow::Cow;
 
@@ -6,28 +6,28 @@ use super::eol::needs_cr;
 use super::lines::Lines;
 use super::{Chunk, ChunkKind, Favor, TextMerge, refine};
 
-/// How conflicts are shown.
+/// Conflict style, as in git's `merge.conflictStyle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
-    /// Both sides.
+    /// Shows both sides.
     #[default]
     Merge,
-    /// Both sides and the base.
+    /// Shows both sides and the base.
     Diff3,
-    /// The same, without lines that both sides begin or end with.
+    /// Shows both sides and the base, without common lines of both sides at the start and end.
     Zdiff3,
 }
 
-/// What markers say, and how long they are.
+/// Labels and length of conflict markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Labels<'a> {
-    /// Of ours.
+    /// Label of ours.
     pub ours: &'a str,
-    /// Of the base.
+    /// Label of the base.
     pub base: &'a str,
-    /// Of theirs.
+    /// Label of theirs.
     pub theirs: &'a str,
-    /// How many characters a marker has.
+    /// Length of a marker in characters.
     pub size: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for Labels<'_> {
 
 pub(crate) fn settled(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     let mut out = Out::new(text);
-    // What both sides have in a conflict is not there twice.
+    // A union contains lines that both sides of a conflict have only once.
     let chunks =
         if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.chunks) };
     for chunk in chunks.iter() {
@@ -86,7 +86,7 @@ pub(crate) fn with_markers(text: &TextMerge<'_>, style: Style, labels: &Labels<'
 struct Out<'a, 'b> {
     text: &'a TextMerge<'b>,
     bytes: Vec<u8>,
-    /// Lines of ours up to here are out.
+    /// Number of lines of ours that are already written.
     done: usize,
 }
 
@@ -94,12 +94,12 @@ impl<'a, 'b> Out<'a, 'b> {
     fn new(text: &'a TextMerge<'b>) -> Self {
         let [base, ours, theirs] =
             [&text.base, &text.ours, &text.theirs].map(|lines| lines.bytes(&(0..lines.len())).len());
-        // As long as a merge without conflicts is.
+        // Size of a merge without conflicts.
         let bytes = Vec::with_capacity((ours + theirs).saturating_sub(base));
         Self { text, bytes, done: 0 }
     }
 
-    /// What is before a chunk is the same in both sides.
+    /// Writes the lines before a chunk, which are equal on both sides.
     fn up_to(&mut self, chunk: &Chunk) {
         let before = self.done..chunk.ours.start;
         self.bytes.extend_from_slice(self.text.ours.bytes(&before));
@@ -112,7 +112,7 @@ impl<'a, 'b> Out<'a, 'b> {
         self.bytes
     }
 
-    /// With `cr` given, the last one gets an end if it has none.
+    /// Writes a range of lines. If `cr` is given, the last line gets an ending if it has none.
     fn lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, cr: Option<bool>) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(lines.bytes(range));

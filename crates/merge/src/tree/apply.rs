@@ -1,14 +1,14 @@
-//! Putting what was decided into a tree over ours.
+//! Writes the decided slots to a virtual tree over ours.
 //!
-//! First what goes goes, then what comes is put. Directories that theirs made or removed, and that ours has not
-//! touched, are put and removed as a whole.
+//! Removals come before additions. Directories that theirs added or removed, and that ours did not change,
+//! are added and removed as a whole.
 
 use std::collections::HashSet;
 
 use workspace_state::{Attributes, Entry, Node, NodeKind, TreeError, VirtualTree};
 
 use super::Result;
-use super::attributes::{self, Has};
+use super::attributes::{self, NodeAttributes};
 use super::changes::{Change, Changes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{Leaf, Merger, Placed, Placement};
@@ -21,52 +21,52 @@ pub(super) fn apply(
     ours: &Changes<'_>,
     theirs: &Changes<'_>,
 ) -> Result<VirtualTree> {
-    let mut made = Made { tree: VirtualTree::over(merger.ours)?, known: HashSet::new(), theirs };
+    let mut builder = TreeBuilder { tree: VirtualTree::over(merger.ours)?, known: HashSet::new(), theirs };
     let removed = removed_whole(&result, ours, theirs);
     result.retain(|_, placed| placed.is_different());
     for path in removed {
         drop_below(&mut result, &path);
-        made.tree.remove(&path)?;
+        builder.tree.remove(&path)?;
     }
     let whole = added_whole(&result, ours, theirs);
     for path in &whole {
         drop_below(&mut result, path);
     }
     for (path, _) in result.iter().filter(|(_, placed)| placed.leaf.is_none()) {
-        made.tree.remove(path)?;
+        builder.tree.remove(path)?;
     }
     for from in theirs.moved.keys() {
-        made.tree.remove(from)?;
+        builder.tree.remove(from)?;
     }
-    made.remove_empty(&result)?;
+    builder.remove_empty(&result)?;
     for path in &whole {
         if let Some(entry) = theirs.directories.get(path).and_then(|change| change.new.as_ref()) {
-            made.graft(path, entry)?;
+            builder.graft(path, entry)?;
         }
     }
     let wholes: HashSet<&[u8]> = whole.iter().map(Vec::as_slice).collect();
     let is_in_whole = |path: &[u8]| above(path).any(|above| wholes.contains(above));
     for moved in theirs.moved.values().filter(|moved| !is_in_whole(&moved.to)) {
-        made.graft(&moved.to, &moved.new)?;
+        builder.graft(&moved.to, &moved.new)?;
     }
     for (path, placed) in result {
         if let Some(leaf) = placed.leaf {
             if placed.present.is_none() {
-                made.parents(&path)?;
+                builder.parents(&path)?;
             }
-            made.leaf(&path, leaf)?;
+            builder.leaf(&path, leaf)?;
         }
     }
     for (path, change) in theirs.directories.iter().filter(|(path, _)| !is_in_whole(path)) {
-        made.directory(merger, path, change, ours.directories.get(path))?;
+        builder.directory(merger, path, change, ours.directories.get(path))?;
     }
-    made.renamed_directories(merger, ours, theirs)?;
-    made.tree.graft_subtrees(theirs.tree, &theirs.alone)?;
-    Ok(made.tree)
+    builder.renamed_directories(merger, ours, theirs)?;
+    builder.tree.graft_subtrees(theirs.tree, &theirs.alone)?;
+    Ok(builder.tree)
 }
 
 impl Placed {
-    /// Whether ours has something else there.
+    /// Returns whether the slot differs from ours.
     fn is_different(&self) -> bool {
         match (&self.leaf, &self.present) {
             (Some(Leaf::Stored(entry)), Some(present)) => entry.node != present.node,
@@ -76,7 +76,7 @@ impl Placed {
     }
 }
 
-/// Drops what is below a path.
+/// Drops everything below a path.
 fn drop_below(result: &mut Placement, path: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for path in paths {
@@ -84,7 +84,7 @@ fn drop_below(result: &mut Placement, path: &[u8]) {
     }
 }
 
-/// Directories that theirs removed and that nothing is left of, outermost only.
+/// Returns the outermost directories that theirs removed and of which nothing is left.
 fn removed_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
     let is_gone = |path: &[u8]| {
         !ours.touches(path)
@@ -96,7 +96,7 @@ fn removed_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -
     outermost(removed.map(|(path, _)| path).filter(|path| is_gone(path)))
 }
 
-/// Directories that theirs made and that the result has as theirs has them, outermost only.
+/// Returns the outermost directories that theirs added and that are unchanged in the result.
 fn added_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
     let is_whole = |path: &[u8]| {
         let is_as_theirs = |(path, change): (&Vec<u8>, &Change)| match &change.new {
@@ -118,7 +118,7 @@ impl Placed {
     }
 }
 
-/// Of sorted paths, those that are below no other.
+/// Filters sorted paths to those that are below no other.
 fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
@@ -131,16 +131,16 @@ fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
     found
 }
 
-/// The tree that is being made.
-struct Made<'a> {
+/// Merged tree under construction.
+struct TreeBuilder<'a> {
     tree: VirtualTree,
-    /// Directories that are there for sure.
+    /// Directories that are known to exist.
     known: HashSet<Vec<u8>>,
     theirs: &'a Changes<'a>,
 }
 
-impl Made<'_> {
-    /// Removes directories that theirs removed and in which nothing is left.
+impl TreeBuilder<'_> {
+    /// Removes directories that theirs removed, if they are empty.
     fn remove_empty(&mut self, result: &Placement) -> Result<()> {
         let removed = self.theirs.directories.iter().filter(|(_, change)| change.new.is_none());
         for (path, _) in removed.rev() {
@@ -156,7 +156,7 @@ impl Made<'_> {
         Ok(self.tree.exists(path)? && self.tree.stat(path)?.kind == NodeKind::Directory)
     }
 
-    /// Makes the directories that hold a path as theirs has them.
+    /// Creates the missing parent directories of a path, with the attributes of theirs.
     fn parents(&mut self, path: &[u8]) -> Result<()> {
         let Some(directory) = parent(path) else { return Ok(()) };
         if self.known.contains(directory) {
@@ -191,7 +191,7 @@ impl Made<'_> {
         Ok(())
     }
 
-    /// A directory that theirs made, or gave other attributes.
+    /// Creates a directory that theirs added, or merges the attributes of one that theirs changed.
     fn directory(
         &mut self,
         merger: &mut Merger<'_>,
@@ -203,7 +203,7 @@ impl Made<'_> {
             return Ok(());
         };
         if !path.is_empty() && !self.tree.exists(path)? {
-            // What was in it is elsewhere, or waits for somebody.
+            // Its content is in another directory, or waits for a review.
             if change.old.is_some() || theirs.entries > 0 {
                 return Ok(());
             }
@@ -218,7 +218,7 @@ impl Made<'_> {
         self.attributes(merger, path, [base, ours, new].map(|entry| TreeVersion::new(path, entry.clone())))
     }
 
-    /// Directories that one side renamed have the attributes that the other gave them.
+    /// Merges the attributes of directories that one side renamed and the other changed.
     fn renamed_directories(
         &mut self,
         merger: &mut Merger<'_>,
@@ -241,7 +241,7 @@ impl Made<'_> {
         Ok(())
     }
 
-    /// Gives a directory that is there what both sides gave it.
+    /// Sets the merged attributes of an existing directory.
     fn attributes(
         &mut self,
         merger: &mut Merger<'_>,
@@ -254,15 +254,19 @@ impl Made<'_> {
             Node::Directory(node) => node,
             Node::File(_) | Node::Symlink(_) => old,
         };
-        let merged = attributes::merge(Some(Has::of(old)), Has::of(here), Has::of(new));
+        let merged = attributes::merge(
+            Some(NodeAttributes::of(old)),
+            NodeAttributes::of(here),
+            NodeAttributes::of(new),
+        );
         let (mode, xattrs) = (merged.mode, merged.xattrs);
         if merged.modes_clash || merged.xattrs_clash {
             let class = if merged.modes_clash { ConflictClass::Mode } else { ConflictClass::Attributes };
             let (base, ours, theirs) = (Some(base), Some(ours), Some(theirs));
-            merger.tell(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
+            merger.report(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
         }
         match self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() }) {
-            // A leaf is there: it has been told already.
+            // A leaf has this name: that conflict is already reported.
             Err(TreeError::NotADirectory { .. }) => Ok(()),
             done => Ok(done?),
         }

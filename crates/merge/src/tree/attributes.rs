@@ -1,14 +1,15 @@
-//! Permission bits and extended attributes.
+//! Merge of permission bits and extended attributes.
 //!
-//! Each is merged alone: the side that changed it wins. Where both did, ours stays and a conflict is told, except for
-//! read and write bits: those depend on who wrote the file, and nobody means anything by them.
+//! Each attribute is merged on its own: the side that changed it wins. If both did, ours is kept and a
+//! conflict is reported, except for read and write bits: these depend on the umask of the writer and are
+//! rarely intended.
 
 use workspace_state::{DirectoryNode, FileNode, Xattrs};
 
-/// Bits that mean something: execution, set-id, sticky.
-const MEANT: u16 = 0o7111;
+/// Permission bits that are set on purpose: execute, set-id, sticky.
+const SIGNIFICANT_BITS: u16 = 0o7111;
 
-/// Attributes of three versions, merged.
+/// Merged attributes of an entry.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) mode: u16,
@@ -17,14 +18,14 @@ pub(super) struct Merged {
     pub(super) xattrs_clash: bool,
 }
 
-/// What a version has.
+/// Attributes of one version.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Has<'a> {
+pub(super) struct NodeAttributes<'a> {
     pub(super) mode: u16,
     pub(super) xattrs: &'a Xattrs,
 }
 
-impl<'a> Has<'a> {
+impl<'a> NodeAttributes<'a> {
     pub(super) fn of(directory: &'a DirectoryNode) -> Self {
         Self { mode: directory.mode, xattrs: &directory.xattrs }
     }
@@ -34,9 +35,13 @@ impl<'a> Has<'a> {
     }
 }
 
-pub(super) fn merge(base: Option<Has<'_>>, ours: Has<'_>, theirs: Has<'_>) -> Merged {
+pub(super) fn merge(
+    base: Option<NodeAttributes<'_>>,
+    ours: NodeAttributes<'_>,
+    theirs: NodeAttributes<'_>,
+) -> Merged {
     let bits = |mask: u16| one(base.map(|base| base.mode & mask), ours.mode & mask, theirs.mode & mask);
-    let ((meant, modes_clash), (rest, _)) = (bits(MEANT), bits(!MEANT));
+    let ((meant, modes_clash), (rest, _)) = (bits(SIGNIFICANT_BITS), bits(!SIGNIFICANT_BITS));
     let nothing = Xattrs::new();
     let base = base.map_or(&nothing, |base| base.xattrs);
     let mut merged = Merged { mode: meant | rest, modes_clash, ..Merged::default() };
@@ -51,7 +56,7 @@ pub(super) fn merge(base: Option<Has<'_>>, ours: Has<'_>, theirs: Has<'_>) -> Me
     merged
 }
 
-/// The value, and whether both sides changed it differently.
+/// Returns the merged value, and whether both sides changed it differently.
 fn one<T: PartialEq + Copy>(base: Option<T>, ours: T, theirs: T) -> (T, bool) {
     if ours == theirs || base == Some(theirs) {
         (ours, false)

@@ -1,4 +1,4 @@
-//! What both sides did, looked into as far as it matters.
+//! The changes of both sides, read as deep as needed.
 
 use workspace_state::{StoreError, Tree, diff, diff_beside};
 
@@ -6,27 +6,28 @@ use super::changes::Changes;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// What both sides did.
-pub(super) struct Both<'t> {
+/// Changes of both sides.
+pub(super) struct BothSides<'t> {
     pub(super) ours: Changes<'t>,
     pub(super) theirs: Changes<'t>,
-    /// Whether the sides have nothing to do with each other but in files that both changed where they are. No rename
-    /// matters then, and directories that only one side changed have not been looked into.
-    pub(super) are_apart: bool,
+    /// Set if the sides overlap only in files that both changed in place. Renames do not matter then, and
+    /// directories that only one side changed have not been read.
+    pub(super) are_disjoint: bool,
 }
 
-impl<'t> Both<'t> {
-    /// Looks into everything if the sides are not apart, or if that is wanted.
-    pub(super) fn new(base: &'t Tree, [ours, theirs]: [&'t Tree; 2], wants_everything: bool) -> Result<Self> {
-        if !wants_everything {
+impl<'t> BothSides<'t> {
+    /// Compares both sides with the base. Reads all changed directories if the sides overlap, or if
+    /// `needs_full_diff` is set.
+    pub(super) fn new(base: &'t Tree, [ours, theirs]: [&'t Tree; 2], needs_full_diff: bool) -> Result<Self> {
+        if !needs_full_diff {
             let [by_ours, by_theirs] = diff_beside(base, ours, theirs)?;
             let by_ours = Changes::new(base, ours, by_ours.differences, by_ours.alone);
             let by_theirs = Changes::new(base, theirs, by_theirs.differences, by_theirs.alone);
-            if by_ours.is_apart_from(&by_theirs) && by_theirs.is_apart_from(&by_ours) {
-                return Ok(Self { ours: by_ours, theirs: by_theirs, are_apart: true });
+            if by_ours.is_disjoint_from(&by_theirs) && by_theirs.is_disjoint_from(&by_ours) {
+                return Ok(Self { ours: by_ours, theirs: by_theirs, are_disjoint: true });
             }
         }
-        // Most of the time goes into reading what differs: both sides are read at once.
+        // Most of the time is spent reading: both sides are read in parallel.
         let (by_ours, by_theirs) = std::thread::scope(|scope| {
             let by_theirs = scope.spawn(|| diff(base, theirs));
             (diff(base, ours), by_theirs.join())
@@ -34,24 +35,25 @@ impl<'t> Both<'t> {
         let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let mut ours = Changes::new(base, ours, by_ours?, Vec::new());
         let mut theirs = Changes::new(base, theirs, by_theirs, Vec::new());
-        open_moves(&mut ours, &mut theirs, wants_everything)?;
-        Ok(Self { ours, theirs, are_apart: false })
+        expand_moves(&mut ours, &mut theirs, needs_full_diff)?;
+        Ok(Self { ours, theirs, are_disjoint: false })
     }
 }
 
-/// Looks into directories that moved as far as both sides touched them, or into all that theirs moved.
-fn open_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>, all_of_theirs: bool) -> Result<()> {
+/// Replaces moves of directories by moves of their entries if the other side changed something there; all
+/// moves by theirs if `all_of_theirs` is set.
+fn expand_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>, all_of_theirs: bool) -> Result<()> {
     loop {
-        forget_same_moves(ours, theirs);
-        let opened = ours.open_where(|from, to| theirs.meets(from, to))?;
-        if !theirs.open_where(|from, to| all_of_theirs || ours.meets(from, to))? && !opened {
+        drop_equal_moves(ours, theirs);
+        let opened = ours.expand_where(|from, to| theirs.overlaps_move(from, to))?;
+        if !theirs.expand_where(|from, to| all_of_theirs || ours.overlaps_move(from, to))? && !opened {
             return Ok(());
         }
     }
 }
 
-/// What both sides moved to one place is there.
-fn forget_same_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>) {
+/// Drops moves that both sides made alike.
+fn drop_equal_moves<'t>(ours: &mut Changes<'t>, theirs: &mut Changes<'t>) {
     let same = ours.moved.iter().filter(|(from, moved)| {
         theirs.moved.get(*from).is_some_and(|other| other.to == moved.to && other.new.node == moved.new.node)
     });

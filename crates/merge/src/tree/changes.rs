@@ -1,4 +1,4 @@
-//! What one side did to the base.
+//! The changes of one side relative to the base.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,7 +8,7 @@ use super::paths::{above, join, parent, touches};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// What was and is at a path.
+/// Old and new entry of a path.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     pub(super) old: Option<Entry>,
@@ -16,18 +16,18 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Whether a directory is there now that holds nothing.
+    /// Returns whether the new entry is an empty directory.
     pub(super) fn is_empty_directory(&self) -> bool {
         matches!(self.new.as_ref().map(|entry| &entry.node), Some(Node::Directory(node)) if node.entries == 0)
     }
 
-    /// Whether something of its kind is still there.
+    /// Returns whether the entry exists before and after the change.
     pub(super) fn is_edit(&self) -> bool {
         self.old.is_some() && self.new.is_some()
     }
 }
 
-/// A directory that is elsewhere now, with all it holds and nothing else.
+/// Directory that was moved with its whole content unchanged.
 #[derive(Debug)]
 pub(super) struct Moved {
     pub(super) to: Vec<u8>,
@@ -35,20 +35,21 @@ pub(super) struct Moved {
     pub(super) new: Entry,
 }
 
-/// All that one side did. A path where a directory became a leaf, or the other way round, is in both maps.
+/// All changes of one side. A path that changed between directory and leaf is in both maps.
 pub(super) struct Changes<'t> {
     pub(super) base: &'t Tree,
     pub(super) tree: &'t Tree,
-    /// Files and symlinks.
+    /// Changed files and symlinks.
     pub(super) leaves: BTreeMap<Vec<u8>, Change>,
     pub(super) directories: BTreeMap<Vec<u8>, Change>,
-    /// Directories that moved as a whole, by where they were. What is in them is in none of the other maps.
+    /// Directories that were moved as a whole, by their old path. Their entries are in none of the other
+    /// maps.
     pub(super) moved: BTreeMap<Vec<u8>, Moved>,
-    /// Where they are now.
+    /// New paths of moved directories.
     pub(super) targets: BTreeMap<Vec<u8>, ()>,
-    /// Leaves that are elsewhere now: from where, and where to.
+    /// Renamed leaves: old path to new path.
     pub(super) renames: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Directories that only this side changed: they are not looked into, and what is in them is in none of the maps.
+    /// Directories that only this side changed. They are not read, and their entries are in none of the maps.
     pub(super) alone: Vec<Subtree>,
 }
 
@@ -113,7 +114,7 @@ impl<'t> Changes<'t> {
                 self.new_at(&to, Some(new));
             }
             Node::File(_) | Node::Symlink(_) => {
-                // Every empty file is like every other: nothing says that this is the same one.
+                // All empty files are equal: that does not identify a rename.
                 let is_known = new.node.size() > 0;
                 self.old(&from, Some(old));
                 self.new_at(&to, Some(new));
@@ -124,8 +125,8 @@ impl<'t> Changes<'t> {
         }
     }
 
-    /// Whether the other side did nothing where this one added, removed or moved something.
-    pub(super) fn is_apart_from(&self, other: &Self) -> bool {
+    /// Returns whether the other side changed nothing at the paths that this side added, removed or moved.
+    pub(super) fn is_disjoint_from(&self, other: &Self) -> bool {
         let is_left = |path: &[u8]| !other.touches(path);
         let mut changes = self.leaves.iter().chain(&self.directories);
         changes.all(|(path, change)| change.is_edit() || is_left(path))
@@ -133,7 +134,7 @@ impl<'t> Changes<'t> {
             && self.alone.iter().all(|directory| is_left(&directory.path))
     }
 
-    /// Whether anything is different at a path or below it.
+    /// Returns whether anything changed at a path or below it.
     pub(super) fn touches(&self, path: &[u8]) -> bool {
         touches(&self.leaves, path)
             || touches(&self.directories, path)
@@ -141,30 +142,31 @@ impl<'t> Changes<'t> {
             || touches(&self.targets, path)
     }
 
-    /// Whether a directory that the other side moved has to be looked into.
-    pub(super) fn meets(&self, from: &[u8], to: &[u8]) -> bool {
+    /// Returns whether a directory move by the other side overlaps with these changes, so that its entries
+    /// have to be read.
+    pub(super) fn overlaps_move(&self, from: &[u8], to: &[u8]) -> bool {
         let in_the_way =
             |path| self.leaves.get(path).is_some_and(|change| change.new.is_some()) || self.has_removed(path);
         self.touches(from) || self.touches(to) || above(to).any(in_the_way)
     }
 
-    /// Whether a directory moved to a path or below it.
+    /// Returns whether a directory was moved to a path or below it.
     pub(super) fn moves_into(&self, path: &[u8]) -> bool {
         touches(&self.targets, path)
     }
 
-    /// Whether a directory is gone.
+    /// Returns whether a directory was removed.
     pub(super) fn has_removed(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.new.is_none())
     }
 
-    /// Directories that leaves were added to.
-    pub(super) fn filled(&self) -> HashSet<&[u8]> {
+    /// Returns the directories to which leaves were added.
+    pub(super) fn directories_with_additions(&self) -> HashSet<&[u8]> {
         let added = self.leaves.iter().filter(|(_, change)| change.old.is_none() && change.new.is_some());
         added.filter_map(|(path, _)| parent(path)).collect()
     }
 
-    /// All that was added, directories and what was moved included.
+    /// Returns all added entries, including directories and targets of moves.
     pub(super) fn added(&self) -> BTreeMap<&[u8], &Entry> {
         let both = self.leaves.iter().chain(&self.directories);
         let added = both.filter(|(_, change)| change.old.is_none());
@@ -172,14 +174,14 @@ impl<'t> Changes<'t> {
         added.chain(self.moved.values().map(|moved| (&moved.to[..], &moved.new))).collect()
     }
 
-    /// Whether a directory was made.
+    /// Returns whether a directory was added.
     pub(super) fn has_added(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.old.is_none())
     }
 
-    /// Replaces moves of directories that meet what the other side did by moves of what is in them.
-    pub(super) fn open_where(&mut self, meets: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
-        let met = self.moved.iter().filter(|(from, moved)| meets(from, &moved.to));
+    /// Replaces the selected directory moves by moves of their entries. Returns whether there were any.
+    pub(super) fn expand_where(&mut self, overlaps_move: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
+        let met = self.moved.iter().filter(|(from, moved)| overlaps_move(from, &moved.to));
         let met: Vec<Vec<u8>> = met.map(|(from, _)| from.clone()).collect();
         for from in &met {
             if let Some(moved) = self.moved.remove(from) {

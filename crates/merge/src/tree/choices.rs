@@ -1,4 +1,4 @@
-//! What conflicts of trees would become.
+//! Possible resolutions of conflicts in trees.
 
 use workspace_state::Tree;
 
@@ -7,7 +7,8 @@ use super::leaf::Merger;
 use super::{Result, TreeOptions};
 use crate::choices::{Choice, Chosen, by_rules, choices};
 
-/// What a conflict would become by each rule and by each other strategy. Nothing where all versions are in the tree already.
+/// Lists the possible resolutions of a conflict: by each rule and by each other strategy. Empty if the tree
+/// already contains all versions.
 pub fn tree_choices(
     conflict: &TreeConflict,
     base: &Tree,

@@ -1,4 +1,4 @@
-//! Two things that want one name.
+//! Separation of entries that have the same name.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{Merger, Placed, Placement};
 use super::paths::{below, join, moved, name, parent, touches};
 
-/// What is put after a name that is taken.
-const BESIDE: &str = "~theirs";
-/// Longest name that Linux takes.
+/// Suffix for the entry of theirs if the name is taken.
+const THEIRS_SUFFIX: &str = "~theirs";
+/// Longest file name on Linux, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Puts leaves and directories of one name beside each other. What ours has keeps its name.
-pub(super) fn tell_apart(
+/// Renames one of a leaf and a directory that have the same path. The entry of ours keeps its name.
+pub(super) fn separate(
     merger: &mut Merger<'_>,
     result: &mut Placement,
     ours: &Changes<'_>,
@@ -25,26 +25,26 @@ pub(super) fn tell_apart(
     for path in clashes(result, ours, theirs) {
         let Some(placed) = result.get_mut(&path) else { continue };
         let mut conflict = TreeConflict::new(ConflictClass::FileDirectory, &path);
-        let place;
+        let free_path;
         if let Some(present) = &placed.present {
             conflict.ours = Some(TreeVersion::new(&path, present.clone()));
             let entry = merger.theirs.entry(&path)?;
             conflict.theirs = entry.map(|entry| TreeVersion::new(&path, entry));
-            place = merger.free_name(&path, result)?;
-            move_directory(result, theirs, &path, &place);
+            free_path = merger.free_name(&path, result)?;
+            move_directory(result, theirs, &path, &free_path);
         } else {
             let leaf = placed.leaf.take();
             conflict.ours = merger.ours.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
             conflict.theirs = merger.theirs.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
-            place = merger.free_name(&path, result)?;
-            result.insert(place.clone(), Placed { leaf, present: None });
+            free_path = merger.free_name(&path, result)?;
+            result.insert(free_path.clone(), Placed { leaf, present: None });
         }
-        merger.tell(TreeConflict { beside: Some(TreePath(place)), ..conflict });
+        merger.report(TreeConflict { beside: Some(TreePath(free_path)), ..conflict });
     }
     Ok(())
 }
 
-/// Leaves of the result that are directories as well, outermost first.
+/// Returns the leaves of the result that are also directories, outermost first.
 fn clashes(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
     let is_directory = |path: &[u8]| {
         let added = |side: &Changes<'_>, counts: fn(&Change) -> bool| {
@@ -52,7 +52,7 @@ fn clashes(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<
             here.chain(below(&side.directories, path))
                 .any(|(path, change)| side.has_added(path) && counts(change))
         };
-        // What theirs has in a directory is in the result, unless it waits for somebody.
+        // Entries of theirs in a directory are in the result, unless they wait for a review.
         below(result, path).any(|(_, placed)| placed.leaf.is_some())
             || added(ours, |_| true)
             || added(theirs, Change::is_empty_directory)
@@ -61,7 +61,7 @@ fn clashes(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<
     leaves.filter(|(path, _)| is_directory(path)).map(|(path, _)| path.clone()).collect()
 }
 
-/// Moves what the result has below a path elsewhere. All of it is theirs: ours has a leaf there.
+/// Moves everything below a path. All of it is from theirs: ours has a leaf there.
 fn move_directory(result: &mut Placement, theirs: &mut Changes<'_>, path: &[u8], to: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for from in paths {
@@ -80,24 +80,24 @@ fn move_directory(result: &mut Placement, theirs: &mut Changes<'_>, path: &[u8],
 }
 
 impl Merger<'_> {
-    /// A name beside a path that nothing has.
+    /// Returns an unused path next to `path`.
     pub(super) fn free_name<V>(&self, path: &[u8], result: &BTreeMap<Vec<u8>, V>) -> Result<Vec<u8>> {
         let mut number = 0;
         loop {
-            let place = beside(path, number);
-            let taken = touches(result, &place)
-                || self.ours.entry(&place)?.is_some()
-                || self.theirs.entry(&place)?.is_some();
+            let free_path = with_suffix(path, number);
+            let taken = touches(result, &free_path)
+                || self.ours.entry(&free_path)?.is_some()
+                || self.theirs.entry(&free_path)?.is_some();
             if !taken {
-                return Ok(place);
+                return Ok(free_path);
             }
             number += 1;
         }
     }
 }
 
-fn beside(path: &[u8], number: usize) -> Vec<u8> {
-    let end = if number == 0 { BESIDE.to_owned() } else { format!("{BESIDE}{number}") };
+fn with_suffix(path: &[u8], number: usize) -> Vec<u8> {
+    let end = if number == 0 { THEIRS_SUFFIX.to_owned() } else { format!("{THEIRS_SUFFIX}{number}") };
     let name = name(path);
     let name = &name[..name.len().min(NAME_MAX - end.len())];
     join(parent(path).unwrap_or_default(), &[name, end.as_bytes()].concat())

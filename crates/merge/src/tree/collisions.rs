@@ -1,7 +1,7 @@
-//! Names that some filesystems do not tell apart: by case, or by how letters with marks are written.
+//! Names that case-insensitive or normalising filesystems treat as equal.
 //!
-//! Each side's own names are its own affair. What one side added beside what the other added is a conflict: neither
-//! has seen the other's name. Both are in the tree.
+//! Names within one side are not checked. Two names that different sides added are a conflict, since neither
+//! side has seen the other's. Both stay in the tree.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{Merger, Placement};
 use super::paths::{name, parent, touches};
 
-/// Tells of names that both sides added and that are one elsewhere.
-pub(super) fn tell(merger: &mut Merger<'_>, result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) {
+/// Reports names that both sides added and that are equal after case folding and normalisation.
+pub(super) fn report(merger: &mut Merger<'_>, result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) {
     let added_by_theirs = theirs.added();
     if added_by_theirs.is_empty() {
         return;
     }
     let added_by_ours = ours.added();
-    let fold = |path| (parent(path).unwrap_or_default(), folded(name(path)));
+    let fold = |path| (parent(path).unwrap_or_default(), fold_name(name(path)));
     let by_fold: BTreeMap<_, &[u8]> = added_by_ours.keys().map(|path| (fold(path), *path)).collect();
     for (path, entry) in added_by_theirs {
         let Some(other) = by_fold.get(&fold(path)).copied().filter(|other| *other != path) else { continue };
         if !stays(result, ours, other) || !stays(result, theirs, path) {
             continue;
         }
-        merger.tell(TreeConflict {
+        merger.report(TreeConflict {
             ours: added_by_ours.get(other).map(|entry| TreeVersion::new(other, (*entry).clone())),
             theirs: Some(TreeVersion::new(path, entry.clone())),
             beside: Some(TreePath(path.to_vec())),
@@ -37,7 +37,7 @@ pub(super) fn tell(merger: &mut Merger<'_>, result: &Placement, ours: &Changes<'
     }
 }
 
-/// Whether what was added at a path is in the result there.
+/// Returns whether the entry that was added at a path is in the result.
 fn stays(result: &Placement, side: &Changes<'_>, path: &[u8]) -> bool {
     match result.get(path) {
         Some(placed) => placed.leaf.is_some(),
@@ -50,11 +50,11 @@ fn stays(result: &Placement, side: &Changes<'_>, path: &[u8]) -> bool {
     }
 }
 
-/// What a name is where neither case nor the way of writing letters with marks counts.
-fn folded(name: &[u8]) -> Cow<'_, [u8]> {
+/// Returns a name after case folding and Unicode normalisation.
+fn fold_name(name: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => {
-            // Of some letters only the upper case is spelled out.
+            // Some letters fold only through upper case.
             let text: String =
                 text.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfc().collect();
             Cow::Owned(text.into_bytes())
@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_look_alike_are_one() {
-        let same = |a: &str, b: &str| folded(a.as_bytes()) == folded(b.as_bytes());
+    fn folding_ignores_case_and_normalisation() {
+        let same = |a: &str, b: &str| fold_name(a.as_bytes()) == fold_name(b.as_bytes());
         assert!(same("stra\u{df}e", "STRASSE"));
         assert!(same("README", "readme") && same("\u{c9}t\u{e9}", "e\u{301}te\u{301}"));
         assert!(!same("a", "b") && !same("e", "\u{e9}"));
-        assert_eq!(folded(b"\xffA").as_ref(), b"\xffa");
+        assert_eq!(fold_name(b"\xffA").as_ref(), b"\xffa");
     }
 }

@@ -1,66 +1,67 @@
-//! What of two trees cannot be had at once, as data.
+//! Conflicts between trees.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use workspace_state::{Entry, Node, TreePath};
 
 use crate::conflict::Conflict;
-use crate::merge::Decided;
+use crate::merge::Decision;
 
-/// What kind of conflict.
+/// Kind of a conflict between trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum ConflictClass {
-    /// Both sides changed a file in ways that exclude each other. Ours is in the tree.
+    /// Both sides changed a file in ways that exclude each other. The tree has ours.
     #[serde(rename = "content")]
     Content,
-    /// Both sides added a file of one name. Ours is in the tree.
+    /// Both sides added a file of the same name. The tree has ours.
     #[serde(rename = "add/add")]
     AddAdd,
-    /// One side changed what the other removed. What was changed is in the tree.
+    /// One side changed an entry that the other removed. The tree has the changed one.
     #[serde(rename = "modify/delete")]
     ModifyDelete,
-    /// Both sides gave a file other permission bits. Those of ours are in the tree.
+    /// Both sides changed permission bits. The tree has those of ours.
     #[serde(rename = "mode")]
     Mode,
-    /// Both sides gave an extended attribute another value. That of ours is in the tree.
+    /// Both sides changed an extended attribute. The tree has the value of ours.
     #[serde(rename = "attributes")]
     Attributes,
-    /// Both sides made a symlink point elsewhere. Ours is in the tree.
+    /// Both sides changed the target of a symlink. The tree has ours.
     #[serde(rename = "symlink")]
     Symlink,
-    /// A file on one side, a symlink on the other. Theirs is beside ours.
+    /// One side has a file, the other a symlink. The tree has both, theirs under another name.
     #[serde(rename = "distinct types")]
     DistinctTypes,
-    /// A file or symlink on one side, a directory on the other. Theirs is beside ours.
+    /// One side has a file or symlink, the other a directory. The tree has both, theirs under another name.
     #[serde(rename = "file/directory")]
     FileDirectory,
-    /// Both sides renamed a file, to other names: both are in the tree. Or both renamed other files to one name: theirs
-    /// is beside ours.
+    /// Both sides renamed the same file to different names: the tree has both. Or they renamed different
+    /// files to the same name: the tree has both, theirs under another name.
     #[serde(rename = "rename/rename")]
     RenameRename,
-    /// One side added a file of the name that the other gave to another one. Theirs is beside ours.
+    /// One side added a file with the name that the other gave to a renamed one. The tree has both, theirs
+    /// under another name.
     #[serde(rename = "rename/add")]
     RenameAdd,
-    /// One side renamed what the other removed. It is in the tree under its new name.
+    /// One side renamed a file that the other removed. The tree has it under its new name.
     #[serde(rename = "rename/delete")]
     RenameDelete,
-    /// One side added a file to a directory that the other renamed. It is in the directory of the new name.
+    /// One side added a file to a directory that the other renamed. The tree has it in the renamed directory.
     #[serde(rename = "file location")]
     FileLocation,
-    /// One side added a file to a directory that the other renamed, and it is unclear or impossible where to put it. It
-    /// is where it was added.
+    /// One side added a file to a directory that the other renamed, and its new place is ambiguous or taken.
+    /// The tree has it at the path where it was added.
     #[serde(rename = "directory rename")]
     DirectoryRename,
-    /// Both sides added names that some filesystems do not tell apart. Both are in the tree.
+    /// Both sides added names that some filesystems treat as equal. The tree has both.
     #[serde(rename = "name collision")]
     Collision,
-    /// A rule says that somebody looks at every change of this file. Ours is in the tree.
+    /// A rule demands a review of every change of this file. The tree has ours.
     #[serde(rename = "critical")]
     Critical,
 }
 
 impl ConflictClass {
-    /// Its name, as it is serialised.
+    /// Returns the name used in serialised conflicts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Content => "content",
@@ -82,12 +83,12 @@ impl ConflictClass {
     }
 }
 
-/// An entry of one of the three trees.
+/// Entry of one of the three trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeVersion {
-    /// Where its tree has it.
+    /// Path of the entry in its own tree.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Entry at that path.
     pub entry: Entry,
 }
 
@@ -109,29 +110,29 @@ impl Serialize for TreeVersion {
     }
 }
 
-/// What could not be merged.
+/// Conflict between trees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeConflict {
-    /// What kind of conflict.
+    /// Kind of the conflict.
     pub class: ConflictClass,
-    /// Where.
+    /// Path in the merged tree.
     pub path: TreePath,
-    /// Where theirs is in the tree, if both are.
+    /// Path of the entry of theirs in the merged tree, if the tree has both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside: Option<TreePath>,
-    /// What was there.
+    /// Entry of the base, if it had one.
     pub base: Option<TreeVersion>,
-    /// What ours has.
+    /// Entry of ours, if it has one.
     pub ours: Option<TreeVersion>,
-    /// What theirs has.
+    /// Entry of theirs, if it has one.
     pub theirs: Option<TreeVersion>,
-    /// What the merge of the file says.
+    /// Conflict within the file, if its content was merged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<Conflict>,
-    /// Who won, where a rule decided.
+    /// Winner, if a rule decided the conflict.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decided: Option<Decided>,
+    pub decided: Option<Decision>,
 }
 
 impl TreeConflict {

@@ -1,4 +1,4 @@
-//! Renames, followed: the versions of a file come together at its new name.
+//! Collection of the versions of renamed files in the slot of the new name.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,7 +11,7 @@ use super::leaf::Merger;
 use super::slot::{Slot, Slots, same};
 use crate::file::Side;
 
-/// Moves versions to where the other side has renamed them.
+/// Moves versions to the paths to which the other side renamed them.
 pub(super) fn follow(
     merger: &mut Merger<'_>,
     slots: &mut Slots,
@@ -20,7 +20,7 @@ pub(super) fn follow(
 ) -> Result<()> {
     let ours = &ours.renames;
     let mut theirs: BTreeMap<&Vec<u8>, &Vec<u8>> = theirs.renames.iter().collect();
-    theirs.retain(|from, to| ours.get(*from) == Some(to) || !merger.holds_rename(from, to));
+    theirs.retain(|from, to| ours.get(*from) == Some(to) || !merger.hold_rename_for_review(from, to));
     let sources: BTreeSet<&Vec<u8>> = ours.keys().chain(theirs.keys().copied()).collect();
     let ours_targets = ours.values().cloned().collect();
     let theirs_targets = theirs.values().map(|to| (*to).clone()).collect();
@@ -40,9 +40,9 @@ pub(super) fn follow(
 struct Following<'a, 'm> {
     merger: &'a mut Merger<'m>,
     slots: &'a mut Slots,
-    /// Where theirs goes, where both sides have something under one new name.
+    /// Path for the entry of theirs, by new name, if both sides use the same new name.
     beside: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The new names that a side gave.
+    /// New names given by each side.
     ours_targets: HashSet<Vec<u8>>,
     theirs_targets: HashSet<Vec<u8>>,
 }
@@ -52,22 +52,22 @@ impl Following<'_, '_> {
         self.slots.entry(path.to_vec()).or_default()
     }
 
-    /// Both sides gave it the same name.
+    /// Handles a rename to the same name by both sides.
     fn same(&mut self, from: &[u8], to: &[u8]) {
         let base = self.slot(from).base.take();
         self.slot(to).base = base;
     }
 
-    /// Both sides gave it other names: both are kept.
+    /// Handles renames to different names: both are kept.
     fn two_names(&mut self, from: &[u8], here: &[u8], there: &[u8]) {
         let base = self.slot(from).base.take();
         let (ours, theirs) = (self.slot(here).ours.clone(), self.slot(there).theirs.clone());
         let beside = Some(TreePath(there.to_vec()));
         let conflict = TreeConflict::new(ConflictClass::RenameRename, here);
-        self.merger.tell(TreeConflict { base, ours, theirs, beside, ..conflict });
+        self.merger.report(TreeConflict { base, ours, theirs, beside, ..conflict });
     }
 
-    /// One side renamed it.
+    /// Handles a rename by one side only.
     fn one(&mut self, side: Side, from: &[u8], to: &[u8]) -> Result<()> {
         let other = side.other();
         let slot = self.slot(from);
@@ -78,7 +78,7 @@ impl Following<'_, '_> {
             return Ok(());
         };
         if changed.entry.node.kind() != base.entry.node.kind() {
-            // The other side has something of another type at the old name: to the file it is a removal.
+            // The other side replaced the file with an entry of another type: for the file that is a removal.
             slot.base = None;
             self.removed(side, to, base);
             return Ok(());
@@ -111,27 +111,27 @@ impl Following<'_, '_> {
             Side::Ours => conflict.ours = version,
             Side::Theirs => conflict.theirs = version,
         }
-        self.merger.tell(TreeConflict { base: Some(base), ..conflict });
+        self.merger.report(TreeConflict { base: Some(base), ..conflict });
     }
 
-    /// Both sides have something else under one name, which at least one of them is a new name for.
+    /// Separates two entries of the same name, at least one of which was renamed to it.
     fn split(&mut self, other: Side, from: &[u8], to: &[u8]) -> Result<()> {
         let is_rename = match other {
             Side::Ours => self.ours_targets.contains(to),
             Side::Theirs => self.theirs_targets.contains(to),
         };
         let class = if is_rename { ConflictClass::RenameRename } else { ConflictClass::RenameAdd };
-        let place = self.merger.free_name(to, self.slots)?;
+        let free_path = self.merger.free_name(to, self.slots)?;
         let base = self.slot(from).base.clone();
         let target = self.slot(to);
         let theirs = target.theirs.take();
         let ours = target.ours.clone();
-        let beside = Some(TreePath(place.clone()));
+        let beside = Some(TreePath(free_path.clone()));
         let conflict =
             TreeConflict { base, ours, theirs: theirs.clone(), beside, ..TreeConflict::new(class, to) };
-        self.slot(&place).theirs = theirs;
-        self.beside.insert(to.to_vec(), place);
-        self.merger.tell(conflict);
+        self.slot(&free_path).theirs = theirs;
+        self.beside.insert(to.to_vec(), free_path);
+        self.merger.report(conflict);
         Ok(())
     }
 }

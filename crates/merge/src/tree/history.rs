@@ -1,26 +1,27 @@
-//! Where strategies find what they keep beside versions.
+//! Access to the state that strategies store with versions.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::conflict::TreeVersion;
 
-/// Gives what a strategy has kept beside a version of a file, such as the history of a CRDT.
+/// Lookup of the state that a strategy stored with a version of a file, such as the history of a CRDT.
 ///
-/// It comes with the result of each merge ([`MergedFile::history`](super::MergedFile::history)); whoever makes the result a version
-/// keeps it. Where it is missing, strategies make it from the version itself.
+/// A merge returns new state in [`MergedFile::history`](super::MergedFile::history); the caller stores it
+/// with the version that it creates. Strategies work without stored state, and derive it from the version
+/// itself.
 #[derive(Clone, Default)]
 pub struct HistorySource(Option<Arc<Source>>);
 
 type Source = dyn Fn(&TreeVersion) -> Option<Vec<u8>> + Send + Sync;
 
 impl HistorySource {
-    /// Asks a function.
+    /// Creates a source from a function that returns the state of a version.
     pub fn new(source: impl Fn(&TreeVersion) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(source)))
     }
 
-    /// Whether anybody keeps anything.
+    /// Returns whether there is a source at all.
     pub(super) fn is_there(&self) -> bool {
         self.0.is_some()
     }

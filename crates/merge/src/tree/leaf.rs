@@ -1,48 +1,48 @@
-//! Deciding what is at a path.
+//! Decision about a single path.
 
 use std::collections::{BTreeMap, HashMap};
 
 use workspace_state::{Attributes, Entry, Extent, FileNode, Node, Tree, TreePath};
 
-use super::attributes::{self, Has};
+use super::attributes::{self, NodeAttributes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::slot::{Slot, Slots, same};
 use super::{MergedFile, Result, TreeOptions};
 use crate::file::{Author, Histories, Input, Side, Versions};
-use crate::kinds;
-use crate::merge::{Decided, FileMerge, merge_file, winner};
+use crate::file_type;
+use crate::merge::{Decision, FileMerge, merge_file, winner};
 use crate::policy::{FileRule, OnConflict};
 use crate::strategy::Strategy;
 
-/// A file or symlink of the result.
+/// File or symlink of the result.
 #[derive(Debug)]
 pub(super) enum Leaf {
-    /// As a tree has it.
+    /// Entry of one of the trees, unchanged.
     Stored(Entry),
-    /// Content of one side with attributes of both.
+    /// Content of one side with merged attributes.
     Kept(Vec<Extent>, Attributes),
     /// New content.
     Written(Vec<u8>, Attributes),
 }
 
-/// What the result has at a path.
+/// Entry of the result at a path.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
     pub(super) leaf: Option<Leaf>,
-    /// What ours has there.
+    /// Entry of ours at this path.
     pub(super) present: Option<Entry>,
 }
 
-/// By path.
+/// Decided entries by path.
 pub(super) type Placement = BTreeMap<Vec<u8>, Placed>;
 
-/// Decides, and keeps account of it.
+/// Decides slots, and collects conflicts and merged files.
 pub(super) struct Merger<'a> {
     pub(super) options: &'a TreeOptions,
     pub(super) base: &'a Tree,
     pub(super) ours: &'a Tree,
     pub(super) theirs: &'a Tree,
-    /// Paths of renames that somebody has to look at, and what becomes of their conflicts.
+    /// Paths of renames that need a review, with the rule for their conflicts.
     reviewed: HashMap<Vec<u8>, OnConflict>,
     conflicts: Vec<TreeConflict>,
     merged: Vec<MergedFile>,
@@ -60,13 +60,13 @@ impl<'a> Merger<'a> {
         (self.conflicts, self.merged)
     }
 
-    pub(super) fn tell(&mut self, conflict: TreeConflict) {
+    pub(super) fn report(&mut self, conflict: TreeConflict) {
         self.conflicts.push(conflict);
     }
 
-    /// Decides every slot.
+    /// Decides all slots.
     pub(super) fn decide(&mut self, slots: Slots) -> Result<Placement> {
-        self.hold_sources(&slots);
+        self.hold_sources_for_review(&slots);
         let mut result = Placement::new();
         let mut beside = Vec::new();
         for (path, mut slot) in slots {
@@ -76,9 +76,9 @@ impl<'a> Merger<'a> {
             result.insert(path, Placed { leaf, present });
         }
         for (path, (leaf, conflict)) in beside {
-            let place = self.free_name(&path, &result)?;
-            self.tell(TreeConflict { beside: Some(TreePath(place.clone())), ..conflict });
-            result.insert(place, Placed { leaf: Some(leaf), present: None });
+            let free_path = self.free_name(&path, &result)?;
+            self.report(TreeConflict { beside: Some(TreePath(free_path.clone())), ..conflict });
+            result.insert(free_path, Placed { leaf: Some(leaf), present: None });
         }
         Ok(result)
     }
@@ -87,35 +87,37 @@ impl<'a> Merger<'a> {
         self.options.policy.rule(&String::from_utf8_lossy(path))
     }
 
-    /// The strategy of a file, where its content does not matter for that.
+    /// Returns the strategy of a file, if its path alone determines it.
     fn strategy(&self, path: &[u8]) -> Option<&dyn Strategy> {
         let named = self.rule(path).strategy.as_deref();
-        let name = named.or_else(|| kinds::by_name(&String::from_utf8_lossy(path)))?;
+        let name = named.or_else(|| file_type::by_name(&String::from_utf8_lossy(path)))?;
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
 
-    /// What becomes of a conflict if somebody looks at every change of a file.
-    fn review(&self, path: &[u8]) -> Option<OnConflict> {
-        self.strategy(path).filter(|strategy| strategy.wants_review()).map(|_| self.rule(path).on_conflict)
+    /// Returns the rule for conflicts if every change of the file needs a review.
+    fn review_rule(&self, path: &[u8]) -> Option<OnConflict> {
+        self.strategy(path).filter(|strategy| strategy.requires_review()).map(|_| self.rule(path).on_conflict)
     }
 
     pub(super) fn is_critical(&self, path: &[u8]) -> bool {
-        self.review(path).is_some()
+        self.review_rule(path).is_some()
     }
 
-    /// Whether a rename by theirs waits until somebody has looked at it: both names stay as ours has them.
-    pub(super) fn holds_rename(&mut self, from: &[u8], to: &[u8]) -> bool {
-        let Some(rule) = self.review_of_rename(from, to) else { return false };
+    /// Returns whether a rename by theirs waits for a review, and marks both paths: they stay as ours has
+    /// them.
+    pub(super) fn hold_rename_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
+        let Some(rule) = self.rename_review_rule(from, to) else { return false };
         self.reviewed.extend([from, to].map(|path| (path.to_vec(), rule)));
         true
     }
 
-    /// What theirs has moved to a critical name, and put something else in the place of, waits as a rename does: else its
-    /// content would be nowhere.
-    fn hold_sources(&mut self, slots: &Slots) {
+    /// Marks entries that theirs moved to a path under review and replaced with something else. They wait
+    /// like a rename does: otherwise their content would be lost.
+    fn hold_sources_for_review(&mut self, slots: &Slots) {
         let added = slots.iter().filter(|(_, slot)| slot.base.is_none());
-        let waiting: HashMap<&[Extent], OnConflict> =
-            added.filter_map(|(path, slot)| Some((content_of(&slot.theirs)?, self.review(path)?))).collect();
+        let waiting: HashMap<&[Extent], OnConflict> = added
+            .filter_map(|(path, slot)| Some((content_of(&slot.theirs)?, self.review_rule(path)?)))
+            .collect();
         if waiting.is_empty() {
             return;
         }
@@ -127,24 +129,25 @@ impl<'a> Merger<'a> {
         self.reviewed.extend(held);
     }
 
-    /// Whether somebody has to look at a rename.
-    pub(super) fn wants_review(&self, from: &[u8], to: &[u8]) -> bool {
-        self.review_of_rename(from, to).is_some()
+    /// Returns whether a rename needs a review.
+    pub(super) fn requires_review(&self, from: &[u8], to: &[u8]) -> bool {
+        self.rename_review_rule(from, to).is_some()
     }
 
-    fn review_of_rename(&self, from: &[u8], to: &[u8]) -> Option<OnConflict> {
-        self.review(from).or_else(|| self.review(to))
+    fn rename_review_rule(&self, from: &[u8], to: &[u8]) -> Option<OnConflict> {
+        self.review_rule(from).or_else(|| self.review_rule(to))
     }
 
-    /// As [`Self::review`], of a slot, to which renames may have brought versions from other paths.
-    fn review_of(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
+    /// Returns the same as [`Self::review_rule`] for a slot, including the paths from which renames moved its
+    /// versions.
+    fn slot_review_rule(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].into_iter().flatten();
         let elsewhere = versions.map(|version| &version.path[..]).filter(|other| *other != path);
         let known = self.reviewed.get(path).copied();
-        known.or_else(|| std::iter::once(path).chain(elsewhere).find_map(|path| self.review(path)))
+        known.or_else(|| std::iter::once(path).chain(elsewhere).find_map(|path| self.review_rule(path)))
     }
 
-    /// Whether something is kept beside each version of a file.
+    /// Returns whether a strategy stores state with each version of the file.
     fn has_history(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| {
             version.as_ref().is_some_and(|version| matches!(version.entry.node, Node::File(_)))
@@ -152,27 +155,27 @@ impl<'a> Merger<'a> {
         self.options.histories.is_there()
             && is_file(&slot.ours)
             && is_file(&slot.theirs)
-            && self.strategy(path).is_some_and(Strategy::is_always_asked)
+            && self.strategy(path).is_some_and(Strategy::is_always_run)
     }
 
-    /// Whether what both sides made of a file adds up, even if it is the same.
-    fn accumulates(&self, path: &[u8], slot: &Slot) -> bool {
+    /// Returns whether changes of both sides add up, even if they are equal.
+    fn is_cumulative(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| content_of(version).is_some();
         is_file(&slot.ours)
             && is_file(&slot.theirs)
-            && self.strategy(path).is_some_and(|strategy| strategy.accumulates(self.rule(path)))
+            && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(self.rule(path)))
     }
 
-    /// What belongs at a path, and what of theirs belongs beside it.
+    /// Decides a slot. Returns the entry for the path, and the entry of theirs that needs another name.
     #[expect(clippy::type_complexity, reason = "two things that are used once, right where this is called")]
     fn slot(&mut self, path: &[u8], slot: Slot) -> Result<(Option<Leaf>, Option<(Leaf, TreeConflict)>)> {
         let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| same(a.as_ref(), b.as_ref());
         let stored = |version: Option<TreeVersion>| version.map(|version| Leaf::Stored(version.entry));
-        let is_added_up = is(&slot.ours, &slot.theirs) && self.accumulates(path, &slot);
+        let is_added_up = is(&slot.ours, &slot.theirs) && self.is_cumulative(path, &slot);
         if is(&slot.ours, &slot.theirs) && !is_added_up || is(&slot.base, &slot.theirs) {
             return Ok((stored(slot.ours), None));
         }
-        if let Some(rule) = self.review_of(path, &slot) {
+        if let Some(rule) = self.slot_review_rule(path, &slot) {
             return Ok((self.either_by(rule, ConflictClass::Critical, path, &slot, Side::Ours), None));
         }
         if is(&slot.base, &slot.ours) && !self.has_history(path, &slot) {
@@ -196,7 +199,7 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// One version or the other: the rule's choice, else that of `first`.
+    /// Takes one version: the choice of the rule, or else the side `first`.
     fn either(&mut self, class: ConflictClass, path: &[u8], slot: &Slot, first: Side) -> Option<Leaf> {
         self.either_by(self.rule(path).on_conflict, class, path, slot, first)
     }
@@ -210,16 +213,16 @@ impl<'a> Merger<'a> {
         first: Side,
     ) -> Option<Leaf> {
         let winner = winner(&self.author_of_ours(path), &self.options.theirs, rule);
-        let decided = winner.map(|winner| Decided { winner, rule });
+        let decided = winner.map(|winner| Decision { winner, rule });
         let version = match decided.map_or(first, |decided| decided.winner) {
             Side::Ours => slot.ours.clone(),
             Side::Theirs => slot.theirs.clone(),
         };
-        self.tell(TreeConflict { decided, ..of_slot(class, path, slot) });
+        self.report(TreeConflict { decided, ..of_slot(class, path, slot) });
         version.map(|version| Leaf::Stored(version.entry))
     }
 
-    /// Both sides have a file, and not the one of the base.
+    /// Merges two files, of which at least one differs from the base.
     fn files(&mut self, path: &[u8], slot: &Slot) -> Result<Option<Leaf>> {
         let (Some(ours), Some(theirs)) = (&slot.ours, &slot.theirs) else { return Ok(None) };
         let (Node::File(a), Node::File(b)) = (&ours.entry.node, &theirs.entry.node) else { return Ok(None) };
@@ -227,20 +230,24 @@ impl<'a> Merger<'a> {
             Node::File(file) => Some(file),
             Node::Symlink(_) | Node::Directory(_) => None,
         });
-        let attributes = attributes::merge(base.map(Has::of_file), Has::of_file(a), Has::of_file(b));
+        let attributes = attributes::merge(
+            base.map(NodeAttributes::of_file),
+            NodeAttributes::of_file(a),
+            NodeAttributes::of_file(b),
+        );
         for (class, clash) in [
             (ConflictClass::Mode, attributes.modes_clash),
             (ConflictClass::Attributes, attributes.xattrs_clash),
         ] {
             if clash {
-                self.tell(of_slot(class, path, slot));
+                self.report(of_slot(class, path, slot));
             }
         }
         let mut with =
             Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
         let kept = if self.has_history(path, slot) {
             None
-        } else if a.same_content(b) && !self.accumulates(path, slot)
+        } else if a.same_content(b) && !self.is_cumulative(path, slot)
             || base.is_some_and(|base| base.same_content(b))
         {
             Some(ours)
@@ -259,7 +266,7 @@ impl<'a> Merger<'a> {
         let is_settled = merge.is_settled();
         if let Some(conflict) = merge.conflict {
             let told = of_slot(class, path, slot);
-            self.tell(TreeConflict { file: Some(conflict), decided: merge.decided, ..told });
+            self.report(TreeConflict { file: Some(conflict), decided: merge.decided, ..told });
         }
         if !is_settled {
             return Ok(Some(keep(&ours.entry, with)));
@@ -279,7 +286,7 @@ impl<'a> Merger<'a> {
         Ok(Some(Leaf::Written(merge.merged.content, with)))
     }
 
-    /// Nothing if a version is too large to be looked into.
+    /// Merges the content; `None` if a version exceeds the size limit.
     fn contents(&self, path: &[u8], slot: &Slot) -> Result<Option<FileMerge>> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].map(Option::as_ref);
         let Some(read) = self.read(versions)? else { return Ok(None) };
@@ -288,8 +295,9 @@ impl<'a> Merger<'a> {
         Ok(Some(merge))
     }
 
-    /// The content of base, ours and theirs, and what is kept beside them. Nothing if one is too large.
-    pub(super) fn read(&self, versions: [Option<&TreeVersion>; 3]) -> Result<Option<Read>> {
+    /// Reads the content of base, ours and theirs with their stored state; `None` if one exceeds the size
+    /// limit.
+    pub(super) fn read(&self, versions: [Option<&TreeVersion>; 3]) -> Result<Option<Contents>> {
         let [base, ours, theirs] = versions.map(|version| match version.map(|version| &version.entry.node) {
             Some(Node::File(file)) => Some(file),
             _ => None,
@@ -300,7 +308,7 @@ impl<'a> Merger<'a> {
         }
         let read = |tree: &Tree, file: Option<&FileNode>| file.map(|file| tree.read(file)).transpose();
         let histories = &self.options.histories;
-        Ok(Some(Read {
+        Ok(Some(Contents {
             base: read(self.base, base)?,
             ours: read(self.ours, ours)?.unwrap_or_default(),
             theirs: read(self.theirs, theirs)?.unwrap_or_default(),
@@ -308,12 +316,12 @@ impl<'a> Merger<'a> {
         }))
     }
 
-    /// Who made what ours has at a path.
+    /// Returns the author of the entry of ours at a path.
     pub(super) fn author_of_ours(&self, path: &[u8]) -> Author {
         self.options.authors.get(path).copied().unwrap_or(self.options.ours)
     }
 
-    pub(super) fn input<'r>(&self, path: &'r str, read: &'r Read) -> Input<'r> {
+    pub(super) fn input<'r>(&self, path: &'r str, read: &'r Contents) -> Input<'r> {
         let versions = Versions { base: read.base.as_deref(), ours: &read.ours, theirs: &read.theirs };
         let [base, ours] = read.histories.each_ref().map(Option::as_deref);
         Input {
@@ -325,7 +333,7 @@ impl<'a> Merger<'a> {
     }
 }
 
-/// What a version holds, if it is a file and holds anything.
+/// Returns the content of a version, if it is a file and not empty.
 fn content_of(version: &Option<TreeVersion>) -> Option<&[Extent]> {
     match &version.as_ref()?.entry.node {
         Node::File(file) if !file.extents.is_empty() => Some(&file.extents),
@@ -333,15 +341,15 @@ fn content_of(version: &Option<TreeVersion>) -> Option<&[Extent]> {
     }
 }
 
-/// What versions hold.
-pub(super) struct Read {
+/// Contents of three versions.
+pub(super) struct Contents {
     base: Option<Vec<u8>>,
     ours: Vec<u8>,
     theirs: Vec<u8>,
     histories: [Option<Vec<u8>>; 2],
 }
 
-/// An entry's content with other attributes.
+/// Returns an entry with other attributes.
 fn keep(entry: &Entry, with: Attributes) -> Leaf {
     match &entry.node {
         Node::File(file) if file.mode != with.mode || file.xattrs != with.xattrs => {

@@ -1,29 +1,29 @@
-//! Paths in trees, and what is above and below them in sorted maps.
+//! Path helpers, and range queries on maps sorted by path.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The directory that holds a path; none for what is at the top.
+/// Returns the parent directory; `None` for an entry of the root.
 pub(super) fn parent(path: &[u8]) -> Option<&[u8]> {
     path.iter().rposition(|byte| *byte == b'/').map(|at| &path[..at])
 }
 
-/// The last name of a path.
+/// Returns the last component of a path.
 pub(super) fn name(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').map_or(path, |at| &path[at + 1..])
 }
 
-/// The directories that hold a path, innermost first, without the root.
+/// Iterates over the parent directories, innermost first, without the root.
 pub(super) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(parent(path), |path| parent(path))
 }
 
-/// A path and a name below it.
+/// Appends a name to a path.
 pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-/// The path with `from` at its front replaced by `to`.
+/// Replaces the prefix `from` of a path by `to`.
 pub(super) fn moved(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let rest = path[from.len()..].strip_prefix(b"/").unwrap_or(&path[from.len()..]);
     match rest {
@@ -32,7 +32,7 @@ pub(super) fn moved(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What a map has below a path.
+/// Iterates over the entries of a map that are below a path.
 pub(super) fn below<'m, V>(
     map: &'m BTreeMap<Vec<u8>, V>,
     path: &[u8],
@@ -48,7 +48,7 @@ pub(super) fn below<'m, V>(
     map.range::<Vec<u8>, _>(bounds)
 }
 
-/// Whether a map has something at a path or below it.
+/// Returns whether a map has an entry at a path or below it.
 pub(super) fn touches<V>(map: &BTreeMap<Vec<u8>, V>, path: &[u8]) -> bool {
     !map.is_empty() && (map.contains_key(path) || below(map, path).next().is_some())
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn path_helpers_split_and_join() {
         assert_eq!((parent(b"a/b/c"), parent(b"a")), (Some(&b"a/b"[..]), None));
         assert_eq!((name(b"a/b"), name(b"a")), (&b"b"[..], &b"a"[..]));
         assert_eq!(above(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_below_is_below() {
+    fn below_excludes_siblings_with_a_common_prefix() {
         let map = BTreeMap::from(["a", "a-b", "a/b", "a/c/d", "a0"].map(|path| (path.into(), ())));
         let found: Vec<&[u8]> = below(&map, b"a").map(|(path, ())| &path[..]).collect();
         assert_eq!(found, [&b"a/b"[..], b"a/c/d"]);

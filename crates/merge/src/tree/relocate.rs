@@ -1,7 +1,7 @@
-//! Directories that one side renamed, and what the other put into them.
+//! Directory rename detection: files that one side added to a directory that the other renamed.
 //!
-//! A directory has gone to where most of its files went. What the other side added to it is put there as well, and a
-//! conflict says so: nobody has said that it belongs there.
+//! A directory was renamed to the one that received most of its files. Files that the other side added to it
+//! are moved there too, and a conflict reports it, since the target is a guess.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -13,15 +13,18 @@ use super::paths::{above, moved, name, parent};
 use super::slot::Slots;
 use crate::file::Side;
 
-/// Moves what was added to directories that are elsewhere now.
+/// Moves files that were added to renamed directories.
 pub(super) fn relocate(
     merger: &mut Merger<'_>,
     slots: &mut Slots,
     ours: &mut Changes<'_>,
     theirs: &mut Changes<'_>,
 ) -> Result<()> {
-    // What matters are those that the other side added something to.
-    let (mut by_ours, mut by_theirs) = (gone_to(ours, &theirs.filled()), gone_to(theirs, &ours.filled()));
+    // Only directories to which the other side added something matter.
+    let (mut by_ours, mut by_theirs) = (
+        renamed_directories_of(ours, &theirs.directories_with_additions()),
+        renamed_directories_of(theirs, &ours.directories_with_additions()),
+    );
     let both: Vec<Vec<u8>> = by_ours.keys().filter(|path| by_theirs.contains_key(*path)).cloned().collect();
     for path in both {
         by_ours.remove(&path);
@@ -36,24 +39,24 @@ pub(super) fn relocate(
     Ok(())
 }
 
-/// Where a directory went.
-enum Gone {
+/// New path of a renamed directory.
+enum Renamed {
     To(Vec<u8>),
-    /// As many files went to one place as to another.
-    Apart,
+    /// Ambiguous: equally many files were moved to different directories.
+    Ambiguous,
 }
 
-/// Where directories are now that one side renamed and the other gave other attributes.
+/// Returns the old and new paths of directories that one side renamed and whose attributes the other changed.
 pub(super) fn changed_and_renamed(by: &Changes<'_>, other: &Changes<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let changed = other.directories.iter().filter(|(_, change)| change.is_edit());
     let changed: Vec<&[u8]> = changed.map(|(path, _)| &path[..]).collect();
-    let gone = gone_to(by, &changed.iter().copied().flat_map(with_above).collect());
+    let gone = renamed_directories_of(by, &changed.iter().copied().flat_map(with_above).collect());
     let renamed = changed.iter().filter_map(|from| {
-        // An empty one went where the one around it went.
+        // An empty directory moved with its parent.
         let found = with_above(from).find_map(|path| gone.get_key_value(path));
         match found? {
-            (old, Gone::To(to)) => Some((from.to_vec(), moved(from, old, to))),
-            (_, Gone::Apart) => None,
+            (old, Renamed::To(to)) => Some((from.to_vec(), moved(from, old, to))),
+            (_, Renamed::Ambiguous) => None,
         }
     });
     renamed.filter(|(_, to)| by.has_added(to)).collect()
@@ -63,8 +66,8 @@ fn with_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::once(path).chain(above(path))
 }
 
-/// Where those of some directories went that a side has not any more.
-fn gone_to(side: &Changes<'_>, wanted: &HashSet<&[u8]>) -> BTreeMap<Vec<u8>, Gone> {
+/// Returns the new paths of those wanted directories that a side removed.
+fn renamed_directories_of(side: &Changes<'_>, wanted: &HashSet<&[u8]>) -> BTreeMap<Vec<u8>, Renamed> {
     if !wanted.iter().any(|directory| side.has_removed(directory)) {
         return BTreeMap::new();
     }
@@ -81,15 +84,15 @@ fn gone_to(side: &Changes<'_>, wanted: &HashSet<&[u8]>) -> BTreeMap<Vec<u8>, Gon
         let most = counts.values().max().copied().unwrap_or_default();
         let mut best = counts.into_iter().filter(|(_, count)| *count == most).map(|(to, _)| to);
         let gone = match (best.next(), best.next()) {
-            (Some(to), None) => Gone::To(to.to_vec()),
-            _ => Gone::Apart,
+            (Some(to), None) => Renamed::To(to.to_vec()),
+            _ => Renamed::Ambiguous,
         };
         (from.to_vec(), gone)
     });
     decided.collect()
 }
 
-/// A file that went from one directory to another says the same of the directories above, as far as their names agree.
+/// Counts a move of files between directories. As long as the names agree, it also counts for the parents.
 fn count<'p>(
     side: &Changes<'_>,
     counts: &mut BTreeMap<&'p [u8], BTreeMap<&'p [u8], u64>>,
@@ -111,12 +114,12 @@ fn count<'p>(
     }
 }
 
-/// What one side added.
+/// Files that one side added.
 struct Additions<'a> {
-    /// Where the other side's directories went.
-    gone: &'a BTreeMap<Vec<u8>, Gone>,
-    /// Where its own went.
-    own: &'a BTreeMap<Vec<u8>, Gone>,
+    /// Renames by the other side.
+    gone: &'a BTreeMap<Vec<u8>, Renamed>,
+    /// Renames by the same side.
+    own: &'a BTreeMap<Vec<u8>, Renamed>,
     side: Side,
 }
 
@@ -131,33 +134,33 @@ impl Additions<'_> {
         for path in added {
             match nearest(self.gone, &path) {
                 None => {}
-                Some((_, Gone::Apart)) => {
-                    self.tell(merger, slots, ConflictClass::DirectoryRename, &path, &path);
+                Some((_, Renamed::Ambiguous)) => {
+                    self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
                 }
-                Some((from, Gone::To(to))) => {
-                    let place = moved(&path, from, to);
+                Some((from, Renamed::To(to))) => {
+                    let target = moved(&path, from, to);
                     let is_renamed_too =
-                        parent(&place).is_some_and(|directory| self.own.contains_key(directory));
-                    // What ours has stays where it is until somebody has looked at the rename.
-                    let waits = self.side == Side::Ours && merger.wants_review(&path, &place);
+                        parent(&target).is_some_and(|directory| self.own.contains_key(directory));
+                    // Entries of ours stay in place until the rename has been reviewed.
+                    let waits = self.side == Side::Ours && merger.requires_review(&path, &target);
                     if !is_renamed_too && !waits {
-                        wanted.entry(place).or_default().push(path);
+                        wanted.entry(target).or_default().push(path);
                     }
                 }
             }
         }
         let renamed = side.renames.iter().map(|(from, to)| (to.clone(), from.clone()));
         let renamed: HashMap<Vec<u8>, Vec<u8>> = renamed.collect();
-        for (place, paths) in wanted {
-            let is_taken = paths.len() > 1 || side.tree.entry(&place)?.is_some();
+        for (target, paths) in wanted {
+            let is_taken = paths.len() > 1 || side.tree.entry(&target)?.is_some();
             for path in paths {
                 if is_taken {
-                    self.tell(merger, slots, ConflictClass::DirectoryRename, &path, &path);
+                    self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
                 } else {
-                    self.tell(merger, slots, ConflictClass::FileLocation, &path, &place);
-                    self.put(slots, &path, &place);
+                    self.report(merger, slots, ConflictClass::FileLocation, &path, &target);
+                    self.put(slots, &path, &target);
                     if let Some(from) = renamed.get(&path) {
-                        side.renames.insert(from.clone(), place.clone());
+                        side.renames.insert(from.clone(), target.clone());
                     }
                 }
             }
@@ -165,52 +168,60 @@ impl Additions<'_> {
         Ok(())
     }
 
-    fn tell(&self, merger: &mut Merger<'_>, slots: &Slots, class: ConflictClass, path: &[u8], place: &[u8]) {
+    fn report(
+        &self,
+        merger: &mut Merger<'_>,
+        slots: &Slots,
+        class: ConflictClass,
+        path: &[u8],
+        target: &[u8],
+    ) {
         let version: Option<TreeVersion> = slots.get(path).and_then(|slot| slot.side(self.side).clone());
-        let mut conflict = TreeConflict::new(class, place);
+        let mut conflict = TreeConflict::new(class, target);
         match self.side {
             Side::Ours => conflict.ours = version,
             Side::Theirs => conflict.theirs = version,
         }
-        merger.tell(conflict);
+        merger.report(conflict);
     }
 
-    fn put(&self, slots: &mut Slots, path: &[u8], place: &[u8]) {
+    fn put(&self, slots: &mut Slots, path: &[u8], target: &[u8]) {
         let version = slots.get_mut(path).and_then(|slot| slot.side_mut(self.side).take());
-        *slots.entry(place.to_vec()).or_default().side_mut(self.side) = version;
+        *slots.entry(target.to_vec()).or_default().side_mut(self.side) = version;
     }
 }
 
-/// The innermost directory above a path that is elsewhere now.
-fn nearest<'g>(gone: &'g BTreeMap<Vec<u8>, Gone>, path: &[u8]) -> Option<(&'g [u8], &'g Gone)> {
+/// Returns the innermost renamed directory above a path.
+fn nearest<'g>(gone: &'g BTreeMap<Vec<u8>, Renamed>, path: &[u8]) -> Option<(&'g [u8], &'g Renamed)> {
     above(path).find_map(|directory| gone.get_key_value(directory)).map(|(from, gone)| (&from[..], gone))
 }
 
-/// Directories that theirs added are made where their files went.
-fn directories_of_theirs(gone: &BTreeMap<Vec<u8>, Gone>, theirs: &mut Changes<'_>) {
-    for (path, place) in added_in(gone, theirs) {
+/// Moves directories that theirs added into renamed directories.
+fn directories_of_theirs(gone: &BTreeMap<Vec<u8>, Renamed>, theirs: &mut Changes<'_>) {
+    for (path, target) in added_in(gone, theirs) {
         if let Some(change) = theirs.directories.remove(&path) {
-            theirs.directories.entry(place).or_insert(change);
+            theirs.directories.entry(target).or_insert(change);
         }
     }
 }
 
-/// Directories that ours added go when nothing is left in them, as if theirs had removed them.
-fn directories_of_ours(gone: &BTreeMap<Vec<u8>, Gone>, ours: &Changes<'_>, theirs: &mut Changes<'_>) {
+/// Marks directories that ours added to renamed directories as removed by theirs, so that they are dropped
+/// when empty.
+fn directories_of_ours(gone: &BTreeMap<Vec<u8>, Renamed>, ours: &Changes<'_>, theirs: &mut Changes<'_>) {
     for (path, _) in added_in(gone, ours) {
         let old = ours.directories.get(&path).and_then(|change| change.new.clone());
         theirs.directories.entry(path).or_insert(Change { old, new: None });
     }
 }
 
-fn added_in(gone: &BTreeMap<Vec<u8>, Gone>, side: &Changes<'_>) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
+fn added_in(gone: &BTreeMap<Vec<u8>, Renamed>, side: &Changes<'_>) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
     if gone.is_empty() {
         return BTreeSet::new();
     }
     let added = side.directories.keys().filter(|path| side.has_added(path));
-    let places = added.filter_map(|path| match nearest(gone, path)? {
-        (from, Gone::To(to)) => Some((path.clone(), moved(path, from, to))),
-        (_, Gone::Apart) => None,
+    let targets = added.filter_map(|path| match nearest(gone, path)? {
+        (from, Renamed::To(to)) => Some((path.clone(), moved(path, from, to))),
+        (_, Renamed::Ambiguous) => None,
     });
-    places.collect()
+    targets.collect()
 }

@@ -1,7 +1,8 @@
-//! Which removed and added leaves are one under two names.
+//! Rename detection: pairs of removed and added leaves that are the same file.
 //!
-//! The comparison of trees has found those with equal content. The others are guessed by how alike they are, and only
-//! where it matters: what one side removed and the other changed, or what tells where a directory went to.
+//! The tree comparison already found those with equal content. Others are found by similarity, and only if it
+//! matters: files that one side removed and the other changed, and files that show the new name of a
+//! directory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -11,21 +12,21 @@ use workspace_state::{FileNode, Node, Tree};
 use super::Result;
 use super::changes::Changes;
 use super::paths::{above, name};
-use super::similarity::{Pieces, SAME, may_score};
+use super::similarity::{MAX_SCORE, Pieces, may_score};
 
-/// So many symlinks to one place say nothing about which of them is which.
+/// Limit for symlinks to the same target. With more, their pairing would be arbitrary.
 const SAME_TARGET_MAX: usize = 1000;
-/// For each pair of files that may be compared, how many are looked at to find out that they cannot be alike.
-const LOOKS: usize = 16;
+/// Cheap size checks per allowed comparison of contents.
+const SIZE_CHECKS_PER_PAIR: usize = 16;
 
-/// How hard renames are looked for.
+/// Limits of rename detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RenameOptions {
-    /// How alike a file and a renamed version of it are at least, in percent; more than 100 finds equal ones only.
+    /// Least similarity in percent of a file and its renamed version; more than 100 finds only equal ones.
     pub similarity: u8,
-    /// How many pairs of files are compared at most, for each side.
+    /// Limit for comparisons of two files, per side.
     pub pairs: usize,
-    /// How many bytes are read for it at most, for each side.
+    /// Limit for bytes read, per side.
     pub bytes: u64,
 }
 
@@ -35,26 +36,26 @@ impl Default for RenameOptions {
     }
 }
 
-/// Finds renames of `side` that matter for what `other` did.
+/// Finds renames by `side` that affect changes by `other`.
 pub(super) fn find(options: RenameOptions, side: &mut Changes<'_>, other: &Changes<'_>) -> Result<()> {
     pair_symlinks(side);
     let (removed, added) = candidates(side);
-    let matters = Matters::new(side, other);
-    let sources: Vec<&Candidate> = removed.iter().filter(|one| matters.source(&one.path)).collect();
+    let relevance = Relevance::new(side, other);
+    let sources: Vec<&Candidate> = removed.iter().filter(|one| relevance.is_relevant(&one.path)).collect();
     if sources.is_empty() || added.is_empty() {
         return Ok(());
     }
     let (base, tree) = (side.base, side.tree);
     let mut search = Search { base, tree, left: options, pieces: HashMap::new(), found: BTreeMap::new() };
     search.by_name(&removed, &sources, &added)?;
-    search.by_likeness(&sources, &added)?;
+    search.by_similarity(&sources, &added)?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
 }
 
-/// Finds renames from or to names that matter whatever the other side did, among what no other rename was found for.
-pub(super) fn find_of(
+/// Finds renames from or to the selected paths, whatever the other side did, among files not yet paired.
+pub(super) fn find_selected(
     options: RenameOptions,
     side: &mut Changes<'_>,
     matters: impl Fn(&[u8]) -> bool,
@@ -66,14 +67,14 @@ pub(super) fn find_of(
     let that_matter = |all: &[&Candidate]| -> Vec<Candidate> {
         all.iter().filter(|one| matters(&one.path)).map(|one| (*one).clone()).collect()
     };
-    search.by_likeness(&that_matter(&from).iter().collect::<Vec<_>>(), &added)?;
-    search.by_likeness(&from, &that_matter(&to))?;
+    search.by_similarity(&that_matter(&from).iter().collect::<Vec<_>>(), &added)?;
+    search.by_similarity(&from, &that_matter(&to))?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
 }
 
-/// A file that may have another name.
+/// Removed or added file that may be part of a rename.
 #[derive(Clone)]
 struct Candidate {
     path: Vec<u8>,
@@ -90,7 +91,7 @@ fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
             (None, Some(new)) if !targets.contains(path) => (new, false),
             _ => continue,
         };
-        // Every empty file is like every other, so that says nothing.
+        // All empty files are equal: that does not identify a rename.
         if let Node::File(file) = &entry.node
             && !file.extents.is_empty()
         {
@@ -101,7 +102,7 @@ fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
     (removed, added)
 }
 
-/// Symlinks that point to the same are paired first by name, then in order.
+/// Pairs symlinks with equal targets, first by name, then in order.
 fn pair_symlinks(side: &mut Changes<'_>) {
     let mut gone: BTreeMap<&[u8], Vec<&Vec<u8>>> = BTreeMap::new();
     let mut found = Vec::new();
@@ -132,21 +133,23 @@ fn pair_symlinks(side: &mut Changes<'_>) {
     side.renames.extend(found);
 }
 
-/// Which sources matter.
-struct Matters<'c> {
+/// Selects the removed files for which a rename matters.
+struct Relevance<'c> {
     side: &'c Changes<'c>,
     other: &'c Changes<'c>,
-    filled: HashSet<&'c [u8]>,
+    directories_with_additions: HashSet<&'c [u8]>,
 }
 
-impl<'c> Matters<'c> {
+impl<'c> Relevance<'c> {
     fn new(side: &'c Changes<'_>, other: &'c Changes<'_>) -> Self {
-        Self { side, other, filled: other.filled() }
+        Self { side, other, directories_with_additions: other.directories_with_additions() }
     }
 
-    /// The other side changed the file, or put something into a directory that is gone.
-    fn source(&self, path: &[u8]) -> bool {
-        let is_wanted = |directory| self.filled.contains(directory) && self.side.has_removed(directory);
+    /// Returns whether the other side changed the file, or added something to its directory, which is gone.
+    fn is_relevant(&self, path: &[u8]) -> bool {
+        let is_wanted = |directory| {
+            self.directories_with_additions.contains(directory) && self.side.has_removed(directory)
+        };
         self.other.leaves.contains_key(path) || above(path).any(is_wanted)
     }
 }
@@ -160,21 +163,21 @@ struct Search<'t> {
 }
 
 impl Search<'_> {
-    fn least(&self) -> u64 {
-        u64::from(self.left.similarity) * SAME / 100
+    fn threshold(&self) -> u64 {
+        u64::from(self.left.similarity) * MAX_SCORE / 100
     }
 
-    /// Files with a name that nothing else has, if they are rather alike.
+    /// Pairs files with a unique name, if their similarity is well above the threshold.
     fn by_name(&mut self, removed: &[Candidate], sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
         let (removed, added) = (unique_names(removed), unique_names(added));
-        let least = self.least().midpoint(SAME);
+        let threshold = self.threshold().midpoint(MAX_SCORE);
         for source in sources {
             let name = name(&source.path);
             if !matches!(removed.get(name), Some(Some(_))) {
                 continue;
             }
             if let Some(Some(target)) = added.get(name)
-                && self.score(source, target, least)? >= least
+                && self.score(source, target, threshold)? >= threshold
             {
                 self.found.insert(source.path.clone(), target.path.clone());
             }
@@ -182,22 +185,22 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The rest: the most alike first.
-    fn by_likeness(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
+    /// Pairs the remaining files, the most similar first.
+    fn by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
         let taken: BTreeSet<Vec<u8>> = self.found.values().cloned().collect();
         let left = sources.iter().filter(|source| !self.found.contains_key(&source.path));
         let left: Vec<&Candidate> = left.copied().collect();
-        let least = self.least();
+        let threshold = self.threshold();
         let mut scores = Vec::new();
-        let mut looks = self.left.pairs.saturating_mul(LOOKS);
+        let mut size_checks = self.left.pairs.saturating_mul(SIZE_CHECKS_PER_PAIR);
         for (to, target) in added.iter().enumerate().filter(|(_, one)| !taken.contains(&one.path)) {
             for (from, source) in left.iter().enumerate() {
-                if looks == 0 || self.left.pairs == 0 {
+                if size_checks == 0 || self.left.pairs == 0 {
                     break;
                 }
-                looks -= 1;
-                let score = self.score(source, target, least)?;
-                if score >= least {
+                size_checks -= 1;
+                let score = self.score(source, target, threshold)?;
+                if score >= threshold {
                     let same_name = name(&source.path) == name(&target.path);
                     scores.push((score, same_name, from, to));
                 }
@@ -214,9 +217,9 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// How alike two files are; 0 if it cannot be enough, or all that may be spent is spent.
-    fn score(&mut self, source: &Candidate, target: &Candidate, least: u64) -> Result<u64> {
-        if self.left.pairs == 0 || !may_score(source.file.size(), target.file.size(), least) {
+    /// Returns the similarity of two files; 0 if their sizes rule it out, or a limit is reached.
+    fn score(&mut self, source: &Candidate, target: &Candidate, threshold: u64) -> Result<u64> {
+        if self.left.pairs == 0 || !may_score(source.file.size(), target.file.size(), threshold) {
             return Ok(0);
         }
         self.left.pairs -= 1;
@@ -247,7 +250,7 @@ impl Search<'_> {
     }
 }
 
-/// What has a name alone; nothing where several have it.
+/// Indexes files by name; `None` for names that several have.
 fn unique_names(all: &[Candidate]) -> HashMap<&[u8], Option<&Candidate>> {
     let mut names = HashMap::new();
     for one in all {

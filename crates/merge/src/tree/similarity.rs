@@ -1,12 +1,12 @@
-//! How much of one file is in another, measured as git does: pieces that end at a line's end or after 64 bytes, and
-//! how many bytes of pieces both have.
+//! Similarity of two files, measured like git's: both are split into pieces that end at a line ending or
+//! after 64 bytes, and the bytes of common pieces are counted.
 
-/// What files that have everything in common score.
-pub(super) const SAME: u64 = 60_000;
+/// Score of files with equal content.
+pub(super) const MAX_SCORE: u64 = 60_000;
 
 const PIECE_MAX: usize = 64;
 
-/// The pieces of a file: bytes by hash, sorted.
+/// Number of bytes by hash of the piece, sorted by hash.
 #[derive(Debug)]
 pub(super) struct Pieces {
     size: u64,
@@ -15,8 +15,8 @@ pub(super) struct Pieces {
 
 impl Pieces {
     pub(super) fn new(content: &[u8]) -> Self {
-        let is_text = crate::kinds::is_text(content);
-        let (mut hash, mut length) = (START, 0);
+        let is_text = crate::file_type::is_text(content);
+        let (mut hash, mut length) = (FNV_OFFSET_BASIS, 0);
         let mut all = Vec::with_capacity(content.len() / 32);
         for (at, byte) in content.iter().enumerate() {
             if is_text && *byte == b'\r' && content.get(at + 1) == Some(&b'\n') {
@@ -26,7 +26,7 @@ impl Pieces {
             length += 1;
             if length == PIECE_MAX || *byte == b'\n' {
                 all.push((hash, length as u64));
-                (hash, length) = (START, 0);
+                (hash, length) = (FNV_OFFSET_BASIS, 0);
             }
         }
         if length > 0 {
@@ -41,7 +41,7 @@ impl Pieces {
         Self { size: content.len() as u64, bytes: all }
     }
 
-    /// How alike two files are, up to [`SAME`].
+    /// Returns the similarity of two files, from 0 to [`MAX_SCORE`].
     pub(super) fn score(&self, other: &Self) -> u64 {
         let (mut left, mut right) = (self.bytes.iter().peekable(), other.bytes.iter().peekable());
         let mut common = 0;
@@ -60,15 +60,15 @@ impl Pieces {
     }
 }
 
-const START: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn score(common: u64, size: u64) -> u64 {
-    u64::try_from(u128::from(common) * u128::from(SAME) / u128::from(size.max(1))).unwrap_or(SAME)
+    u64::try_from(u128::from(common) * u128::from(MAX_SCORE) / u128::from(size.max(1))).unwrap_or(MAX_SCORE)
 }
 
-/// Whether files of these sizes can score so much.
-pub(super) fn may_score(a: u64, b: u64, least: u64) -> bool {
-    score(a.min(b), a.max(b)) >= least
+/// Returns whether files of these sizes can reach a score.
+pub(super) fn may_score(a: u64, b: u64, threshold: u64) -> bool {
+    score(a.min(b), a.max(b)) >= threshold
 }
 
 #[cfg(test)]
@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_both_have_counts() {
+    fn score_counts_common_pieces() {
         let score = |a: &str, b: &str| Pieces::new(a.as_bytes()).score(&Pieces::new(b.as_bytes()));
-        assert_eq!(score("one\ntwo\n", "two\none\n"), SAME);
-        assert_eq!(score("one\ntwo\n", "one\r\ntwo\n"), SAME * 8 / 9);
-        assert_eq!(score("aaa\nbbb\n", "aaa\nccc\n"), SAME / 2);
-        assert_eq!(score("aaa\naaa\n", "aaa\n"), SAME / 2);
+        assert_eq!(score("one\ntwo\n", "two\none\n"), MAX_SCORE);
+        assert_eq!(score("one\ntwo\n", "one\r\ntwo\n"), MAX_SCORE * 8 / 9);
+        assert_eq!(score("aaa\nbbb\n", "aaa\nccc\n"), MAX_SCORE / 2);
+        assert_eq!(score("aaa\naaa\n", "aaa\n"), MAX_SCORE / 2);
         assert_eq!(score("aaa\n", "bbb\n"), 0);
-        assert!(may_score(50, 100, SAME / 2) && !may_score(49, 100, SAME / 2));
+        assert!(may_score(50, 100, MAX_SCORE / 2) && !may_score(49, 100, MAX_SCORE / 2));
     }
 }

@@ -1,4 +1,4 @@
-//! What three trees have at one path.
+//! Slots: the three versions of an entry.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use super::changes::{Change, Changes};
 use super::conflict::TreeVersion;
 use crate::file::Side;
 
-/// Three versions of what belongs at one path. Renames move versions here from where their trees have them.
+/// The three versions of the entry that belongs at a path. Renames move versions here from other paths.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) base: Option<TreeVersion>,
     pub(super) ours: Option<TreeVersion>,
     pub(super) theirs: Option<TreeVersion>,
-    /// What ours has at this path now.
+    /// Entry of ours at this path, before renames are followed.
     pub(super) present: Option<Entry>,
 }
 
 impl Slot {
-    /// The version of a side.
+    /// Returns the version of a side.
     pub(super) fn side(&self, side: Side) -> &Option<TreeVersion> {
         match side {
             Side::Ours => &self.ours,
@@ -35,7 +35,7 @@ impl Slot {
     }
 }
 
-/// Whether two versions are the same, or both are not there.
+/// Returns whether two versions are equal, or both absent.
 pub(super) fn same(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => a.entry.node == b.entry.node,
@@ -44,10 +44,10 @@ pub(super) fn same(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
     }
 }
 
-/// By path.
+/// Slots by path.
 pub(super) type Slots = BTreeMap<Vec<u8>, Slot>;
 
-/// A slot for each leaf that a side touched.
+/// Creates a slot for each leaf that either side changed.
 pub(super) fn slots(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
     let mut slots = slots_of_theirs(ours, theirs);
     for path in ours.leaves.keys() {
@@ -58,7 +58,7 @@ pub(super) fn slots(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
     slots
 }
 
-/// A slot for each leaf that theirs touched.
+/// Creates a slot for each leaf that theirs changed.
 pub(super) fn slots_of_theirs(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
     theirs.leaves.keys().map(|path| (path.clone(), slot(path, ours, theirs))).collect()
 }

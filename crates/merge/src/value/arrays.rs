@@ -1,11 +1,11 @@
-//! Arrays: by a field that tells elements from each other where there is one, else by sequence.
+//! Merge of arrays: by a key field if all elements have one, else as a sequence.
 
 use super::keyed::Keyed;
-use super::merge::{Merged, Merger, Part, Step, Three};
+use super::merge::{Merged, Merger, Part, Step, ThreeWay};
 use super::{Node, Value};
 use crate::file::Side;
-use crate::json::{Letters, push_quoted};
-use crate::text::{Chunk, ChunkKind, Effort, TextMerge};
+use crate::json::{Escaping, push_quoted};
+use crate::text::{Chunk, ChunkKind, DiffLimits, TextMerge};
 
 pub(super) fn merge<'d>(
     merger: &mut Merger<'d, '_>,
@@ -17,8 +17,8 @@ pub(super) fn merge<'d>(
         Some(Value::Array(elements)) => *elements,
         _ => &[],
     };
-    if let Some(cells) = merger.cells_here() {
-        let three = Three {
+    if let Some(cells) = merger.current_cells() {
+        let three = ThreeWay {
             base: Keyed::given(elements, cells.base),
             ours: Keyed::given(ours.children(), cells.ours),
             theirs: Keyed::given(theirs.children(), cells.theirs),
@@ -33,15 +33,15 @@ pub(super) fn merge<'d>(
     }
 }
 
-/// The elements by the first field that tells all of them from each other, in all three versions.
+/// Matches elements by the first field whose value is present and unique in all three versions.
 fn by_field<'d>(
     keys: &[String],
     base: &'d [Node<'d>],
     ours: &'d Node<'d>,
     theirs: &'d Node<'d>,
-) -> Option<(&'d str, Three<'d>)> {
+) -> Option<(&'d str, ThreeWay<'d>)> {
     keys.iter().find_map(|key| {
-        let three = Three {
+        let three = ThreeWay {
             base: Keyed::elements(base, key)?,
             ours: Keyed::elements(ours.children(), key)?,
             theirs: Keyed::elements(theirs.children(), key)?,
@@ -57,7 +57,7 @@ fn by_names<'d>(
     base: Option<&'d Node<'d>>,
     ours: &'d Node<'d>,
     theirs: &'d Node<'d>,
-    three: &Three<'d>,
+    three: &ThreeWay<'d>,
     step: impl Fn(&'d str) -> Step<'d>,
 ) -> Merged<'d> {
     let order = |side: &Keyed<'d, 'd>| -> Vec<&'d str> {
@@ -75,15 +75,15 @@ fn by_names<'d>(
     } else if in_ours == in_base {
         Side::Theirs
     } else {
-        // Both put them in another order.
+        // Both sides reordered the elements.
         merger.conflict(base, Some(ours), Some(theirs));
         merger.settle
     };
-    let parts = merger.named(three, lead, step);
+    let parts = merger.merge_named(three, lead, step);
     Merged::Parts(lead, if lead == Side::Ours { ours } else { theirs }, parts)
 }
 
-/// As lines are merged: an element is a line, but neighbours do not disturb each other.
+/// Merges elements as a text merge does lines, except that changes to adjacent elements do not conflict.
 fn by_sequence<'d>(
     merger: &mut Merger<'d, '_>,
     base: Option<&'d Node<'d>>,
@@ -92,13 +92,13 @@ fn by_sequence<'d>(
     theirs: &'d Node<'d>,
 ) -> Merged<'d> {
     let [in_base, in_ours, in_theirs] = [elements, ours.children(), theirs.children()].map(lines);
-    let merged = TextMerge::new(&in_base, &in_ours, &in_theirs, Effort::default());
+    let merged = TextMerge::new(&in_base, &in_ours, &in_theirs, DiffLimits::default());
     let Ok(text) = merged else {
         merger.conflict(base, Some(ours), Some(theirs));
         return Merged::Whole(merger.settle, if merger.settle == Side::Ours { ours } else { theirs });
     };
     let (picks, is_clean) = picks(&text, [elements, ours.children(), theirs.children()], merger.settle);
-    // Theirs leads where nothing of ours is left: it knows how its elements are written.
+    // If nothing of ours is left, theirs is the template: its text shows how elements are formatted.
     let lead = if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
     let node = |side: Side| if side == Side::Ours { ours } else { theirs };
     let parts = picks.into_iter().map(|(side, at)| Part {
@@ -106,12 +106,12 @@ fn by_sequence<'d>(
         value: Merged::Whole(side, &node(side).children()[at]),
     });
     if !is_clean {
-        merger.conflict_of_sequence(base, ours, theirs, node(lead));
+        merger.sequence_conflict(base, ours, theirs, node(lead));
     }
     Merged::Parts(lead, node(lead), parts.collect())
 }
 
-/// Which element of which side is where, and whether there is no conflict.
+/// Returns the elements of the result as pairs of side and index, and whether there was no conflict.
 fn picks(text: &TextMerge<'_>, three: [&[Node<'_>]; 3], settle: Side) -> (Vec<(Side, usize)>, bool) {
     let ours = three[1].len();
     let (mut picks, mut done, mut is_clean) = (Vec::with_capacity(ours), 0, true);
@@ -138,8 +138,8 @@ fn picks(text: &TextMerge<'_>, three: [&[Node<'_>]; 3], settle: Side) -> (Vec<(S
     (picks, is_clean)
 }
 
-/// Neighbours of which each was changed by one side alone, and none was added or removed: not in conflict, as lines that touch
-/// would be.
+/// Resolves a chunk of adjacent elements of which each was changed by one side at most, and none was added or
+/// removed. Adjacent lines would conflict here.
 fn one_by_one(chunk: &Chunk, [base, ours, theirs]: [&[Node<'_>]; 3]) -> Option<Vec<(Side, usize)>> {
     let length = chunk.base.len();
     if chunk.ours.len() != length || chunk.theirs.len() != length {
@@ -156,7 +156,7 @@ fn one_by_one(chunk: &Chunk, [base, ours, theirs]: [&[Node<'_>]; 3]) -> Option<V
     (0..length).map(pick).collect()
 }
 
-/// Elements, each on a line: the same line if they say the same.
+/// Returns one line per element; equal elements give equal lines.
 fn lines(elements: &[Node<'_>]) -> Vec<u8> {
     let mut lines = String::new();
     for element in elements {
@@ -166,7 +166,7 @@ fn lines(elements: &[Node<'_>]) -> Vec<u8> {
     lines.into_bytes()
 }
 
-/// A value on one line: the same line if it says the same.
+/// Returns a value on one line; equal values give equal lines.
 pub(crate) fn canonical(node: &Node<'_>) -> String {
     let mut line = String::new();
     push(&mut line, node);
@@ -176,7 +176,7 @@ pub(crate) fn canonical(node: &Node<'_>) -> String {
 fn push(line: &mut String, node: &Node<'_>) {
     match &node.value {
         Value::Literal(text) => line.push_str(text),
-        Value::String(text) => push_quoted(line, text, Letters::All),
+        Value::String(text) => push_quoted(line, text, Escaping::Minimal),
         Value::Array(elements) => {
             line.push('[');
             for element in *elements {
@@ -190,7 +190,7 @@ fn push(line: &mut String, node: &Node<'_>) {
             members.sort_by(|one, other| one.key.cmp(other.key));
             line.push('{');
             for member in members {
-                push_quoted(line, member.key, Letters::All);
+                push_quoted(line, member.key, Escaping::Minimal);
                 line.push(':');
                 push(line, member);
                 line.push(',');

@@ -1,4 +1,4 @@
-//! Values found by what tells them from each other.
+//! Lookup of members and elements by name.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -6,10 +6,10 @@ use std::collections::HashMap;
 
 use super::{Node, Value};
 
-/// Up to here, looking at each takes less time than to make an index.
-pub(super) const FEW: usize = 16;
+/// Up to this number of children, a linear search is faster than building an index.
+pub(super) const LINEAR_SEARCH_MAX: usize = 16;
 
-/// The children of a container, each with a name.
+/// Children of a container with unique names.
 #[derive(Debug, Default)]
 pub(crate) struct Keyed<'d, 'a> {
     pub(crate) nodes: &'d [Node<'a>],
@@ -19,34 +19,35 @@ pub(crate) struct Keyed<'d, 'a> {
 
 #[derive(Debug, Default)]
 enum Names<'d, 'a> {
-    /// Keys of an object.
+    /// Keys of an object's members.
     #[default]
     Keys,
-    /// What elements of an array have in the field that tells them from each other.
+    /// Value of the key field of each array element.
     Fields(Vec<&'d Node<'a>>),
-    /// Names that were found elsewhere, one for each.
+    /// Names from elsewhere, one for each child.
     Given(&'d [String]),
 }
 
 impl<'d, 'a> Keyed<'d, 'a> {
-    /// Members of an object, by key.
+    /// Creates a lookup of members by key.
     pub(crate) fn members(nodes: &'d [Node<'a>]) -> Self {
         Self { nodes, names: Names::Keys, index: OnceCell::new() }
     }
 
-    /// Elements of an array, by a field; none unless all have it, and each another value in it.
+    /// Creates a lookup of array elements by a field; `None` unless all elements have it with different
+    /// values.
     pub(crate) fn elements(nodes: &'d [Node<'a>], field: &str) -> Option<Self> {
-        let names = nodes.iter().map(|node| name_in(node, field)).collect::<Option<Vec<_>>>()?;
+        let names = nodes.iter().map(|node| key_value(node, field)).collect::<Option<Vec<_>>>()?;
         let keyed = Self { nodes, names: Names::Fields(names), index: OnceCell::new() };
-        (!keyed.has_twice()).then_some(keyed)
+        (!keyed.has_duplicates()).then_some(keyed)
     }
 
-    /// Elements of an array, each with a name that no other one has.
+    /// Creates a lookup by given names, which have to be unique.
     pub(crate) fn given(nodes: &'d [Node<'a>], names: &'d [String]) -> Self {
         Self { nodes, names: Names::Given(names), index: OnceCell::new() }
     }
 
-    /// What one is called.
+    /// Returns the name of the child at an index.
     pub(crate) fn name(&self, at: usize) -> &'d str {
         match &self.names {
             Names::Keys => self.nodes[at].key,
@@ -58,29 +59,29 @@ impl<'d, 'a> Keyed<'d, 'a> {
         }
     }
 
-    /// Where the one of this name is, which may well be at `hint`.
+    /// Returns the index of the child with this name. `hint` is tried first.
     pub(crate) fn find(&self, name: &str, hint: usize) -> Option<usize> {
         if hint < self.nodes.len() && self.name(hint) == name {
             return Some(hint);
         }
-        if self.nodes.len() <= FEW {
+        if self.nodes.len() <= LINEAR_SEARCH_MAX {
             return (0..self.nodes.len()).find(|at| self.name(*at) == name);
         }
         self.index().get(name).copied()
     }
 
-    /// The one of this name.
+    /// Returns the child with this name. `hint` is the index that is tried first.
     pub(crate) fn get(&self, name: &str, hint: usize) -> Option<&'d Node<'a>> {
         self.find(name, hint).map(|at| &self.nodes[at])
     }
 
-    pub(crate) fn has_twice(&self) -> bool {
+    pub(crate) fn has_duplicates(&self) -> bool {
         let length = self.nodes.len();
-        // Names are often in order, and nothing has to be remembered then.
+        // Names are often sorted, and then no index is needed.
         if (1..length).all(|at| is_before(self.name(at - 1), self.name(at))) {
             return false;
         }
-        if length <= FEW {
+        if length <= LINEAR_SEARCH_MAX {
             return (1..length).any(|at| (0..at).any(|before| self.name(before) == self.name(at)));
         }
         self.index().len() != length
@@ -91,7 +92,7 @@ impl<'d, 'a> Keyed<'d, 'a> {
     }
 }
 
-/// Which of two names comes first: numbers by size, then everything else.
+/// Orders names: numbers by value, before everything else.
 pub(super) fn is_before(one: &str, other: &str) -> bool {
     let rank = |name: &str| {
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
@@ -100,8 +101,8 @@ pub(super) fn is_before(one: &str, other: &str) -> bool {
     (rank(one), one) < (rank(other), other)
 }
 
-/// What an element has in a field, if that can be a name.
-fn name_in<'d, 'a>(node: &'d Node<'a>, field: &str) -> Option<&'d Node<'a>> {
+/// Returns the value of an element's field, if it is a scalar.
+fn key_value<'d, 'a>(node: &'d Node<'a>, field: &str) -> Option<&'d Node<'a>> {
     let Value::Object(members) = &node.value else { return None };
     let found = members.iter().find(|member| member.key == field)?;
     match found.value {
@@ -110,8 +111,8 @@ fn name_in<'d, 'a>(node: &'d Node<'a>, field: &str) -> Option<&'d Node<'a>> {
     }
 }
 
-/// A name as it is shown in a path.
-pub(crate) fn shown(name: &str) -> Cow<'_, str> {
+/// Formats a name for a path; names with special characters are quoted.
+pub(crate) fn display_name(name: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-$/@".contains(&byte) || !byte.is_ascii();
     if !name.is_empty() && name.bytes().all(is_plain) {
         return Cow::Borrowed(name);

@@ -1,6 +1,6 @@
-//! Input that is no document, or a strange one, has a defined result.
+//! Invalid and unusual input has a defined result.
 
-use workspace_merge::{FileMerge, FileRule, Place};
+use workspace_merge::{ConflictLocation, FileMerge, FileRule};
 
 use crate::documents::{conflicts, merged, merged_bytes};
 
@@ -10,8 +10,8 @@ fn bytes(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> FileMerge {
     merged_bytes(&FileRule::default(), path, Some(base), ours, theirs)
 }
 
-/// Which strategy says that there is a conflict.
-fn says(merged: &FileMerge) -> &'static str {
+/// Returns the name of the strategy that reported the conflict.
+fn reporting_strategy(merged: &FileMerge) -> &'static str {
     merged.conflict.as_ref().expect("a conflict").strategy
 }
 
@@ -20,15 +20,15 @@ fn invalid_utf8_is_merged_as_lines() {
     for path in PATHS {
         let merged = bytes(path, b"\xff1\n2\n3\n4\n", b"\xff0\n2\n3\n4\n", b"\xff1\n2\n3\n5\n");
         assert_eq!(merged.merged.content, b"\xff0\n2\n3\n5\n", "{path}");
-        assert_eq!(says(&bytes(path, b"\xff1\n", b"\xff2\n", b"\xff3\n")), "text");
+        assert_eq!(reporting_strategy(&bytes(path, b"\xff1\n", b"\xff2\n", b"\xff3\n")), "text");
     }
 }
 
 #[test]
-fn nul_is_no_text() {
+fn files_with_nul_are_binary() {
     for path in PATHS {
         let merged = bytes(path, b"a\0\nb\nc\nd\n", b"A\0\nb\nc\nd\n", b"a\0\nb\nc\nD\n");
-        assert_eq!(says(&merged), "binary", "{path}");
+        assert_eq!(reporting_strategy(&merged), "binary", "{path}");
         assert_eq!(merged.merged.content, b"A\0\nb\nc\nd\n");
     }
 }
@@ -38,11 +38,11 @@ fn empty_files_are_merged_as_lines() {
     for path in PATHS {
         for text in [&b""[..], b" \n", b"\xef\xbb\xbf"] {
             let merged = bytes(path, text, b"a: 1\n", b"b: 1\n");
-            assert!(["text", "toml"].contains(&says(&merged)), "{path}");
+            assert!(["text", "toml"].contains(&reporting_strategy(&merged)), "{path}");
             assert_eq!(merged.merged.content, b"a: 1\n");
         }
     }
-    // Nothing at all is a document of TOML.
+    // An empty file is valid TOML.
     let merged = merged("a.toml", Some(""), "a = 1\n", "b = 1\n");
     assert_eq!((merged.conflict, merged.merged.content), (None, b"a = 1\nb = 1\n".to_vec()));
 }
@@ -71,12 +71,12 @@ fn deep_nesting_is_merged_as_lines() {
     for (path, open, close) in &all {
         let with = |text: &str| format!("# {text}\n\n\n{open}{close}\n\n\n# {text}\n");
         let merged = merged(path, Some(&with("1")), &with("2"), &with("3"));
-        assert_eq!(says(&merged), "text", "{path} {}", &open[..12]);
+        assert_eq!(reporting_strategy(&merged), "text", "{path} {}", &open[..12]);
     }
 }
 
 #[test]
-fn a_key_that_is_there_twice_is_merged_as_lines() {
+fn duplicate_keys_are_merged_as_lines() {
     for (path, text) in [
         ("a.json", "{\"a\": 1, \"a\": 1}"),
         ("a.json", "{\"a\": 1, \"\\u0061\": 1}"),
@@ -84,15 +84,15 @@ fn a_key_that_is_there_twice_is_merged_as_lines() {
         ("a.toml", "a = 1\na = 1\n"),
     ] {
         let merged = merged(path, Some(text), &text.replacen('1', "2", 1), &text.replacen('1', "3", 1));
-        assert_eq!(says(&merged), "text", "{path}");
+        assert_eq!(reporting_strategy(&merged), "text", "{path}");
     }
     let many: Vec<String> = (0..100).map(|number| format!("\"{}\": 1", number % 99)).collect();
     let many = format!("{{{}}}", many.join(","));
-    assert_eq!(says(&merged("a.json", Some(&many), &many.replacen('1', "2", 1), "{}")), "text");
+    assert_eq!(reporting_strategy(&merged("a.json", Some(&many), &many.replacen('1', "2", 1), "{}")), "text");
 }
 
 #[test]
-fn huge_numbers_are_what_is_written() {
+fn huge_numbers_keep_their_digits() {
     let digits = "1".repeat(400);
     for (path, separator) in [("a.json", "\": "), ("a.yaml", "\": ")] {
         let of = |number: &str| format!("{{\"a{separator}{number}, \"b{separator}0}}");
@@ -106,7 +106,7 @@ fn huge_numbers_are_what_is_written() {
 }
 
 #[test]
-fn mixed_ends_of_lines_are_kept() {
+fn mixed_line_endings_are_kept() {
     let base = "{\r\n  \"a\": 1,\n  \"b\": 1,\r\n  \"c\": 1\n}\r\n";
     let ours = base.replace("\"a\": 1", "\"a\": 2");
     let theirs = base.replace("\"b\": 1", "\"b\": 2").replace("\"a\": 1", "\"a\":1");
@@ -117,7 +117,7 @@ fn mixed_ends_of_lines_are_kept() {
 }
 
 #[test]
-fn long_lines_and_many_values_take_no_time() {
+fn long_lines_and_many_values_merge_in_linear_time() {
     // Everything on one line, and every second value changed by each side.
     let of = |first: usize, second: usize| {
         let members = (0..40_000).map(|number| {
@@ -136,9 +136,11 @@ fn long_lines_and_many_values_take_no_time() {
 }
 
 #[test]
-fn arrays_of_the_same_value_take_no_time() {
+fn arrays_of_equal_values_merge_in_linear_time() {
     let of = |count: usize, last: &str| format!("[{}{last}]", "0,".repeat(count));
     let merged = merged("a.json", Some(&of(50_000, "1")), &of(60_000, "1"), &of(50_000, "2"));
     let places = merged.conflict.map(|conflict| conflict.places).unwrap_or_default();
-    assert!(places.iter().all(|place| matches!(place, Place::Value(value) if value.path.is_empty())));
+    assert!(
+        places.iter().all(|place| matches!(place, ConflictLocation::Value(value) if value.path.is_empty()))
+    );
 }

@@ -1,9 +1,9 @@
-//! A value is merged with its own comment, in every format.
+//! Values keep their comments in every format.
 
 use crate::documents::{clean, merged};
 use crate::git::Rng;
 
-/// A format, and how members with comments are written in it.
+/// Format, with its syntax for members with comments.
 struct Format {
     path: &'static str,
     sign: &'static str,
@@ -17,7 +17,7 @@ const FORMATS: [Format; 3] = [
     Format { path: "a.jsonc", sign: "//", open: "{\n", close: "}\n" },
 ];
 
-/// A member: its value, and its comments.
+/// Member with its comments.
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
     value: usize,
@@ -45,7 +45,7 @@ impl Format {
     }
 }
 
-/// What both sides made of something, unless they made different things of it.
+/// Merges a value in the model; `None` if both sides changed it differently.
 fn joined<T: PartialEq + Clone>(base: &T, ours: &T, theirs: &T) -> Option<T> {
     match (ours == base, theirs == base) {
         (true, _) => Some(theirs.clone()),
@@ -55,7 +55,7 @@ fn joined<T: PartialEq + Clone>(base: &T, ours: &T, theirs: &T) -> Option<T> {
 }
 
 #[test]
-fn a_value_is_taken_with_its_own_comment() {
+fn values_keep_their_own_comments() {
     for format in &FORMATS {
         let write = |values: [usize; 2]| {
             format.write(&values.map(|value| Member { value, above: None, behind: Some(value) }))
@@ -66,16 +66,17 @@ fn a_value_is_taken_with_its_own_comment() {
 }
 
 #[test]
-fn comments_are_merged_place_by_place() {
+fn comments_are_merged_per_value() {
     let (mut clean, mut all) = (0, 0);
     for seed in 0..400 {
         let mut rng = Rng(seed);
-        // Few different ones, so that many places have the same.
+        // Few different comments, so that many values have the same one.
         let comment = |rng: &mut Rng| (rng.below(3) > 0).then(|| rng.below(3));
         let base: Vec<Member> = (0..2 + rng.below(5))
             .map(|_| Member { value: rng.below(3), above: comment(&mut rng), behind: comment(&mut rng) })
             .collect();
-        // Programs that write a document again leave comments out: such a removal is not taken over, and not made here.
+        // Removed comments are not merged, since programs that rewrite a document drop them: sides remove
+        // none here.
         let other = |rng: &mut Rng, was: Option<usize>| match was {
             Some(_) => Some(rng.below(3)),
             None => comment(rng),

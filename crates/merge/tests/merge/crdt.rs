@@ -1,10 +1,10 @@
-//! `.crdt.json` never conflicts, and everybody gets the same.
+//! `.crdt.json` files never conflict, and the result does not depend on the order.
 
 use workspace_merge::{Crdt, FileRule, Histories, Input, Strategies, Versions, merge_file};
 
 use crate::git::Rng;
 
-/// A version and what stands beside it.
+/// Content of a version with its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version {
     content: Vec<u8>,
@@ -39,19 +39,19 @@ fn compact(version: &Version) -> String {
 }
 
 #[test]
-fn what_both_did_is_there() {
+fn changes_of_both_sides_are_merged() {
     let base = Version::plain(r#"{"tasks": ["one"], "owner": "a", "done": 1}"#);
     let first = merge(&base, &base, r#"{"tasks": ["zero", "one"], "owner": "a", "done": 2}"#);
     let second = merge(&base, &first, r#"{"tasks": ["one", "two"], "done": 1, "more": {"x": 1.50}}"#);
     assert_eq!(compact(&second), r#"{"done":2,"more":{"x":1.50},"tasks":["zero","one","two"]}"#);
-    // On from there, by somebody who has the last version as base.
+    // The next merge continues from the last version.
     let third = merge(&second, &second, &second.text().replace("\"two\"", "\"TWO\""));
     let fourth = merge(&second, &third, &second.text().replace("\"zero\",", ""));
     assert_eq!(compact(&fourth), r#"{"done":2,"more":{"x":1.50},"tasks":["one","TWO"]}"#);
 }
 
 #[test]
-fn counters_and_sets_are_joined_by_their_schema() {
+fn schema_selects_counters_and_sets() {
     let schema = [("votes.*", Crdt::Counter), ("tags", Crdt::Set)];
     let schema = schema.map(|(path, kind)| (path.to_owned(), kind)).into_iter().collect();
     let rule = FileRule { schema, ..FileRule::default() };
@@ -66,7 +66,7 @@ fn rule_of(schema: &[(&str, Crdt)]) -> FileRule {
     FileRule { schema, ..FileRule::default() }
 }
 
-/// Merges sides one after another onto the base, each with the history of the merge before.
+/// Merges sides one after another onto the base, each with the history of the previous merge.
 fn merge_all(rule: &FileRule, base: &str, sides: &[&str]) -> String {
     let base = Version::plain(base);
     let merged = sides.iter().fold(base.clone(), |head, side| merge_by(rule, &base, &head, side));
@@ -80,14 +80,14 @@ fn equal_increments_of_a_counter_add_up() {
     assert_eq!(merge(r#"{"n":5}"#, &[r#"{"n":6}"#, r#"{"n":6}"#]), r#"{"n":7}"#);
     assert_eq!(merge(r#"{"n":0}"#, &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
     assert_eq!(merge(r#"{"n":9}"#, &[r#"{"n":4}"#, r#"{"n":4}"#, r#"{"n":10}"#]), r#"{"n":0}"#);
-    // Without a history, as git's merge driver has it.
+    // Without a history, as in git's merge driver.
     let [base, side] = [r#"{"n":5}"#, r#"{"n":6}"#].map(Version::plain);
     assert_eq!(compact(&merge_by(&rule, &base, &side, &side.text())), r#"{"n":7}"#);
-    // What is no counter is there once.
+    // Equal changes of other values count once.
     let base = r#"{"votes":{"a":1},"list":[1]}"#;
     let side = r#"{"votes":{"a":3},"list":[1,2],"x":"y"}"#;
     assert_eq!(merge(base, &[side; 2]), r#"{"list":[1,2],"votes":{"a":5},"x":"y"}"#);
-    // Elements of an array are the same ones, though another one was put before them.
+    // Elements of an array stay the same ones after another one was inserted before them.
     let base = r#"{"items":[{"id":1,"n":1},{"id":2,"n":1}]}"#;
     let one = r#"{"items":[{"id":0,"n":7},{"id":1,"n":2},{"id":2,"n":1}]}"#;
     let other = r#"{"items":[{"id":1,"n":2},{"id":2,"n":4}]}"#;
@@ -96,14 +96,14 @@ fn equal_increments_of_a_counter_add_up() {
 }
 
 #[test]
-fn a_counter_that_two_sides_create_is_the_sum_of_both() {
+fn counters_created_by_both_sides_are_summed() {
     let rule = rule_of(&[("n", Crdt::Counter), ("votes.*", Crdt::Counter)]);
     let merge = |base: &str, sides: &[&str]| merge_all(&rule, base, sides);
     assert_eq!(merge("{}", &[r#"{"n":1}"#, r#"{"n":2}"#]), r#"{"n":3}"#);
     assert_eq!(merge("{}", &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
     assert_eq!(merge("{}", &[r#"{"votes":{"a":1}}"#, r#"{"votes":{"a":2}}"#]), r#"{"votes":{"a":3}}"#);
     assert_eq!(merge(r#"{"n":5}"#, &["{}", r#"{"n":6}"#]), "{}");
-    // One that was removed and is created again begins at 0.
+    // A counter that was removed and created again starts at 0.
     let base = Version::plain(r#"{"n":5}"#);
     let removed = merge_by(&rule, &base, &base, "{}");
     let first = merge_by(&rule, &removed, &removed, r#"{"n":1}"#);
@@ -119,13 +119,13 @@ fn counters_do_not_overflow() {
     let sides = [sides[0].as_str(), &sides[1]];
     assert_eq!(merge_all(&rule, &at(0), &sides), at(2 * i128::from(max)));
     assert_eq!(merge_all(&rule, &at(min.into()), &sides), at(2 * i128::from(max) - i128::from(min)));
-    // It goes on from there.
+    // Counting continues from there.
     let over = at(2 * i128::from(max) + 1);
     assert_eq!(merge_all(&rule, &at(2 * i128::from(max)), &[over.as_str(); 2]), at(2 * i128::from(max) + 2));
 }
 
 #[test]
-fn a_document_of_too_many_values_is_left_to_people() {
+fn documents_over_the_value_limit_conflict() {
     let large = format!("[{}1]", "1,".repeat(500_000));
     let versions = Versions { base: Some(b"[]"), ours: b"[2]", theirs: large.as_bytes() };
     let input = Input::new("new.crdt.json", versions);
@@ -165,7 +165,7 @@ fn large_documents_are_merged() {
 }
 
 #[test]
-fn counters_and_sets_are_the_same_in_every_order() {
+fn counters_and_sets_do_not_depend_on_merge_order() {
     let rule =
         rule_of(&[("p", Crdt::Counter), ("q.*", Crdt::Counter), ("r.*.*", Crdt::Counter), ("s", Crdt::Set)]);
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -184,7 +184,7 @@ fn counters_and_sets_are_the_same_in_every_order() {
 }
 
 #[test]
-fn numbers_and_strings_come_back_as_they_were_written() {
+fn numbers_and_strings_round_trip() {
     let text = r#"{"a":1e999,"b":-0.0,"c":123456789012345678901234567890,"d":"\u0000\"\\/é😀\n","e":[],"f":{},"g":null,"h":[true,false]}"#;
     let base = Version::plain("{}");
     let merged = merge(&base, &base, text);
@@ -204,7 +204,7 @@ fn numbers_and_strings_come_back_as_they_were_written() {
 }
 
 #[test]
-fn both_may_add_the_file() {
+fn files_added_by_both_sides_are_merged() {
     let versions = Versions { base: None, ours: br#"{"a":1}"#, theirs: br#"{"b":2}"# };
     let input = Input::new("new.crdt.json", versions);
     let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
@@ -212,7 +212,7 @@ fn both_may_add_the_file() {
 }
 
 #[test]
-fn what_is_no_json_is_left_to_people() {
+fn invalid_json_conflicts() {
     let versions = Versions { base: Some(b"{}"), ours: b"{}", theirs: b"{" };
     let input = Input::new("new.crdt.json", versions);
     let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
@@ -220,7 +220,7 @@ fn what_is_no_json_is_left_to_people() {
 }
 
 #[test]
-fn a_history_that_is_not_of_its_version_does_no_harm() {
+fn mismatched_history_is_ignored() {
     let base = Version::plain(r#"{"a": 1}"#);
     let first = merge(&base, &base, r#"{"a": 1, "b": 2}"#);
     for history in [Some(b"rubbish".to_vec()), first.history.clone(), None] {
@@ -254,7 +254,7 @@ fn object(rng: &mut Rng, depth: usize) -> String {
 }
 
 #[test]
-fn every_order_gives_the_same() {
+fn result_does_not_depend_on_merge_order() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for seed in 0..60 {
         let mut rng = Rng(seed);

@@ -1,6 +1,6 @@
-//! What tests of documents share.
+//! Helpers for tests of documents.
 
-use workspace_merge::{FileMerge, FileRule, Input, Place, Strategies, Versions, merge_file};
+use workspace_merge::{ConflictLocation, FileMerge, FileRule, Input, Strategies, Versions, merge_file};
 
 /// Merges bytes by a rule.
 pub(crate) fn merged_bytes(
@@ -29,19 +29,19 @@ pub(crate) fn merged(path: &str, base: Option<&str>, ours: &str, theirs: &str) -
     merged_by(&FileRule::default(), path, base, ours, theirs)
 }
 
-/// What texts merge to without a conflict.
+/// Merges texts, and fails on a conflict.
 pub(crate) fn clean(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> String {
     let merged = merged(path, base, ours, theirs);
     assert_eq!(merged.conflict, None);
     String::from_utf8(merged.merged.content).unwrap()
 }
 
-/// Where values are in conflict.
+/// Returns the paths of conflicting values.
 pub(crate) fn conflicts(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> Vec<String> {
     let conflict = merged(path, base, ours, theirs).conflict.expect("a conflict");
-    let path = |place: Place| match place {
-        Place::Value(value) => value.path,
-        Place::Lines(_) => panic!("a conflict of lines"),
+    let path = |place: ConflictLocation| match place {
+        ConflictLocation::Value(value) => value.path,
+        ConflictLocation::Lines(_) => panic!("a conflict of lines"),
     };
     conflict.places.into_iter().map(path).collect()
 }

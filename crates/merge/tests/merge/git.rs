@@ -1,16 +1,16 @@
-//! Texts are merged as `git merge-file` merges them.
+//! Comparison of text merges with `git merge-file`.
 
 use std::path::Path;
 use std::process::Command;
 
 use workspace_merge::{
-    Effort, Favor, FileRule, Input, Labels, Strategies, Style, TextMerge, Versions, merge_file,
+    DiffLimits, Favor, FileRule, Input, Labels, Strategies, Style, TextMerge, Versions, merge_file,
 };
 
 use crate::model::git_version;
 use crate::repository::Repository;
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same on each run.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
@@ -23,7 +23,7 @@ impl Rng {
     }
 }
 
-/// Three versions.
+/// Three versions of a text.
 struct Triple {
     base: Vec<u8>,
     ours: Vec<u8>,
@@ -67,8 +67,8 @@ fn random(seed: usize) -> Triple {
     }
 }
 
-/// A triple of lines that repeat, in which both sides have often made the same change: where such a change was made can be told
-/// in several ways, and each side is told in its own.
+/// Returns a triple of repeated lines in which both sides often made the same change. Among repeated lines
+/// such a change has several possible positions, and each side gets its own.
 fn repeating(seed: usize) -> Triple {
     const BLOCKS: [&[&str]; 6] =
         [&["a"], &["}", ""], &["{", "a", "}"], &["", ""], &["b", "a", "b", "a"], &["if", "  x", "fi"]];
@@ -76,7 +76,7 @@ fn repeating(seed: usize) -> Triple {
     let blocks = |rng: &mut Rng, count: usize| -> Vec<&'static str> {
         (0..count).flat_map(|_| BLOCKS[rng.below(BLOCKS.len())]).copied().collect()
     };
-    // Of single lines, or of blocks: with few different ones, each comparison with the base may match other lines.
+    // Single lines or blocks. With few different ones, each comparison with the base may match other lines.
     let base = if seed.is_multiple_of(2) {
         (0..6 + rng.below(8)).map(|_| ["a", "b", "c", ""][rng.below(4)]).collect()
     } else {
@@ -88,7 +88,7 @@ fn repeating(seed: usize) -> Triple {
         let end = (at + rng.below(5)).min(lines.len());
         match rng.below(4) {
             0 => drop(lines.drain(at..end)),
-            // What is there once more could have been added before or after.
+            // A duplicated block could have been added before or after the original.
             1 | 2 => {
                 let copy = lines[at..end].to_vec();
                 lines.splice(end..end, copy);
@@ -115,46 +115,47 @@ fn repeating(seed: usize) -> Triple {
     Triple { base, ours, theirs }
 }
 
-/// What becomes of conflicts.
+/// Handling of conflicts.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum ConflictMode {
     Shown(Style),
     Settled(Favor),
 }
 
-const WAYS: [Way; 6] = [
-    Way::Shown(Style::Merge),
-    Way::Shown(Style::Diff3),
-    Way::Shown(Style::Zdiff3),
-    Way::Settled(Favor::Ours),
-    Way::Settled(Favor::Theirs),
-    Way::Settled(Favor::Union),
+const CONFLICT_MODES: [ConflictMode; 6] = [
+    ConflictMode::Shown(Style::Merge),
+    ConflictMode::Shown(Style::Diff3),
+    ConflictMode::Shown(Style::Zdiff3),
+    ConflictMode::Settled(Favor::Ours),
+    ConflictMode::Settled(Favor::Theirs),
+    ConflictMode::Settled(Favor::Union),
 ];
 
 /// First version of git with the style `zdiff3`.
 const ZDIFF3: (u32, u32) = (2, 35);
 
-/// The ways that the git of this machine knows.
-fn ways() -> Vec<Way> {
-    let is_known = |way: &Way| !matches!(way, Way::Shown(Style::Zdiff3)) || git_version() >= ZDIFF3;
-    WAYS.into_iter().filter(is_known).collect()
+/// Returns the modes that the installed git supports.
+fn supported_modes() -> Vec<ConflictMode> {
+    let is_known =
+        |mode: &ConflictMode| !matches!(mode, ConflictMode::Shown(Style::Zdiff3)) || git_version() >= ZDIFF3;
+    CONFLICT_MODES.into_iter().filter(is_known).collect()
 }
 
-/// What git makes of it: whether it is clean, and the text.
-fn by_git(at: &Path, triple: &Triple, way: Way) -> (usize, Vec<u8>) {
+/// Returns the number of conflicts that git finds, and its output.
+fn by_git(at: &Path, triple: &Triple, mode: ConflictMode) -> (usize, Vec<u8>) {
     let names = ["ours", "base", "theirs"];
     for (name, text) in names.iter().zip([&triple.ours, &triple.base, &triple.theirs]) {
         std::fs::write(at.join(name), text).unwrap();
     }
     let mut git = Command::new("git");
     git.current_dir(at).args(["-c", "merge.conflictStyle=merge", "merge-file", "-p"]);
-    git.args(match way {
-        Way::Shown(Style::Merge) => None,
-        Way::Shown(Style::Diff3) => Some("--diff3"),
-        Way::Shown(Style::Zdiff3) => Some("--zdiff3"),
-        Way::Settled(Favor::Ours) => Some("--ours"),
-        Way::Settled(Favor::Theirs) => Some("--theirs"),
-        Way::Settled(Favor::Union) => Some("--union"),
+    git.args(match mode {
+        ConflictMode::Shown(Style::Merge) => None,
+        ConflictMode::Shown(Style::Diff3) => Some("--diff3"),
+        ConflictMode::Shown(Style::Zdiff3) => Some("--zdiff3"),
+        ConflictMode::Settled(Favor::Ours) => Some("--ours"),
+        ConflictMode::Settled(Favor::Theirs) => Some("--theirs"),
+        ConflictMode::Settled(Favor::Union) => Some("--union"),
     });
     let output = git.args(["-L", "ours", "-L", "base", "-L", "theirs"]).args(names).output().unwrap();
     let code = output.status.code().unwrap();
@@ -162,17 +163,18 @@ fn by_git(at: &Path, triple: &Triple, way: Way) -> (usize, Vec<u8>) {
     (usize::try_from(code).unwrap(), output.stdout)
 }
 
-/// The text that `git merge-file` makes of three, if it has no conflict.
+/// Returns the result of `git merge-file`, if it has no conflict.
 pub(crate) fn merged_by_git(at: &Path, [base, ours, theirs]: [&[u8]; 3]) -> Option<Vec<u8>> {
     let triple = Triple { base: base.to_vec(), ours: ours.to_vec(), theirs: theirs.to_vec() };
-    let (conflicts, text) = by_git(at, &triple, Way::Shown(Style::Merge));
+    let (conflicts, text) = by_git(at, &triple, ConflictMode::Shown(Style::Merge));
     (conflicts == 0).then_some(text)
 }
 
-/// Takes conflicts of two equal texts, which git shows in the styles with the base and takes in the style without.
+/// Resolves conflicts of two equal texts, which git shows in the styles with a base and resolves in the style
+/// without.
 fn without_equal(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>) -> (usize, Vec<u8>) {
     let shown = String::from_utf8(text).unwrap();
-    // Between markers every line has an end, which the last one of a text need not have.
+    // Between markers every line has an ending, but the last line of a text may have none.
     let has_end = |text: &[u8]| text.is_empty() || text.ends_with(b"\n");
     let (ours_has_end, theirs_has_end) = (has_end(&triple.ours), has_end(&triple.theirs));
     let mut done = 0;
@@ -214,16 +216,18 @@ fn without_equal(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>)
     (left, out.into_bytes())
 }
 
-/// How we differ from git, if we do.
-fn difference(at: &Path, triple: &Triple, way: Way) -> Option<String> {
-    let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, Effort::default()).unwrap();
+/// Describes a difference to git; `None` if there is none.
+fn difference(at: &Path, triple: &Triple, mode: ConflictMode) -> Option<String> {
+    let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, DiffLimits::default()).unwrap();
     let is_clean = ours.is_clean();
-    let (text, conflicts) = match way {
-        Way::Shown(style) => ours.render(style, &Labels::default()),
-        Way::Settled(favor) => (ours.favor(favor), 0),
+    let (text, conflicts) = match mode {
+        ConflictMode::Shown(style) => ours.render(style, &Labels::default()),
+        ConflictMode::Settled(favor) => (ours.favor(favor), 0),
     };
-    let (git_conflicts, git_text) = match (way, by_git(at, triple, way)) {
-        (Way::Shown(style), (shown, text)) if shown > 0 && shown < 127 && str::from_utf8(&text).is_ok() => {
+    let (git_conflicts, git_text) = match (mode, by_git(at, triple, mode)) {
+        (ConflictMode::Shown(style), (shown, text))
+            if shown > 0 && shown < 127 && str::from_utf8(&text).is_ok() =>
+        {
             without_equal(triple, style, shown, text)
         }
         (_, by_git) => by_git,
@@ -232,17 +236,21 @@ fn difference(at: &Path, triple: &Triple, way: Way) -> Option<String> {
     let told = || {
         let [base, ours, theirs] = [&triple.base, &triple.ours, &triple.theirs].map(|text| show(text));
         format!(
-            "{way:?}\nbase\n{base}\nours\n{ours}\ntheirs\n{theirs}\nis {conflicts}\n{}\ngit {git_conflicts}\n{}",
+            "{mode:?}\nbase\n{base}\nours\n{ours}\ntheirs\n{theirs}\nis {conflicts}\n{}\ngit {git_conflicts}\n{}",
             show(&text),
             show(&git_text)
         )
     };
-    let is_other_verdict = matches!(way, Way::Shown(_)) && is_clean != (git_conflicts == 0);
+    let is_other_verdict = matches!(mode, ConflictMode::Shown(_)) && is_clean != (git_conflicts == 0);
     (conflicts.min(127) != git_conflicts || text != git_text || is_other_verdict).then(told)
 }
 
-/// Compares all of them in every way, on a few threads.
-fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync, ways: &[Way]) {
+/// Compares all triples in all modes, on a few threads.
+fn compare(
+    triples: usize,
+    triple: impl Fn(usize) -> Option<Triple> + Sync,
+    supported_modes: &[ConflictMode],
+) {
     let threads = 4;
     let differences = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -252,8 +260,8 @@ fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync, ways
                 let home = tempfile::tempdir().unwrap();
                 for number in (thread..triples).step_by(threads) {
                     let Some(triple) = triple(number) else { continue };
-                    for &way in ways {
-                        let found = difference(home.path(), &triple, way);
+                    for &mode in supported_modes {
+                        let found = difference(home.path(), &triple, mode);
                         differences
                             .lock()
                             .unwrap()
@@ -269,32 +277,32 @@ fn compare(triples: usize, triple: impl Fn(usize) -> Option<Triple> + Sync, ways
 }
 
 #[test]
-fn random_texts_are_merged_as_git_does() {
+fn random_texts_merge_like_git() {
     let count =
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
-    compare(count, |number| Some(random(number)), &ways());
+    compare(count, |number| Some(random(number)), &supported_modes());
 }
 
 #[test]
-fn changes_among_lines_that_repeat_are_merged_as_git_does() {
+fn repeated_lines_merge_like_git() {
     let count =
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
-    compare(count, |number| Some(repeating(number)), &[Way::Shown(Style::Merge)]);
-    // Those are more than enough to have every style meet both sides' same change.
-    compare(count / 10, |number| Some(repeating(count + number)), &ways());
+    compare(count, |number| Some(repeating(number)), &[ConflictMode::Shown(Style::Merge)]);
+    // A tenth is enough for every style to meet equal changes by both sides.
+    compare(count / 10, |number| Some(repeating(count + number)), &supported_modes());
 }
 
 #[test]
-fn a_conflict_of_two_equal_texts_is_none() {
-    // Both sides removed one of the lines `a`; compared with the base, it is another one in each of them.
+fn equal_sides_do_not_conflict() {
+    // Both sides removed one of the lines `a`, but their diffs against the base pick different ones.
     let [base, ours, theirs] =
         ["c\na\na\n\nb\nc\n", "c\na\n\nb\n", "\nc\nc\na\n\nb\nc\n"].map(|text| text.as_bytes().to_vec());
     let triple = Triple { base, ours, theirs };
     let home = tempfile::tempdir().unwrap();
-    // git shows the conflict with its base, and takes the text without.
-    let by_git = |style| by_git(home.path(), &triple, Way::Shown(style));
+    // git shows the conflict in the styles with a base, and resolves it in the style without.
+    let by_git = |style| by_git(home.path(), &triple, ConflictMode::Shown(style));
     assert_eq!(by_git(Style::Diff3).0, 1);
-    let merge = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, Effort::default()).unwrap();
+    let merge = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, DiffLimits::default()).unwrap();
     assert!(merge.is_clean() && merge.conflicts().is_empty());
     let merged = merge.merged().unwrap();
     assert_eq!((0, merged.clone()), by_git(Style::Merge));
@@ -308,7 +316,7 @@ fn a_conflict_of_two_equal_texts_is_none() {
 }
 
 #[test]
-fn files_of_a_repository_are_merged_as_git_does() {
+fn repository_files_merge_like_git() {
     let Some(repository) = Repository::find() else { return };
     let files = repository.files();
     compare(
@@ -319,7 +327,7 @@ fn files_of_a_repository_are_merged_as_git_does() {
             let is_text = |text: &[u8]| !text[..text.len().min(8000)].contains(&0);
             [&base, &ours, &theirs].iter().all(|text| is_text(text)).then_some(Triple { base, ours, theirs })
         },
-        &ways(),
+        &supported_modes(),
     );
     eprintln!("{} files", files.len());
 }

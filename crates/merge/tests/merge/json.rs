@@ -1,6 +1,6 @@
 //! JSON is merged value by value.
 
-use workspace_merge::{FileMerge, FileRule, OnConflict, Place};
+use workspace_merge::{ConflictLocation, FileMerge, FileRule, OnConflict};
 
 use crate::documents::{clean, conflicts, merged, merged_by};
 
@@ -13,7 +13,7 @@ fn paths(base: &str, ours: &str, theirs: &str) -> Vec<String> {
 }
 
 #[test]
-fn two_fields_of_one_line_are_merged() {
+fn two_fields_on_one_line_are_merged() {
     let base = r#"{"count":1,"name":"old"}"#;
     let (ours, theirs) = (r#"{"count":2,"name":"old"}"#, r#"{"count":1,"name":"new"}"#);
     assert_eq!(json(base, ours, theirs), r#"{"count":2,"name":"new"}"#);
@@ -21,7 +21,7 @@ fn two_fields_of_one_line_are_merged() {
     let merged = merged("a.json", Some(base), ours, theirs);
     assert_eq!(merged.strategy, Some("json"));
     let conflict = merged.conflict.unwrap();
-    let Place::Value(value) = &conflict.places[0] else { panic!("{conflict:?}") };
+    let ConflictLocation::Value(value) = &conflict.places[0] else { panic!("{conflict:?}") };
     assert_eq!(value.path, "count");
     assert_eq!(
         [&value.base, &value.ours, &value.theirs].map(|text| text.as_deref().unwrap()),
@@ -32,7 +32,7 @@ fn two_fields_of_one_line_are_merged() {
 }
 
 #[test]
-fn what_is_not_in_conflict_is_merged_when_a_rule_decides() {
+fn deciding_rules_merge_everything_else() {
     let base = "{\n  \"a\": 1, \"b\": 1, \"c\": 1 // c\n}\n";
     let ours = "{\n  \"a\": 2, \"b\": 2, \"c\": 1 // c\n}\n";
     let theirs = "{\n  \"a\": 3, \"b\": 1, \"c\": 3 // c\n}\n";
@@ -48,16 +48,16 @@ fn what_is_not_in_conflict_is_merged_when_a_rule_decides() {
 }
 
 #[test]
-fn lines_are_taken_where_they_say_the_same() {
-    // Merged by value, the space before the 2 would be lost.
+fn line_merge_with_the_same_value_is_preferred() {
+    // A merge of values would lose the space before the 2.
     let base = "{\n\"a\": 1,\n\n\n\"b\":  1\n}\n";
     let (ours, theirs) = ("{\n\"a\": 2,\n\n\n\"b\":  1\n}\n", "{\n\"a\": 1,\n\n\n\"b\":      2\n}\n");
     assert_eq!(json(base, ours, theirs), "{\n\"a\": 2,\n\n\n\"b\":      2\n}\n");
 }
 
 #[test]
-fn lines_that_merge_to_no_json_are_not_taken() {
-    // Both sides add a member: in lines that is twice the same key, or a comma too few.
+fn line_merge_that_is_invalid_json_is_rejected() {
+    // Both sides add a member: a merge of lines would duplicate a key or miss a comma.
     let base = "{\n  \"a\": 1,\n  \"m\": [\n    1\n  ],\n  \"z\": 1\n}\n";
     let ours = "{\n  \"new\": 1,\n  \"a\": 1,\n  \"m\": [\n    1\n  ],\n  \"z\": 1\n}\n";
     let theirs = "{\n  \"a\": 1,\n  \"m\": [\n    1\n  ],\n  \"z\": 1,\n  \"new\": 1\n}\n";
@@ -86,7 +86,7 @@ fn members_are_removed_and_changed() {
 }
 
 #[test]
-fn what_both_add_is_merged_or_in_conflict() {
+fn members_added_by_both_are_merged_or_conflict() {
     assert_eq!(json("{}", r#"{"a": {"b": 1}}"#, r#"{"a": {"c": 1}}"#), r#"{"a": {"b": 1, "c": 1}}"#);
     assert_eq!(paths("{}", r#"{"a": {"b": 1}}"#, r#"{"a": {"b": 2}}"#), ["a.b"]);
     assert_eq!(paths("{}", r#"{"a.b": [1]}"#, r#"{"a.b": [2]}"#), [r#""a.b""#]);
@@ -107,7 +107,7 @@ fn numbers_are_compared_as_written() {
 }
 
 #[test]
-fn elements_with_a_name_are_merged_by_it() {
+fn named_elements_are_merged_by_name() {
     let base = r#"[{"id": 1, "a": 1}, {"id": 2, "a": 1}]"#;
     let ours = r#"[{"id": 1, "a": 1}, {"id": 2, "a": 2}, {"id": 3}]"#;
     let theirs = r#"[{"id": 0}, {"id": 2, "a": 1, "b": 1}]"#;
@@ -122,7 +122,7 @@ fn elements_with_a_name_are_merged_by_it() {
 }
 
 #[test]
-fn a_rule_says_what_names_elements() {
+fn rules_set_the_key_fields() {
     let base = r#"[{"slug": "a", "id": 1, "n": 1, "m": 1}]"#;
     let ours = r#"[{"slug": "a", "id": 2, "n": 2, "m": 1}]"#;
     let theirs = r#"[{"slug": "a", "id": 1, "n": 1, "m": 2}]"#;
@@ -133,7 +133,7 @@ fn a_rule_says_what_names_elements() {
 }
 
 #[test]
-fn another_order_of_named_elements_is_kept() {
+fn reordering_of_named_elements_is_kept() {
     let of = |names: &[(&str, u8)]| {
         let elements: Vec<String> =
             names.iter().map(|(name, value)| format!("{{\"name\": \"{name}\", \"v\": {value}}}")).collect();
@@ -149,12 +149,12 @@ fn another_order_of_named_elements_is_kept() {
 }
 
 #[test]
-fn other_elements_are_merged_as_a_sequence() {
+fn unnamed_elements_are_merged_as_a_sequence() {
     assert_eq!(json("[1, 2, 3, 4]", "[0, 1, 2, 3, 4]", "[1, 2, 3]"), "[0, 1, 2, 3]");
     assert_eq!(json("[1, 2, 3]", "[1, 3]", "[1, 2, 3, 4]"), "[1, 3, 4]");
     assert_eq!(json("[1, 2, 3]", "[1, 2, 3, 4]", "[0, 1, 2, 3, 4]"), "[0, 1, 2, 3, 4]");
     assert_eq!(paths(r#"{"a": [1]}"#, r#"{"a": [1, 2]}"#, r#"{"a": [1, 3]}"#), ["a"]);
-    // The same name twice is no name.
+    // A duplicate name identifies nothing.
     let twice = r#"[{"id": 1}, {"id": 1}, {"id": 2}]"#;
     assert_eq!(
         json(twice, r#"[{"id": 1}, {"id": 1}, {"id": 2}, {"id": 3}]"#, r#"[{"id": 1}, {"id": 2}]"#),
@@ -163,7 +163,7 @@ fn other_elements_are_merged_as_a_sequence() {
 }
 
 #[test]
-fn neighbours_in_an_array_do_not_disturb_each_other() {
+fn adjacent_elements_do_not_conflict() {
     assert_eq!(json("[1, 2, 3]", "[10, 2, 3]", "[1, 20, 3]"), "[10, 20, 3]");
     assert_eq!(json("[1, 2, 3]", "[10, 2, 30]", "[1, 20, 3]"), "[10, 20, 30]");
     assert_eq!(paths("[1, 2, 3]", "[10, 2, 3]", "[11, 20, 3]"), [""]);
@@ -171,8 +171,8 @@ fn neighbours_in_an_array_do_not_disturb_each_other() {
 }
 
 #[test]
-fn what_git_merges_within_elements_is_merged() {
-    // Elements without a name, changed by both sides on lines that do not touch.
+fn edits_within_elements_merge_like_git() {
+    // Unnamed elements that both sides changed on lines that do not touch.
     let of = |a: u8, z: u8, first: &str| {
         format!("[\n{first}  {{\n    \"a\": {a},\n    \"m\": [\n      0\n    ],\n    \"z\": {z}\n  }}\n]\n")
     };
@@ -185,7 +185,7 @@ fn what_git_merges_within_elements_is_merged() {
 }
 
 #[test]
-fn comments_indentation_and_line_ends_survive() {
+fn comments_indentation_and_line_endings_are_kept() {
     let base = "\u{feff}// head\r\n{\r\n\t/* a */ \"a\": 1, // one\r\n\t// about b\r\n\t\"b\": [ 1,2 ],\r\n}";
     let ours = base.replace("\"a\": 1", "\"a\": 10").replace("\"b\": [ 1,2 ]", "\"b\": [ 1,2 ], \"o\": true");
     let theirs = "{\n  \"a\": 1,\n  \"b\": [1, 2, 3],\n  // new\n  \"t\": [\n    1\n  ] // t\n}\n";
@@ -204,8 +204,8 @@ fn comments_indentation_and_line_ends_survive() {
 }
 
 #[test]
-fn a_comment_that_would_be_lost_is_a_conflict() {
-    // Ours removes what theirs has written a comment about.
+fn losing_a_comment_is_a_conflict() {
+    // Ours removes a value for which theirs added a comment.
     let base = "{\n  \"a\": 1,\n  \"b\": 2\n}\n";
     let ours = "{\n  \"a\": 1\n}\n";
     let theirs = "{\n  \"a\": 1,\n  // do not remove\n  \"b\": 2\n}\n";
@@ -214,7 +214,7 @@ fn a_comment_that_would_be_lost_is_a_conflict() {
 }
 
 #[test]
-fn a_comment_of_either_side_is_kept() {
+fn comments_of_both_sides_are_kept() {
     let base = "{\n  \"a\": 1\n}\n";
     let commented = "{\n  // one\n  \"a\": 1 // two\n}\n";
     let changed = "{\n  \"a\": 2\n}\n";
@@ -224,7 +224,7 @@ fn a_comment_of_either_side_is_kept() {
 }
 
 #[test]
-fn a_return_that_ends_no_line_makes_it_text() {
+fn lone_carriage_returns_make_it_text() {
     let [base, ours, theirs] =
         ["{\"a\": 1, // x\r\"b\": 1}", "{\"a\": 2, // x\r\"b\": 1}", "{\"a\": 1, // x\r\"b\": 2}"];
     let merge = merged("a.json", Some(base), ours, theirs);

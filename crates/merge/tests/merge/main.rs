@@ -1,4 +1,4 @@
-//! What merges are held to.
+//! Tests of the merge crate.
 
 mod bad_input;
 mod comments;

@@ -1,4 +1,5 @@
-//! Files that were mangled are merged or not, but whoever is ours, the verdict is the same, and nothing fails.
+//! Randomly mangled files: merging never panics, and whether it conflicts does not depend on which side is
+//! ours.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use workspace_merge::{FileRule, OnConflict};
 use crate::documents::merged_bytes;
 use crate::git::Rng;
 
-/// What inputs to merge are made of: what the fuzz targets begin with.
+/// Returns the seeds of the fuzz targets, as inputs to mangle.
 fn samples(kind: &str) -> Vec<Vec<Vec<u8>>> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(format!("merge_{kind}"));
     let mut paths: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -16,7 +17,7 @@ fn samples(kind: &str) -> Vec<Vec<Vec<u8>>> {
     paths.into_iter().map(|path| split(std::fs::read(path).unwrap())).collect()
 }
 
-/// Signs that mean something in one of the formats.
+/// Strings that have a meaning in one of the formats.
 const PIECES: [&str; 34] = [
     "{", "}", "[", "]", ",", ":", "=", "\"", "'", "#", "//", "/*", "*/", "\n", "\r\n", " ", "  ", "\t", "-",
     "- ", "|", ">", "&a", "*a", "? ", "<<: ", "---\n", "a", "1", "null", "\\", "é", "[[a]]\n", "\"\"\"",
@@ -57,7 +58,7 @@ fn check(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) {
 }
 
 #[test]
-fn mangled_files_have_symmetric_verdicts() {
+fn mangled_files_merge_symmetrically() {
     let rounds =
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
     let kinds = [
@@ -75,7 +76,7 @@ fn mangled_files_have_symmetric_verdicts() {
             for round in 0..rounds {
                 let mut rng = Rng((number * 1_000_000 + round) as u64);
                 let mut mangled = versions.clone();
-                // The first round is for what is kept in the corpus.
+                // The first round uses the corpus unchanged.
                 for _ in 0..if round == 0 { 0 } else { 1 + rng.below(3) } {
                     mangle(&mut mangled[rng.below(3)], &mut rng);
                 }

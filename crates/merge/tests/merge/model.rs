@@ -1,4 +1,4 @@
-//! Small trees that are written to a store and to a git repository, and read back from both.
+//! Models of small trees, which can be written to and read from a store and a git repository.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,34 +11,34 @@ use workspace_state::{NewSnapshot, Node, Store, Tree};
 
 use crate::git::Rng;
 
-/// What is at a path.
+/// File or symlink of a model.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Thing {
+pub(crate) enum Leaf {
     File { content: Vec<u8>, executable: bool },
     Link(String),
 }
 
-impl Thing {
+impl Leaf {
     pub(crate) fn file(content: impl Into<Vec<u8>>) -> Self {
         Self::File { content: content.into(), executable: false }
     }
 }
 
-/// A tree by path.
-pub(crate) type Model = BTreeMap<String, Thing>;
+/// Entries of a tree by path.
+pub(crate) type Model = BTreeMap<String, Leaf>;
 
-/// A model from paths and contents.
+/// Builds a model of files from paths and contents.
 pub(crate) fn model(files: &[(&str, &str)]) -> Model {
-    files.iter().map(|(path, content)| ((*path).to_owned(), Thing::file(*content))).collect()
+    files.iter().map(|(path, content)| ((*path).to_owned(), Leaf::file(*content))).collect()
 }
 
-/// A store that goes with it.
-pub(crate) struct Place {
+/// Temporary store for trees of models.
+pub(crate) struct TestStore {
     pub(crate) store: Store,
     _directory: tempfile::TempDir,
 }
 
-impl Place {
+impl TestStore {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
@@ -47,10 +47,10 @@ impl Place {
 
     pub(crate) fn tree(&self, model: &Model) -> Tree {
         let mut tree = self.store.empty_tree().unwrap();
-        for (path, thing) in model {
-            match thing {
-                Thing::Link(target) => tree.symlink(path, target.as_bytes()).unwrap(),
-                Thing::File { content, executable } => {
+        for (path, leaf) in model {
+            match leaf {
+                Leaf::Link(target) => tree.symlink(path, target.as_bytes()).unwrap(),
+                Leaf::File { content, executable } => {
                     tree.write(path, content.clone()).unwrap();
                     tree.chmod(path, if *executable { 0o755 } else { 0o644 }).unwrap();
                 }
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// What a tree holds.
+/// Reads a tree into a model.
 pub(crate) fn read(tree: &Tree) -> Model {
     let mut model = Model::new();
     tree.walk(&mut |path, entry| {
@@ -84,11 +84,11 @@ pub(crate) fn read(tree: &Tree) -> Model {
         match &entry.node {
             Node::Directory(_) => {}
             Node::Symlink(link) => {
-                model.insert(path, Thing::Link(String::from_utf8(link.target.clone()).unwrap()));
+                model.insert(path, Leaf::Link(String::from_utf8(link.target.clone()).unwrap()));
             }
             Node::File(file) => {
                 let content = tree.read(file)?;
-                model.insert(path, Thing::File { content, executable: file.mode & 0o100 != 0 });
+                model.insert(path, Leaf::File { content, executable: file.mode & 0o100 != 0 });
             }
         }
         Ok(())
@@ -97,20 +97,20 @@ pub(crate) fn read(tree: &Tree) -> Model {
     model
 }
 
-/// What a merge holds.
+/// Reads the result of a merge into a model.
 pub(crate) fn read_merge(merge: &TreeMerge) -> Model {
     read(&merge.tree.preview().unwrap())
 }
 
-/// A repository that has models as commits.
+/// Git repository with models as commits.
 pub(crate) struct Git {
     directory: tempfile::TempDir,
     objects: Child,
-    ask: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    requests: ChildStdin,
+    responses: BufReader<ChildStdout>,
 }
 
-/// What git made of three trees.
+/// Result of a merge by git.
 pub(crate) struct GitMerge {
     pub(crate) is_clean: bool,
     pub(crate) tree: Model,
@@ -129,7 +129,7 @@ fn git(directory: &Path) -> Command {
     command
 }
 
-/// Major and minor version of the git that is compared with.
+/// Returns the major and minor version of the installed git.
 pub(crate) fn git_version() -> (u32, u32) {
     static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
         let output = Command::new("git").arg("--version").output().unwrap().stdout;
@@ -145,8 +145,8 @@ pub(crate) fn git_version() -> (u32, u32) {
 const MERGE_TREE: (u32, u32) = (2, 38);
 
 impl Git {
-    /// Has base, ours and theirs of each name as commits of the branches `NAME-base`, `NAME-ours` and `NAME-theirs`. The base is
-    /// the parent of both sides, and so their merge base.
+    /// Creates a repository with the base, ours and theirs of each name as the branches `NAME-base`,
+    /// `NAME-ours` and `NAME-theirs`. The base is the parent of both sides, and so their merge base.
     pub(crate) fn new(triples: &[(String, [&Model; 3])]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let done = git(directory.path()).args(["init", "-q", "--bare", "."]).status().unwrap();
@@ -165,7 +165,7 @@ impl Git {
         Self::in_directory(directory)
     }
 
-    /// Has the commits of one that is there, which is left alone.
+    /// Creates a repository that shares the objects of another one, which is not changed.
     pub(crate) fn sharing(repository: &Path) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let mut clone = git(temporary.path());
@@ -182,15 +182,15 @@ impl Git {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let ask = objects.stdin.take().unwrap();
-        let answers = BufReader::new(objects.stdout.take().unwrap());
-        Self { directory, objects, ask, answers }
+        let requests = objects.stdin.take().unwrap();
+        let responses = BufReader::new(objects.stdout.take().unwrap());
+        Self { directory, objects, requests, responses }
     }
 
-    /// Merges two commits of which the first parent of both is the base. Commits that have another one, or none, are
-    /// given one by [`Git::with_base`].
+    /// Merges two commits whose first parent is the base; [`Git::with_base`] makes such commits.
     ///
-    /// None where git itself fails: some renames of renames make it abort, or write a tree that lacks objects.
+    /// `None` if git itself fails: some renames of renames make it abort, or write a tree with missing
+    /// objects.
     pub(crate) fn merge(&mut self, ours: &str, theirs: &str) -> Option<GitMerge> {
         if git_version() < MERGE_TREE {
             return self.merge_in_work_tree(ours, theirs);
@@ -210,10 +210,10 @@ impl Git {
         Some(GitMerge { is_clean: code == 0, tree: self.read(&tree)?, conflicted, messages })
     }
 
-    /// Commits of the trees of both sides whose only parent has the tree of the base. `merge-tree --merge-base` does the same,
-    /// but only from git 2.40 on.
+    /// Creates commits of the trees of both sides whose only parent has the tree of the base. `merge-tree
+    /// --merge-base` does the same, but only since git 2.40.
     pub(crate) fn with_base(&self, base: &str, sides: [&str; 2]) -> [String; 2] {
-        // The message makes the commits of two sides different, even if both did the same.
+        // The message makes the commits of both sides different, even if their trees are equal.
         let commit = |tree: &str, message: &str, parent: Option<&str>| {
             let mut command = git(self.directory.path());
             command.args(["commit-tree", "-m", message, &format!("{tree}^{{tree}}")]);
@@ -227,7 +227,7 @@ impl Git {
         [commit(ours, "ours", Some(&base)), commit(theirs, "theirs", Some(&base))]
     }
 
-    /// As [`Git::merge`], with a version of git that merges only into a work tree.
+    /// Merges like [`Git::merge`], with a version of git that merges only in a work tree.
     fn merge_in_work_tree(&mut self, ours: &str, theirs: &str) -> Option<GitMerge> {
         let work_tree = self.directory.path().join("work-tree");
         std::fs::create_dir_all(&work_tree).unwrap();
@@ -240,7 +240,7 @@ impl Git {
         assert!(run(&["clean", "-q", "-ffdx"]).status.success());
         let output = run(&["merge", "-s", "ort", "--no-commit", "--no-ff", theirs]);
         let staged = String::from_utf8(run(&["ls-files", "-s", "-z"]).stdout).unwrap();
-        // Left by a git that aborted.
+        // Left behind by a git that aborted.
         let _ = std::fs::remove_file(self.directory.path().join("index.lock"));
         assert!(run(&["reset", "-q", "--hard"]).status.success());
         let code = output.status.code().filter(|code| *code < 2)?;
@@ -249,7 +249,7 @@ impl Git {
             let (about, path) = line.split_once('\t').unwrap();
             let words: Vec<&str> = about.split(' ').collect();
             if words[2] == "0" {
-                tree.insert(path.to_owned(), self.thing(words[0], words[1])?);
+                tree.insert(path.to_owned(), self.leaf(words[0], words[1])?);
             } else {
                 conflicted.push(path.to_owned());
             }
@@ -258,7 +258,7 @@ impl Git {
         Some(GitMerge { is_clean: code == 0, tree, conflicted, messages })
     }
 
-    /// Nothing if objects are missing.
+    /// Reads a tree; `None` if objects are missing.
     pub(crate) fn read(&mut self, tree: &str) -> Option<Model> {
         let output = git(self.directory.path()).args(["ls-tree", "-r", "-z", tree]).output().unwrap().stdout;
         let text = String::from_utf8(output).unwrap();
@@ -266,26 +266,26 @@ impl Git {
         for line in text.split('\0').filter(|line| !line.is_empty()) {
             let (about, path) = line.split_once('\t').unwrap();
             let words: Vec<&str> = about.split(' ').collect();
-            model.insert(path.to_owned(), self.thing(words[0], words[2])?);
+            model.insert(path.to_owned(), self.leaf(words[0], words[2])?);
         }
         Some(model)
     }
 
-    fn thing(&mut self, mode: &str, id: &str) -> Option<Thing> {
+    fn leaf(&mut self, mode: &str, id: &str) -> Option<Leaf> {
         let content = self.object(id)?;
         Some(match mode {
-            "120000" => Thing::Link(String::from_utf8(content).unwrap()),
-            mode => Thing::File { content, executable: mode == "100755" },
+            "120000" => Leaf::Link(String::from_utf8(content).unwrap()),
+            mode => Leaf::File { content, executable: mode == "100755" },
         })
     }
 
     fn object(&mut self, id: &str) -> Option<Vec<u8>> {
-        writeln!(self.ask, "{id}").unwrap();
+        writeln!(self.requests, "{id}").unwrap();
         let mut header = String::new();
-        self.answers.read_line(&mut header).unwrap();
+        self.responses.read_line(&mut header).unwrap();
         let length: usize = header.trim().rsplit(' ').next()?.parse().ok()?;
         let mut content = vec![0; length + 1];
-        self.answers.read_exact(&mut content).unwrap();
+        self.responses.read_exact(&mut content).unwrap();
         content.truncate(length);
         Some(content)
     }
@@ -299,18 +299,18 @@ impl Drop for Git {
 }
 
 fn write_commit(out: &mut impl Write, name: &str, parent: Option<&str>, model: &Model) {
-    // The name as message makes the commits of two sides different, even if both did the same.
+    // The name as message makes the commits of both sides different, even if their trees are equal.
     writeln!(out, "commit refs/heads/{name}\ncommitter a <a@b> 1 +0000\ndata {}\n{name}", name.len())
         .unwrap();
     if let Some(parent) = parent {
         writeln!(out, "from refs/heads/{parent}").unwrap();
     }
     writeln!(out, "deleteall").unwrap();
-    for (path, thing) in model {
-        let (mode, content) = match thing {
-            Thing::Link(target) => ("120000", target.as_bytes()),
-            Thing::File { content, executable: true } => ("100755", &content[..]),
-            Thing::File { content, executable: false } => ("100644", &content[..]),
+    for (path, leaf) in model {
+        let (mode, content) = match leaf {
+            Leaf::Link(target) => ("120000", target.as_bytes()),
+            Leaf::File { content, executable: true } => ("100755", &content[..]),
+            Leaf::File { content, executable: false } => ("100644", &content[..]),
         };
         write!(out, "M {mode} inline {path}\ndata {}\n", content.len()).unwrap();
         out.write_all(content).unwrap();
@@ -319,14 +319,14 @@ fn write_commit(out: &mut impl Write, name: &str, parent: Option<&str>, model: &
     writeln!(out).unwrap();
 }
 
-/// What a random side may do.
+/// Kinds of changes that a random side makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doing {
-    /// Changes, additions, removals, types and modes.
+pub(crate) enum ChangeKinds {
+    /// Edits, additions, removals, and changes of type and mode.
     Plain,
-    /// And renames of files.
+    /// All of these and renames of files.
     Renames,
-    /// And renames of directories.
+    /// All of these and renames of directories.
     Directories,
 }
 
@@ -334,7 +334,7 @@ const DIRECTORIES: [&str; 5] = ["", "a/", "a/b/", "c/", "d/"];
 const NEW: [&str; 8] =
     ["new.txt", "a/new.txt", "c/new.txt", "a", "c/x/y.txt", "f1.txt/in.txt", "d/deep/n.txt", "z"];
 
-/// Lines that only files of this number have.
+/// Returns random lines that are unique to the file number.
 fn content(number: usize, rng: &mut Rng) -> Vec<u8> {
     let lines = 8 + rng.below(8);
     (0..lines)
@@ -343,68 +343,68 @@ fn content(number: usize, rng: &mut Rng) -> Vec<u8> {
         .into_bytes()
 }
 
-/// A random base.
+/// Returns a random base.
 pub(crate) fn base(rng: &mut Rng) -> Model {
     let mut model = Model::new();
     for number in 0..4 + rng.below(8) {
         let path = format!("{}f{number}.txt", DIRECTORIES[rng.below(DIRECTORIES.len())]);
-        let thing = match rng.below(12) {
-            0 => Thing::Link(format!("target{number}")),
-            1 => Thing::File { content: content(number, rng), executable: true },
-            2 => Thing::file(""),
-            _ => Thing::file(content(number, rng)),
+        let leaf = match rng.below(12) {
+            0 => Leaf::Link(format!("target{number}")),
+            1 => Leaf::File { content: content(number, rng), executable: true },
+            2 => Leaf::file(""),
+            _ => Leaf::file(content(number, rng)),
         };
-        model.insert(path, thing);
+        model.insert(path, leaf);
     }
     model
 }
 
-/// A random side. Sides from seeds that are alike do alike things.
-pub(crate) fn side(base: &Model, rng: &mut Rng, doing: Doing) -> Model {
+/// Returns a random side. Similar seeds give similar changes.
+pub(crate) fn side(base: &Model, rng: &mut Rng, changes: ChangeKinds) -> Model {
     let mut model = base.clone();
     for _ in 0..1 + rng.below(8) {
-        act(&mut model, rng, doing);
+        act(&mut model, rng, changes);
     }
     model
 }
 
-fn put(model: &mut Model, path: &str, thing: Thing) {
-    // What is in the way goes: a leaf where a directory is needed, a directory where a leaf is put.
+fn put(model: &mut Model, path: &str, leaf: Leaf) {
+    // Removes obstacles: a leaf at the path of a parent, or a directory at the path of the leaf.
     let prefix = format!("{path}/");
     model.retain(|other, _| !other.starts_with(&prefix) && !path.starts_with(&format!("{other}/")));
-    model.insert(path.to_owned(), thing);
+    model.insert(path.to_owned(), leaf);
 }
 
-fn act(model: &mut Model, rng: &mut Rng, doing: Doing) {
+fn act(model: &mut Model, rng: &mut Rng, changes: ChangeKinds) {
     let paths: Vec<String> = model.keys().cloned().collect();
     if paths.is_empty() {
         return;
     }
     let path = paths[rng.below(paths.len())].clone();
-    let kinds = match doing {
-        Doing::Plain => 12,
-        Doing::Renames => 18,
-        Doing::Directories => 22,
+    let kinds = match changes {
+        ChangeKinds::Plain => 12,
+        ChangeKinds::Renames => 18,
+        ChangeKinds::Directories => 22,
     };
     match rng.below(kinds) {
         0..=3 => edit(model, &path, rng),
         4 | 5 => drop(model.remove(&path)),
         6 | 7 => {
             let number = 100 + rng.below(2);
-            let thing = Thing::file(format!("new {number} {}\n", rng.below(2)).repeat(4));
-            put(model, NEW[rng.below(NEW.len())], thing);
+            let leaf = Leaf::file(format!("new {number} {}\n", rng.below(2)).repeat(4));
+            put(model, NEW[rng.below(NEW.len())], leaf);
         }
         8 => {
-            if let Some(Thing::File { executable, .. }) = model.get_mut(&path) {
+            if let Some(Leaf::File { executable, .. }) = model.get_mut(&path) {
                 *executable = !*executable;
             }
         }
-        9 => put(model, &path, Thing::Link(format!("elsewhere{}", rng.below(2)))),
-        10 => put(model, &format!("{path}/inner.txt"), Thing::file(format!("inner {}\n", rng.below(2)))),
+        9 => put(model, &path, Leaf::Link(format!("elsewhere{}", rng.below(2)))),
+        10 => put(model, &format!("{path}/inner.txt"), Leaf::file(format!("inner {}\n", rng.below(2)))),
         11 => {
             if let Some((directory, _)) = path.rsplit_once('/') {
-                let thing = Thing::file(format!("was a directory {}\n", rng.below(2)));
-                put(model, directory, thing);
+                let leaf = Leaf::file(format!("was a directory {}\n", rng.below(2)));
+                put(model, directory, leaf);
             }
         }
         12..=17 => rename(model, &path, rng),
@@ -414,8 +414,8 @@ fn act(model: &mut Model, rng: &mut Rng, doing: Doing) {
 
 fn edit(model: &mut Model, path: &str, rng: &mut Rng) {
     match model.get_mut(path) {
-        Some(Thing::Link(target)) => *target = format!("elsewhere{}", rng.below(2)),
-        Some(Thing::File { content, .. }) => {
+        Some(Leaf::Link(target)) => *target = format!("elsewhere{}", rng.below(2)),
+        Some(Leaf::File { content, .. }) => {
             let text = String::from_utf8(content.clone()).unwrap();
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
             let at = rng.below(lines.len() + 1);
@@ -432,11 +432,11 @@ fn edit(model: &mut Model, path: &str, rng: &mut Rng) {
 }
 
 fn rename(model: &mut Model, path: &str, rng: &mut Rng) {
-    // An empty file is not known again under another name.
-    if !matches!(model.get(path), Some(Thing::File { content, .. }) if !content.is_empty()) {
+    // An empty file is not recognised under another name.
+    if !matches!(model.get(path), Some(Leaf::File { content, .. }) if !content.is_empty()) {
         return;
     }
-    let Some(thing) = model.remove(path) else { return };
+    let Some(leaf) = model.remove(path) else { return };
     let name = path.rsplit('/').next().unwrap();
     let to = match rng.below(3) {
         0 => format!("{}{name}", DIRECTORIES[rng.below(DIRECTORIES.len())]),
@@ -444,10 +444,10 @@ fn rename(model: &mut Model, path: &str, rng: &mut Rng) {
         _ => NEW[rng.below(NEW.len())].to_owned(),
     };
     if model.contains_key(&to) {
-        model.insert(path.to_owned(), thing);
+        model.insert(path.to_owned(), leaf);
         return;
     }
-    put(model, &to, thing);
+    put(model, &to, leaf);
     if rng.below(3) == 0 {
         edit(model, &to, rng);
     }
@@ -462,8 +462,8 @@ fn rename_directory(model: &mut Model, path: &str, rng: &mut Rng) {
     let prefix = format!("{directory}/");
     let inside: Vec<String> = model.keys().filter(|path| path.starts_with(&prefix)).cloned().collect();
     for from in inside {
-        if let Some(thing) = model.remove(&from) {
-            put(model, &format!("{to}/{}", &from[prefix.len()..]), thing);
+        if let Some(leaf) = model.remove(&from) {
+            put(model, &format!("{to}/{}", &from[prefix.len()..]), leaf);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Notebooks are merged by their cells: nothing of a source is lost, and results are no reason for a conflict.
+//! Notebooks are merged by cell: no edit of a source is lost, and results never conflict.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, in_conflict};
+use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, conflict_sides};
 
 use crate::documents::{clean, conflicts, merged, merged_by};
 use crate::git::Rng;
@@ -16,7 +16,7 @@ struct Cell {
     kind: &'static str,
     id: Option<String>,
     lines: Vec<String>,
-    /// Number of the execution, and what came out.
+    /// Execution count and output.
     run: Option<(usize, String)>,
 }
 
@@ -56,7 +56,7 @@ impl Cell {
     }
 }
 
-/// Form in which sources are written.
+/// Format of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Lines,
@@ -100,7 +100,7 @@ fn written(cells: impl Into<Vec<Cell>>) -> String {
     Notebook::new(cells).text(Form::Lines, " ")
 }
 
-/// Kind, source and number of the execution of all cells.
+/// Returns type, source and execution count of all cells.
 fn read(text: &str) -> Vec<(String, String, Value)> {
     let notebook: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let cells = notebook["cells"].as_array().expect("a notebook has cells");
@@ -117,7 +117,7 @@ fn sources(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn notebooks_are_merged_by_their_cells() {
+fn notebooks_are_merged_by_cell() {
     for ids in [["a", "b", "ours", "theirs"], [""; 4]] {
         let [a, b, our, their] = ids;
         let (one, two) = (code(a, "one = 1"), code(b, "two = 2\nprint(two)"));
@@ -130,7 +130,7 @@ fn notebooks_are_merged_by_their_cells() {
         assert_eq!(&found[..2], ["one = 1", "two = 20\nprint(two)"], "{merged}");
         found.sort();
         assert_eq!(found, ["from_ours()", "one = 1", "theirs = 4", "two = 20\nprint(two)"]);
-        // Everybody gets the same, written as it was.
+        // The result does not depend on which side is ours.
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), merged);
         let added = if sources(&merged)[2] == "from_ours()" {
             [code(our, "from_ours()"), code(their, "theirs = 4")]
@@ -142,11 +142,11 @@ fn notebooks_are_merged_by_their_cells() {
 }
 
 #[test]
-fn results_are_no_reason_for_a_conflict() {
+fn results_do_not_conflict() {
     for id in ["a", ""] {
         let cell = |source: &str, number: usize, output: &str| code(id, source).run(number, output);
         let base = written([cell("x = 1\ny = 2\nprint(x)", 1, "1")]);
-        // Both only ran it: one of the results, with its number.
+        // Both sides only ran it: one of the results, with its execution count.
         let (ours, theirs) = (
             written([cell("x = 1\ny = 2\nprint(x)", 7, "ours")]),
             written([cell("x = 1\ny = 2\nprint(x)", 9, "theirs")]),
@@ -154,16 +154,16 @@ fn results_are_no_reason_for_a_conflict() {
         let merged = clean(PATH, Some(&base), &ours, &theirs);
         assert!(merged == ours || merged == theirs, "{merged}");
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), merged);
-        // One changed the source as well: its results, since they are of that source.
+        // One side also changed the source: its results, since they belong to that source.
         let theirs = written([cell("x = 1\ny = 2\nprint(x + y)", 9, "theirs")]);
         assert_eq!(clean(PATH, Some(&base), &ours, &theirs), theirs);
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), theirs);
-        // Both did: nobody has run what it is now.
+        // Both changed it: neither has run the merged source.
         let ours = written([cell("x = 5\ny = 2\nprint(x)", 7, "ours")]);
         let expected = written([code(id, "x = 5\ny = 2\nprint(x + y)")]);
         assert_eq!(clean(PATH, Some(&base), &ours, &theirs), expected);
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), expected);
-        // One changed the source and ran it, the other changed it only: nobody has run what it is now either.
+        // One changed the source and ran it, the other only changed it: neither has run the merged source.
         let theirs = written([cell("x = 1\ny = 2\nprint(x + y)", 1, "1")]);
         assert_eq!(clean(PATH, Some(&base), &ours, &theirs), expected);
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), expected);
@@ -172,7 +172,7 @@ fn results_are_no_reason_for_a_conflict() {
         let expected = written([code(id, "x = 1\ny = 2\nprint(x + y)")]);
         assert_eq!(clean(PATH, Some(&base), &ours, &theirs), expected);
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), expected);
-        // A cell that one side ran and the other removed is gone; one that was changed is not.
+        // A cell that one side ran and the other removed is removed; a changed cell is not.
         let other = code("b", "z = 3");
         let [base, ran, gone, edited] = [
             vec![cell("x = 1", 1, "1"), other.clone()],
@@ -192,7 +192,7 @@ fn results_are_no_reason_for_a_conflict() {
 }
 
 #[test]
-fn times_of_executions_and_versions_are_no_reason_for_a_conflict() {
+fn timestamps_and_versions_do_not_conflict() {
     let notebook = |time: Option<&str>, version: &str, minor: usize, id: Option<&str>| {
         let execution =
             time.map_or_else(|| json!({}), |time| json!({"execution": {"iopub.status.busy": time}}));
@@ -220,14 +220,14 @@ fn times_of_executions_and_versions_are_no_reason_for_a_conflict() {
     assert_eq!(clean(PATH, Some(&base), &theirs, &ours), merged);
     let merged: Value = serde_json::from_str(&merged).unwrap();
     let [ours, theirs] = [ours, theirs].map(|text| serde_json::from_str::<Value>(&text).unwrap());
-    // All of one side, but for the format, which is the later one.
+    // Everything from one side, except the format version, which is the later one.
     assert!([&ours, &theirs].iter().any(|side| side["cells"] == merged["cells"]), "{merged}");
     assert!([&ours, &theirs].iter().any(|side| side["metadata"] == merged["metadata"]), "{merged}");
     assert_eq!(merged["nbformat_minor"], 5);
 }
 
 #[test]
-fn sources_stay_strings_or_lists_and_as_they_were_indented() {
+fn sources_keep_their_format_and_indentation() {
     for form in [Form::Lines, Form::Text] {
         for indent in [" ", "    ", "\t"] {
             let text = |source: &str| Notebook::new([code("", source)]).text(form, indent);
@@ -238,7 +238,7 @@ fn sources_stay_strings_or_lists_and_as_they_were_indented() {
             assert_eq!(merged, text("é = 10\nb = 2\nc = \"\\n\"\nd = 4\ne = 5"), "{form:?}");
         }
     }
-    // One side writes the notebook with other spaces.
+    // One side has other indentation.
     let base = Notebook::new([code("", "a = 1\nb = 2\nc = 3").run(1, "x")]);
     let mut ours = base.clone();
     ours.cells[0] = code("", "a = 10\nb = 2\nc = 3").run(2, "y");
@@ -250,7 +250,7 @@ fn sources_stay_strings_or_lists_and_as_they_were_indented() {
 }
 
 #[test]
-fn cells_that_were_moved_keep_what_the_other_side_made_of_them() {
+fn moved_cells_keep_edits_of_the_other_side() {
     let all = ["a", "b", "c", "d"];
     for with_ids in [true, false] {
         let cell = |name: &str, source: &str| code(if with_ids { name } else { "" }, source);
@@ -264,12 +264,12 @@ fn cells_that_were_moved_keep_what_the_other_side_made_of_them() {
         let base = cells(&[0, 1, 2, 3], None);
         let merged = clean(PATH, Some(&base), &cells(&[1, 2, 3, 0], None), &cells(&[0, 1, 2, 3], Some(0)));
         assert_eq!(merged, cells(&[1, 2, 3, 0], Some(0)));
-        // Each moved another one.
+        // Each side moved a different cell.
         let [one, other] = [cells(&[1, 0, 2, 3], None), cells(&[0, 1, 3, 2], Some(1))];
         assert_eq!(clean(PATH, Some(&base), &one, &other), cells(&[1, 0, 3, 2], Some(1)));
         assert_eq!(clean(PATH, Some(&base), &other, &one), cells(&[1, 0, 3, 2], Some(1)));
     }
-    // Both moved the same one to different places.
+    // Both moved the same cell to different positions.
     let cells = |order: &[usize]| {
         let cell = |at: &usize| code(all[*at], &format!("def {}():\n  return {at}", all[*at].repeat(20)));
         written(order.iter().map(cell).collect::<Vec<_>>())
@@ -279,7 +279,7 @@ fn cells_that_were_moved_keep_what_the_other_side_made_of_them() {
 }
 
 #[test]
-fn ids_that_number_the_cells_do_not_name_them() {
+fn positional_ids_do_not_identify_cells() {
     let (plot_a, plot_b) = ("import x\nplot(a)\nshow()", "import x\nplot(b)\nshow()");
     for prefix in ["", "cell-"] {
         let numbered = |sources: &[&str]| {
@@ -296,7 +296,7 @@ fn ids_that_number_the_cells_do_not_name_them() {
 }
 
 #[test]
-fn what_is_between_two_lines_is_not_repeated_however_long_it_is() {
+fn long_separators_are_not_repeated() {
     let lines = |first: &str, last: &str| {
         let many = (0..5_000).map(|number| format!("\"{number}\\n\"")).collect::<Vec<_>>().join(", ");
         let wide = " ".repeat(200_000);
@@ -313,7 +313,7 @@ fn what_is_between_two_lines_is_not_repeated_however_long_it_is() {
 }
 
 #[test]
-fn cells_that_both_added_are_there_once_and_together() {
+fn cells_added_by_both_appear_once() {
     for with_ids in [true, false] {
         let cell = |id: &str, source: &str| code(if with_ids { id } else { "" }, source);
         let end = [cell("first", "first()"), cell("last", "last()")];
@@ -328,7 +328,7 @@ fn cells_that_both_added_are_there_once_and_together() {
         assert_eq!((sources.len(), sources[1].as_str()), (7, "import os"), "{sources:?}");
         assert_eq!(clean(PATH, Some(&base), &theirs, &ours), merged);
     }
-    // The same in different places are two.
+    // Equal cells in different positions are two cells.
     let base = written([code("", "one()"), code("", "two()"), code("", "three()")]);
     let ours = written([code("", "one()"), code("", "show()"), code("", "two()"), code("", "three()")]);
     let theirs = written([code("", "one()"), code("", "two()"), code("", "three()"), code("", "show()")]);
@@ -337,7 +337,7 @@ fn cells_that_both_added_are_there_once_and_together() {
 }
 
 #[test]
-fn a_conflict_is_in_the_source_of_its_cell_alone() {
+fn conflicts_are_limited_to_the_source_of_a_cell() {
     let cells = |x: &str, y: usize, z: usize, run: usize| {
         let first = code("a", &format!("import os\nx = {x}\nprint(x)\nz = {z}")).run(run, &run.to_string());
         written([first, code("b", &format!("y = {y}"))])
@@ -349,9 +349,9 @@ fn a_conflict_is_in_the_source_of_its_cell_alone() {
     assert_eq!((conflict.strategy, conflict.places.len()), ("notebook", 1));
     let versions = Versions { base: Some(base.as_bytes()), ours: ours.as_bytes(), theirs: theirs.as_bytes() };
     let (strategies, rule) = (Strategies::default(), FileRule::default());
-    let halves = in_conflict(&strategies, &rule, &Input::new(PATH, versions)).unwrap().unwrap();
+    let halves = conflict_sides(&strategies, &rule, &Input::new(PATH, versions)).unwrap().unwrap();
     let halves = halves.map(|half| String::from_utf8(half).unwrap());
-    // Whichever half is taken, it is a notebook in which all else is merged.
+    // Each side is a notebook with everything else merged.
     for (half, x) in halves.iter().zip(["2", "3"]) {
         let expected = [format!("import os\nx = {x}\nprint(x)\nz = 2"), "y = 2".to_owned()];
         assert_eq!(sources(half), expected);
@@ -366,7 +366,7 @@ fn a_conflict_is_in_the_source_of_its_cell_alone() {
 }
 
 #[test]
-fn notebooks_that_both_added_are_joined() {
+fn notebooks_added_by_both_are_merged() {
     let [ours, theirs] = [["same()", "ours()"], ["same()", "theirs()"]]
         .map(|sources| written(sources.map(|source| code("", source))));
     let mut merged = sources(&clean(PATH, None, &ours, &theirs));
@@ -375,7 +375,7 @@ fn notebooks_that_both_added_are_joined() {
 }
 
 #[test]
-fn what_is_no_notebook_is_merged_as_json_or_lines() {
+fn invalid_notebooks_are_merged_as_json_or_lines() {
     let says = |path: &str, [base, ours, theirs]: [&str; 3]| {
         let merged = merged(path, Some(base), ours, theirs);
         let content = String::from_utf8(merged.merged.content).unwrap();
@@ -389,7 +389,7 @@ fn what_is_no_notebook_is_merged_as_json_or_lines() {
     assert_eq!(says(PATH, ["{", "{1", "{2"]).0, Some("text"));
     let deep = |text: &str| format!("{{\"nbformat\":4,\"cells\":{}{text}", "[".repeat(10_000));
     assert_eq!(says(PATH, [&deep("1"), &deep("2"), &deep("3")]).0, Some("text"));
-    // Of another format, with cells that are none, and with comments.
+    // Other format versions, invalid cells, and comments.
     let cell = r#"{"cell_type":"code","source":"x"}"#;
     for text in [
         r#"{"nbformat":3,"worksheets":[{"cells":[]}],"n":1}"#.to_owned(),
@@ -408,13 +408,13 @@ fn what_is_no_notebook_is_merged_as_json_or_lines() {
 }
 
 #[test]
-fn large_notebooks_equal_ids_and_huge_outputs_take_no_time() {
+fn large_notebooks_merge_in_bounded_time() {
     let huge = "o".repeat(2_000_000);
     let with_output =
         |number: usize, source: &str| written([code("", source).run(number, &huge), code("b", "b")]);
     let merged_text = clean(PATH, Some(&with_output(1, "a")), &with_output(2, "a"), &with_output(3, "a\nc"));
     assert_eq!(sources(&merged_text), ["a\nc", "b"]);
-    // At the limit, each cell changed by one side; with ids, with the same id everywhere, and without.
+    // At the limit, each cell changed by one side: with ids, with the same id everywhere, and without ids.
     let count = 10_000;
     let large = |id: &dyn Fn(usize) -> String, by: usize| {
         let cell = |at: usize| {
@@ -435,7 +435,7 @@ fn large_notebooks_equal_ids_and_huge_outputs_take_no_time() {
         let merged = sources(&clean(PATH, Some(&base), &ours, &theirs));
         assert!(merged.iter().enumerate().all(|(at, source)| *source == format!("call number {at}!")));
     }
-    // Nothing in common, and all the same.
+    // Nothing in common, and everything equal.
     let all_of = |word: &str| {
         let cells =
             (0..count).map(|at| format!("{{\"cell_type\":\"code\",\"source\":\"{word}{}\"}}", at % 3));
@@ -445,8 +445,9 @@ fn large_notebooks_equal_ids_and_huge_outputs_take_no_time() {
     assert!(merge.conflict.is_some());
 }
 
-/// What somebody who works on a notebook makes of it. Lines are new ones each, so that it can be told where each went.
-fn worked_on(notebook: &Notebook, rng: &mut Rng, by: &str) -> Notebook {
+/// Returns a notebook after random edits by one author. All lines are unique, so that a test can tell the
+/// author of each.
+fn randomly_edited(notebook: &Notebook, rng: &mut Rng, by: &str) -> Notebook {
     let mut edited = notebook.clone();
     let mut next = 0;
     let mut line = || {
@@ -487,7 +488,7 @@ fn lines_of(text: &str) -> BTreeSet<String> {
     lines.collect()
 }
 
-/// Returns whether git merges it.
+/// Returns whether git merges the versions without a conflict.
 fn git_merges(directory: &std::path::Path, versions: [&str; 3]) -> bool {
     let names = ["ours", "base", "theirs"];
     for (name, text) in names.iter().zip(versions) {
@@ -498,7 +499,7 @@ fn git_merges(directory: &std::path::Path, versions: [&str; 3]) -> bool {
 }
 
 #[test]
-fn no_edit_is_lost_and_all_is_merged_that_git_merges() {
+fn no_edit_is_lost_and_everything_git_merges_is_merged() {
     let directory = tempfile::tempdir().unwrap();
     let (mut by_git, mut by_us, count) = (0, 0, 240);
     for seed in 0..count {
@@ -515,7 +516,8 @@ fn no_edit_is_lost_and_all_is_merged_that_git_merges() {
             }
         });
         let base = Notebook::new(cells.collect::<Vec<_>>());
-        let (ours, theirs) = (worked_on(&base, &mut rng, "ours"), worked_on(&base, &mut rng, "theirs"));
+        let (ours, theirs) =
+            (randomly_edited(&base, &mut rng, "ours"), randomly_edited(&base, &mut rng, "theirs"));
         let form = if seed % 5 == 0 { Form::Text } else { Form::Lines };
         let [base, ours, theirs] = [base, ours, theirs].map(|notebook| notebook.text(form, " "));
         let git = git_merges(directory.path(), [&ours, &base, &theirs]);

@@ -1,14 +1,15 @@
-//! What holds for the merge of any documents.
+//! Properties of merges of any documents.
 //!
-//! Every value in a document is a number that nobody else uses, so that it can be told what has to be in a clean merge: what
-//! both sides have, and what either has added.
+//! Each value is a unique number, so that a test knows which values a clean merge has to contain: those that
+//! both sides have, and those that either has added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use workspace_merge::{
-    Effort, FileRule, Input, Labels, OnConflict, Place, Strategies, Style, TextMerge, Versions, in_conflict,
+    ConflictLocation, DiffLimits, FileRule, Input, Labels, OnConflict, Strategies, Style, TextMerge,
+    Versions, conflict_sides,
 };
 
 use crate::documents::{merged, merged_by};
@@ -21,7 +22,7 @@ enum Doc {
     Object(Vec<(String, Doc)>),
 }
 
-/// Makes documents of numbers that were not used before.
+/// Generator of documents with unique numbers.
 struct Maker {
     rng: Rng,
     next: usize,
@@ -53,7 +54,7 @@ impl Maker {
         Doc::Object(members)
     }
 
-    /// An object with a field that tells it from others.
+    /// Returns an object with a key field.
     fn named(&mut self, depth: usize) -> Doc {
         let Doc::Object(mut members) = self.object(depth) else { unreachable!() };
         members.push(("id".to_owned(), self.leaf()));
@@ -72,7 +73,7 @@ impl Maker {
         edited
     }
 
-    /// Puts things that nobody else has into containers that tell their children by name.
+    /// Adds unique members and elements to containers whose children have names.
     fn add(&mut self, doc: &mut Doc, by: &str) {
         let leaf = self.leaf();
         let name = format!("{by}{}", self.next);
@@ -105,7 +106,7 @@ impl Maker {
                     0 if is_named => elements.insert(at, self.named(1)),
                     0 => elements.insert(at, self.any(1)),
                     1 if at < elements.len() => drop(elements.remove(at)),
-                    // An element without a name that is moved is another one.
+                    // An unnamed element that is moved counts as a new one.
                     2 if at < elements.len() && elements.iter().all(has_name) => {
                         let element = elements.remove(at);
                         elements.insert(self.rng.below(elements.len() + 1), element);
@@ -117,7 +118,7 @@ impl Maker {
             Doc::Object(members) => {
                 let at = self.rng.below(members.len() + 1);
                 match choice {
-                    // With another name it would be another element.
+                    // A change of the key field would make it another element.
                     _ if members.get(at).is_some_and(|(key, _)| key == "id") => {}
                     0 | 1 => {
                         let key = self.key();
@@ -138,7 +139,7 @@ fn has_name(doc: &Doc) -> bool {
     matches!(doc, Doc::Object(members) if members.iter().any(|(key, _)| key == "id"))
 }
 
-/// Every number with the keys that lead to it.
+/// Returns the path of each number.
 fn leaves(doc: &Doc) -> BTreeMap<usize, String> {
     fn add(doc: &Doc, path: &str, leaves: &mut BTreeMap<usize, String>) {
         match doc {
@@ -154,11 +155,11 @@ fn leaves(doc: &Doc) -> BTreeMap<usize, String> {
     leaves
 }
 
-/// A format, and how its documents are written and read here.
+/// Format with its writer and reader.
 struct Format {
     path: &'static str,
     write: fn(&Doc) -> String,
-    /// None if it cannot be read.
+    /// Reads a document; `None` if it is invalid.
     read: fn(&str) -> Option<Doc>,
 }
 
@@ -200,7 +201,7 @@ fn from_json(text: &str) -> Option<Doc> {
         }
     }
     let doc = doc(&serde_json::from_str(text).ok()?);
-    // A key that is there twice is there once in what was read.
+    // The reader drops duplicate keys, so the number of quotes is compared.
     let quotes = |text: &str| text.matches('"').count();
     (quotes(text) == quotes(&json(&doc, None))).then_some(doc)
 }
@@ -304,7 +305,7 @@ fn yaml(doc: &Doc) -> String {
     out
 }
 
-/// Reads what [`yaml`] writes, and brackets.
+/// Reads the output of [`yaml`], and flow style.
 fn from_yaml(text: &str) -> Option<Doc> {
     use saphyr_parser::{Event, Parser};
     fn value<'a>(event: &Event<'a>, events: &mut impl Iterator<Item = Event<'a>>) -> Option<Doc> {
@@ -350,12 +351,12 @@ fn case(seed: u64) -> Case {
     Case { base, ours, theirs }
 }
 
-fn told(format: &Format, case: &Case, result: &str) -> String {
+fn describe(format: &Format, case: &Case, result: &str) -> String {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
     format!("{}\n--- base\n{base}\n--- ours\n{ours}\n--- theirs\n{theirs}\n--- result\n{result}", format.path)
 }
 
-/// What must be in a clean merge.
+/// Returns the numbers that a clean merge has to contain.
 fn expected(case: &Case) -> BTreeSet<usize> {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(leaves);
     let both = ours.keys().chain(theirs.keys());
@@ -364,7 +365,7 @@ fn expected(case: &Case) -> BTreeSet<usize> {
     both.copied().filter(stays).collect()
 }
 
-/// The leaves as they come.
+/// Returns the numbers in text order.
 fn in_order(doc: &Doc) -> Vec<usize> {
     match doc {
         Doc::Leaf(number) => vec![*number],
@@ -373,13 +374,13 @@ fn in_order(doc: &Doc) -> Vec<usize> {
     }
 }
 
-/// What may be in it as well: in an array without keys, what one side removed and the other put elsewhere is new there, as it
-/// is for lines.
+/// Returns the numbers that a clean merge may contain in addition: in an array without key fields, an element
+/// that one side removed and the other moved is new at its new position, as it is for lines.
 fn moved(case: &Case) -> BTreeSet<usize> {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(in_order);
     let place = |order: &[usize], leaf| order.iter().position(|other| *other == leaf);
     let is_moved = |side: &[usize], leaf: usize| {
-        // Another leaf that was before it is behind it now, or the other way round.
+        // Its order relative to another leaf changed.
         base.iter().any(|other| {
             let places = (place(&base, leaf), place(&base, *other), place(side, leaf), place(side, *other));
             matches!(places, (Some(was), Some(other_was), Some(is), Some(other_is))
@@ -402,29 +403,29 @@ fn check(format: &Format, case: &Case) -> bool {
         result.conflict.is_none(),
         merge(&theirs, &ours).conflict.is_none(),
         "{}",
-        told(format, case, &text)
+        describe(format, case, &text)
     );
-    let told = || format!("{:?}\n{}", result.conflict, told(format, case, &text));
+    let details = || format!("{:?}\n{}", result.conflict, describe(format, case, &text));
     if let Some(conflict) = &result.conflict {
-        assert_eq!(conflict.strategy, &format.path[2..], "{}", told());
-        assert_eq!(text, ours, "{}", told());
+        assert_eq!(conflict.strategy, &format.path[2..], "{}", details());
+        assert_eq!(text, ours, "{}", details());
         return false;
     }
     let found = leaves(&(format.read)(&text).unwrap());
     let (has, expected, moved) =
         (found.keys().copied().collect::<BTreeSet<_>>(), expected(case), moved(case));
-    assert!(has.is_superset(&expected), "{}", told());
-    assert!(has.difference(&expected).all(|leaf| moved.contains(leaf)), "{}", told());
+    assert!(has.is_superset(&expected), "{}", details());
+    assert!(has.difference(&expected).all(|leaf| moved.contains(leaf)), "{}", details());
     let (in_ours, in_theirs) = (leaves(&case.ours), leaves(&case.theirs));
     for (leaf, path) in &found {
         let of = |leaves: &BTreeMap<usize, String>| leaves.get(leaf) == Some(path);
-        assert!(of(&in_ours) || of(&in_theirs), "{leaf} at {path}: {}", told());
+        assert!(of(&in_ours) || of(&in_theirs), "{leaf} at {path}: {}", details());
     }
     true
 }
 
-/// A text with markers, in which the conflicts are settled for one side.
-fn half_of(shown: &str, side: usize) -> String {
+/// Returns a text with its conflict markers resolved in favour of one side.
+fn resolve_markers(shown: &str, side: usize) -> String {
     let mut at = None;
     let mut half = String::new();
     for line in shown.split_inclusive('\n') {
@@ -443,15 +444,15 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn a_clean_merge_has_all_of_both_sides_and_verdicts_are_symmetric(seed in any::<u64>()) {
+    fn clean_merges_are_complete_and_symmetric(seed in any::<u64>()) {
         let case = case(seed);
         let verdicts: Vec<bool> = FORMATS.iter().map(|format| check(format, &case)).collect();
-        // What is merged on one line is merged in any way of writing; lines may tell more.
+        // If the single-line form merges, every other form does; lines may allow more.
         prop_assert!(!verdicts[0] || verdicts.iter().all(|verdict| *verdict), "{verdicts:?}");
     }
 
     #[test]
-    fn a_side_that_changed_nothing_is_no_conflict(seed in any::<u64>()) {
+    fn unchanged_side_never_conflicts(seed in any::<u64>()) {
         let Case { base, ours, .. } = case(seed);
         for format in &FORMATS {
             // Written in another way, so that it is merged.
@@ -471,7 +472,7 @@ proptest! {
     }
 
     #[test]
-    fn what_many_sides_add_is_the_same_in_any_order(seed in any::<u64>()) {
+    fn additions_do_not_depend_on_merge_order(seed in any::<u64>()) {
         let mut maker = Maker { rng: Rng(seed), next: 1000 };
         let base = maker.object(3);
         let sides = ["p", "m", "x"].map(|by| {
@@ -497,7 +498,7 @@ proptest! {
     }
 
     #[test]
-    fn a_conflict_settled_for_a_side_has_all_that_side_has_added(seed in any::<u64>()) {
+    fn resolved_conflicts_keep_additions_of_the_winner(seed in any::<u64>()) {
         let case = case(seed);
         let base = leaves(&case.base);
         for format in &FORMATS {
@@ -509,41 +510,41 @@ proptest! {
                 let found = leaves(&(format.read)(&text).unwrap());
                 let added = leaves(doc).into_keys().filter(|leaf| !base.contains_key(leaf));
                 for leaf in added {
-                    prop_assert!(found.contains_key(&leaf), "{leaf} {on_conflict:?}: {}", told(format, &case, &text));
+                    prop_assert!(found.contains_key(&leaf), "{leaf} {on_conflict:?}: {}", describe(format, &case, &text));
                 }
             }
         }
     }
 
     #[test]
-    fn each_half_of_what_is_shown_is_what_that_side_settles_for(seed in any::<u64>()) {
+    fn conflict_sides_equal_the_resolutions(seed in any::<u64>()) {
         let case = case(seed);
         for format in &FORMATS {
             let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
             let versions = Versions { base: Some(base.as_bytes()), ours: ours.as_bytes(), theirs: theirs.as_bytes() };
             let (strategies, rule) = (Strategies::default(), FileRule::default());
-            let sides = in_conflict(&strategies, &rule, &Input::new(format.path, versions)).unwrap();
+            let sides = conflict_sides(&strategies, &rule, &Input::new(format.path, versions)).unwrap();
             if merged(format.path, Some(&base), &ours, &theirs).conflict.is_none() {
                 continue;
             }
             let sides = sides.expect("all of them can be read");
-            let text = TextMerge::between(&sides[0], &sides[1], Effort::default()).unwrap();
+            let text = TextMerge::between(&sides[0], &sides[1], DiffLimits::default()).unwrap();
             let (shown, conflicts) = text.render(Style::Merge, &Labels::default());
-            prop_assert!(conflicts > 0, "{}", told(format, &case, ""));
+            prop_assert!(conflicts > 0, "{}", describe(format, &case, ""));
             let shown = String::from_utf8(shown).unwrap();
             for (at, on_conflict) in [OnConflict::Ours, OnConflict::Theirs].into_iter().enumerate() {
                 let rule = FileRule { on_conflict, ..FileRule::default() };
                 let settled = merged_by(&rule, format.path, Some(&base), &ours, &theirs).merged.content;
-                let half = half_of(&shown, at);
+                let half = resolve_markers(&shown, at);
                 let settled = String::from_utf8(settled).unwrap();
                 prop_assert_eq!(half.trim_end(), settled.trim_end());
-                prop_assert!((format.read)(&half).is_some(), "{}", told(format, &case, &shown));
+                prop_assert!((format.read)(&half).is_some(), "{}", describe(format, &case, &shown));
             }
         }
     }
 
     #[test]
-    fn a_clean_merge_has_the_comments_that_either_side_wrote(seed in any::<u64>()) {
+    fn clean_merges_keep_new_comments(seed in any::<u64>()) {
         let case = case(seed);
         for (format, sign) in FORMATS.iter().zip(["", "//", "#", "#"]).skip(1) {
             let mut rng = Rng(seed);
@@ -570,9 +571,9 @@ proptest! {
     }
 
     #[test]
-    fn what_git_merges_without_losing_anything_is_merged(seed in any::<u64>()) {
+    fn lossless_git_merges_are_merged(seed in any::<u64>()) {
         let case = case(seed);
-        // In TOML a value may become a table elsewhere, and for lines that is no change of the value.
+        // In TOML a value may become a table in another position, which a merge of lines does not notice.
         for format in FORMATS.iter().skip(1).filter(|format| format.path != "a.toml") {
             let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
             let lines = merged("a.txt", Some(&base), &ours, &theirs);
@@ -580,19 +581,19 @@ proptest! {
             let Some(read) = (format.read)(&text).filter(|_| lines.conflict.is_none()) else { continue };
             if leaves(&read).keys().copied().collect::<BTreeSet<_>>() == expected(&case) {
                 let conflict = merged(format.path, Some(&base), &ours, &theirs).conflict;
-                // A member that one side removed, and the other one too, but to put it elsewhere with another value: for
-                // lines both did the same, and that is not so.
-                let is_moved = |place: &Place| matches!(place, Place::Value(value) if value.ours.is_none() != value.theirs.is_none());
+                // A member that one side removed and the other moved, with a change: a merge of lines sees
+                // two equal removals, which is wrong.
+                let is_moved = |place: &ConflictLocation| matches!(place, ConflictLocation::Value(value) if value.ours.is_none() != value.theirs.is_none());
                 let places = conflict.iter().flat_map(|conflict| &conflict.places);
                 let is_merged = conflict.is_none() || places.clone().count() > 0 && places.clone().all(is_moved);
-                prop_assert!(is_merged, "{conflict:?}\n{}", told(format, &case, &text));
+                prop_assert!(is_merged, "{conflict:?}\n{}", describe(format, &case, &text));
             }
         }
     }
 }
 
 #[test]
-fn what_one_side_removed_and_the_other_moved_is_where_it_was_moved_to() {
+fn removed_and_moved_elements_stay_at_their_new_position() {
     let case = case(14_104_746_334_643_547_379);
     assert!(!moved(&case).is_empty());
     assert!(FORMATS.iter().any(|format| check(format, &case)));

@@ -1,13 +1,14 @@
-//! Merges out of the history of a real repository: those that were made, and those that reverting each change would need.
+//! Merges from the history of a real repository: existing merge commits, and merges that reverting each
+//! change would need.
 //!
-//! `WORKSPACE_TEST_REPOSITORY` names one, `WORKSPACE_TEST_REPOSITORY_MOST` how many merges are taken of it; else the one of
-//! this source is taken.
+//! `WORKSPACE_TEST_REPOSITORY` is the path of the repository; by default it is this one.
+//! `WORKSPACE_TEST_REPOSITORY_MOST` limits the number of merges.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The commits of a base and both sides.
+/// Commits of the base and both sides.
 pub(crate) type Commits = [String; 3];
 
 pub(crate) struct Repository {
@@ -37,12 +38,12 @@ impl Repository {
         Command::new("git").arg("-C").arg(&self.path).args(args).output().unwrap().stdout
     }
 
-    /// What a file held.
+    /// Returns the content of a file in a commit.
     pub(crate) fn read(&self, commit: &str, path: &str) -> Vec<u8> {
         self.output(&["show", &format!("{commit}:{path}")])
     }
 
-    /// Merges that were made.
+    /// Returns the merge commits.
     fn merges(&self) -> Vec<Commits> {
         let mut found = Vec::new();
         for line in
@@ -58,7 +59,7 @@ impl Repository {
         found
     }
 
-    /// Files that both sides changed.
+    /// Returns files that both sides changed.
     pub(crate) fn files(&self) -> Vec<(String, Commits)> {
         let mut found = Vec::new();
         for commits in self.merges() {
@@ -76,7 +77,8 @@ impl Repository {
         found
     }
 
-    /// To revert a change of a file after the next one: base is the change, ours the next, theirs what was before.
+    /// Returns files whose change is reverted after the next one: base is the change, ours the next one,
+    /// theirs the version before.
     fn reverted_files(&self) -> Vec<(String, Commits)> {
         let log = self.git(&[
             "log",
@@ -102,7 +104,7 @@ impl Repository {
         found
     }
 
-    /// Merges of whole trees: those that were made, and reverting each of some commits at the head.
+    /// Returns merges of whole trees: merge commits, and reverts of some commits onto the head.
     pub(crate) fn trees(&self, most: usize) -> Vec<Commits> {
         let mut found = self.merges();
         let log = self.git(&["log", "--no-merges", "--format=%H %P", "HEAD"]);

@@ -27,7 +27,7 @@ name = \"y\"
 ";
 
 #[test]
-fn neighbours_are_merged_and_all_else_is_as_it_was() {
+fn adjacent_changes_are_merged_without_reformatting() {
     let both = |text: &str| {
         text.replace("\"1.0\"", "\"2.0\"")
             .replace("\"1\"", "\"1.1\"")
@@ -45,7 +45,7 @@ fn neighbours_are_merged_and_all_else_is_as_it_was() {
 }
 
 #[test]
-fn both_changing_a_value_is_a_conflict_there() {
+fn value_changed_by_both_conflicts() {
     let change = |to: &str| BASE.replace("\"1\"", to).replace("'x.rs'", to);
     assert_eq!(
         conflicts("Cargo.toml", Some(BASE), &change("\"3\""), &change("\"4\"")),
@@ -56,12 +56,12 @@ fn both_changing_a_value_is_a_conflict_there() {
 }
 
 #[test]
-fn tables_are_put_in_and_taken_out() {
+fn tables_are_inserted_and_removed() {
     let base = "[a]\nx = 1\n[b]\ny = 1\n";
     let ours = "[a]\nx = 1\n[b]\ny = 1\nz = 1\n\n# new\n[ours]\nz = 1\n";
     let theirs = "[b]\ny = 2\n\n[theirs]\nz = 1\n";
     assert_eq!(toml(base, ours, theirs), "[b]\ny = 2\nz = 1\n\n# new\n[ours]\nz = 1\n\n[theirs]\nz = 1\n");
-    // Nobody but the tables below says that `a` is there.
+    // Only the subtables imply that `a` exists.
     assert_eq!(toml("[a.b]\n[a.c]\n", "[a.b]\n", "[a.c]\n"), "[a]\n");
     let base = "[[a]]\nid = 1\n\n[[a]]\nid = 2\n";
     assert_eq!(toml(base, "[[a]]\nid = 1\n", "[[a]]\nid = 2\n"), "a = []\n");
@@ -94,7 +94,7 @@ fn elements_of_arrays_of_tables_are_merged_by_name() {
 }
 
 #[test]
-fn tables_and_inline_tables_are_the_same_values() {
+fn tables_and_inline_tables_compare_equal() {
     let base = "a = [{ x = 1 }]\nb = 1\n";
     let (ours, theirs) = ("a = [{ x = 1 }]\nb = 2\n", "b = 1\n[[a]]\nx = 1\n[[a]]\nx = 2\n");
     assert_eq!(toml(base, ours, theirs), "b = 2\n[[a]]\nx = 1\n[[a]]\nx = 2\n");
@@ -102,7 +102,7 @@ fn tables_and_inline_tables_are_the_same_values() {
 }
 
 #[test]
-fn line_ends_marks_and_missing_ends_are_kept() {
+fn line_endings_and_byte_order_marks_are_kept() {
     let base = "\u{feff}a = 1\r\nb = 1";
     assert_eq!(toml(base, "\u{feff}a = 2\r\nb = 1", "\u{feff}a = 1\r\nb = 2"), "\u{feff}a = 2\r\nb = 2");
     let long = "a = '''\r\n#x\"\r\n'''\r\nb = 1\r\n";
@@ -113,7 +113,7 @@ fn line_ends_marks_and_missing_ends_are_kept() {
 }
 
 #[test]
-fn what_cannot_be_read_is_text() {
+fn invalid_toml_is_merged_as_text() {
     for base in [
         "a = 1\na = 1\nb = 1\n",
         "a = \nb = 1\n",

@@ -1,4 +1,4 @@
-//! What the merge of trees promises.
+//! Merges of trees.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,91 +11,91 @@ use workspace_merge::{
 use workspace_state::{Attributes, Extent, NewSnapshot, Node, Tree};
 
 use crate::git::Rng;
-use crate::model::{Doing, Git, Model, Place, Thing, base, model, read, read_merge, side};
+use crate::model::{ChangeKinds, Git, Leaf, Model, TestStore, base, model, read, read_merge, side};
 
 fn classes(merge: &TreeMerge) -> Vec<(ConflictClass, &str)> {
     let name = |path| std::str::from_utf8(path).unwrap();
     merge.conflicts.iter().map(|conflict| (conflict.class, name(&conflict.path.0))).collect()
 }
 
-fn merged(place: &Place, base: &Tree, ours: &Tree, theirs: &Tree) -> Model {
-    let _ = place;
+fn merged(fixture: &TestStore, base: &Tree, ours: &Tree, theirs: &Tree) -> Model {
+    let _ = fixture;
     let merge = merge_trees(base, ours, theirs, &TreeOptions::default()).unwrap();
     assert!(merge.conflicts.is_empty());
     read_merge(&merge)
 }
 
 #[test]
-fn one_side_is_the_result_where_the_other_did_nothing() {
-    let place = Place::new();
+fn unchanged_side_yields_the_other() {
+    let fixture = TestStore::new();
     for seed in 0..60 {
         let mut rng = Rng(seed);
         let base = base(&mut rng);
-        let side = side(&base, &mut rng, Doing::Directories);
-        let (base, side) = (place.tree(&base), place.tree(&side));
+        let side = side(&base, &mut rng, ChangeKinds::Directories);
+        let (base, side) = (fixture.tree(&base), fixture.tree(&side));
         for (ours, theirs) in [(&side, &side), (&base, &side), (&side, &base)] {
             let merge = merge_trees(&base, ours, theirs, &TreeOptions::default()).unwrap();
             assert!(merge.conflicts.is_empty());
             assert_eq!(merge.tree.tree_id().unwrap(), side.id(), "seed {seed}");
         }
-        assert_eq!(merged(&place, &base, &base, &side), read(&side));
+        assert_eq!(merged(&fixture, &base, &base, &side), read(&side));
     }
 }
 
 #[test]
-fn what_is_removed_here_and_changed_there_stays_as_it_was_changed() {
-    let place = Place::new();
+fn modify_delete_keeps_the_changed_version() {
+    let fixture = TestStore::new();
     let base = model(&[("a", "1\n"), ("b", "2\n")]);
     let (ours, theirs) = (model(&[("b", "3\n")]), model(&[("a", "4\n")]));
-    let merge = place.merge(&base, &ours, &theirs);
+    let merge = fixture.merge(&base, &ours, &theirs);
     assert_eq!(read_merge(&merge), model(&[("a", "4\n"), ("b", "3\n")]));
     assert_eq!(classes(&merge), [(ConflictClass::ModifyDelete, "a"), (ConflictClass::ModifyDelete, "b")]);
 }
 
 #[test]
-fn a_file_in_conflict_stays_as_ours_has_it() {
-    let place = Place::new();
+fn conflicting_file_keeps_ours() {
+    let fixture = TestStore::new();
     let base = model(&[("a", "1\n")]);
     let (ours, theirs) = (model(&[("a", "2\n"), ("n", "5\n")]), model(&[("a", "3\n"), ("n", "6\n")]));
-    let merge = place.merge(&base, &ours, &theirs);
+    let merge = fixture.merge(&base, &ours, &theirs);
     assert_eq!(read_merge(&merge), ours);
     assert_eq!(classes(&merge), [(ConflictClass::Content, "a"), (ConflictClass::AddAdd, "n")]);
     assert_eq!(merge.conflicts[0].file.as_ref().unwrap().places.len(), 1);
 }
 
 #[test]
-fn a_directory_and_a_file_of_one_name_are_put_beside_each_other() {
-    let place = Place::new();
+fn file_and_directory_of_one_name_are_both_kept() {
+    let fixture = TestStore::new();
     let base = model(&[("x", "1\n")]);
     let file = model(&[("x", "1\n"), ("a", "file\n")]);
     let directory = model(&[("x", "1\n"), ("a/b", "in a directory\n")]);
-    let merge = place.merge(&base, &file, &directory);
+    let merge = fixture.merge(&base, &file, &directory);
     let expected = model(&[("x", "1\n"), ("a", "file\n"), ("a~theirs/b", "in a directory\n")]);
     assert_eq!(read_merge(&merge), expected);
     assert_eq!(classes(&merge), [(ConflictClass::FileDirectory, "a")]);
-    let merge = place.merge(&base, &directory, &file);
+    let merge = fixture.merge(&base, &directory, &file);
     let expected = model(&[("x", "1\n"), ("a~theirs", "file\n"), ("a/b", "in a directory\n")]);
     assert_eq!(read_merge(&merge), expected);
 }
 
 #[test]
-fn a_file_and_a_symlink_of_one_name_are_put_beside_each_other() {
-    let place = Place::new();
+fn file_and_symlink_of_one_name_are_both_kept() {
+    let fixture = TestStore::new();
     let base = model(&[("a", "1\n"), ("a~theirs", "taken\n")]);
     let ours = model(&[("a", "2\n"), ("a~theirs", "taken\n")]);
     let mut theirs = base.clone();
-    theirs.insert("a".to_owned(), Thing::Link("b".to_owned()));
-    let merge = place.merge(&base, &ours, &theirs);
+    theirs.insert("a".to_owned(), Leaf::Link("b".to_owned()));
+    let merge = fixture.merge(&base, &ours, &theirs);
     let mut expected = ours.clone();
-    expected.insert("a~theirs1".to_owned(), Thing::Link("b".to_owned()));
+    expected.insert("a~theirs1".to_owned(), Leaf::Link("b".to_owned()));
     assert_eq!(read_merge(&merge), expected);
     assert_eq!(classes(&merge), [(ConflictClass::DistinctTypes, "a")]);
 }
 
 #[test]
-fn changes_that_exclude_each_other_nowhere_give_one_tree_in_any_order() {
-    let place = Place::new();
-    let base: Model = (0..40).map(|n| (format!("d{}/f{n}", n % 4), Thing::file(format!("{n}\n")))).collect();
+fn compatible_changes_merge_in_any_order() {
+    let fixture = TestStore::new();
+    let base: Model = (0..40).map(|n| (format!("d{}/f{n}", n % 4), Leaf::file(format!("{n}\n")))).collect();
     let agents: Vec<Model> = (0..5)
         .map(|agent| {
             let mut model = base.clone();
@@ -103,8 +103,8 @@ fn changes_that_exclude_each_other_nowhere_give_one_tree_in_any_order() {
                 let path = format!("d{}/f{n}", n % 4);
                 match n % 3 {
                     0 => drop(model.remove(&path)),
-                    1 => drop(model.insert(path, Thing::file(format!("by {agent}\n")))),
-                    _ => drop(model.insert(format!("new{agent}/{n}"), Thing::file("new\n"))),
+                    1 => drop(model.insert(path, Leaf::file(format!("by {agent}\n")))),
+                    _ => drop(model.insert(format!("new{agent}/{n}"), Leaf::file("new\n"))),
                 }
             }
             model
@@ -114,13 +114,13 @@ fn changes_that_exclude_each_other_nowhere_give_one_tree_in_any_order() {
     for start in 0..5 {
         for step in 1..5 {
             let order = (0..5).map(|n| &agents[(start + n * step) % 5]);
-            let mut head = place.tree(&base);
+            let mut head = fixture.tree(&base);
             for agent in order {
-                let (base, theirs) = (place.tree(&base), place.tree(agent));
+                let (base, theirs) = (fixture.tree(&base), fixture.tree(agent));
                 let mut merge = merge_trees(&base, &head, &theirs, &TreeOptions::default()).unwrap();
                 assert!(merge.conflicts.is_empty());
                 let snapshot = merge.tree.commit(Default::default()).unwrap();
-                head = Tree::of_snapshot(&place.store, &snapshot).unwrap();
+                head = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
             }
             results.insert(head.id().to_string());
         }
@@ -129,39 +129,39 @@ fn changes_that_exclude_each_other_nowhere_give_one_tree_in_any_order() {
 }
 
 #[test]
-fn names_that_some_filesystems_do_not_tell_apart_are_told() {
-    let place = Place::new();
+fn name_collisions_are_reported() {
+    let fixture = TestStore::new();
     let base = model(&[("Here/x", "1\n"), ("here/x", "1\n")]);
     let with = |files: &[(&str, &str)]| base.clone().into_iter().chain(model(files)).collect::<Model>();
     let ours = with(&[("README", "1\n"), ("\u{e9}/a", "1\n"), ("Same", "1\n"), ("Here/y", "1\n")]);
     let theirs = with(&[("readme", "2\n"), ("e\u{301}/b", "2\n"), ("Same", "1\n"), ("here/y", "2\n")]);
-    let merge = place.merge(&base, &ours, &theirs);
+    let merge = fixture.merge(&base, &ours, &theirs);
     assert_eq!(classes(&merge), [(ConflictClass::Collision, "README"), (ConflictClass::Collision, "\u{e9}")]);
     assert_eq!(read_merge(&merge), ours.into_iter().chain(theirs).collect::<Model>());
 }
 
 #[test]
-fn a_rename_is_followed_and_two_names_are_both_kept() {
-    let place = Place::new();
+fn renames_are_followed_and_different_names_are_both_kept() {
+    let fixture = TestStore::new();
     let text = |edit: &str| format!("one\ntwo\nthree\nfour\nfive\nsix\nseven\n{edit}\n");
     let base = model(&[("a", &text("eight")), ("b", &text("acht"))]);
     let ours = model(&[("moved/a", &text("eight")), ("b1", &text("acht"))]);
     let theirs = model(&[("a", &text("EIGHT")), ("b2", &text("acht"))]);
-    let merge = place.merge(&base, &ours, &theirs);
+    let merge = fixture.merge(&base, &ours, &theirs);
     let expected = model(&[("moved/a", &text("EIGHT")), ("b1", &text("acht")), ("b2", &text("acht"))]);
     assert_eq!(read_merge(&merge), expected);
     assert_eq!(classes(&merge), [(ConflictClass::RenameRename, "b1")]);
 }
 
 #[test]
-fn what_is_added_to_a_renamed_directory_goes_with_it_and_is_told() {
-    let place = Place::new();
+fn additions_follow_a_renamed_directory() {
+    let fixture = TestStore::new();
     let base = model(&[("old/a", "1\n"), ("old/b", "2\n")]);
     let ours = model(&[("new/a", "1\n"), ("new/b", "2\n")]);
     let theirs = model(&[("old/a", "1\n"), ("old/b", "2\n"), ("old/c/d", "3\n"), ("old/e", "4\n")]);
     let expected = model(&[("new/a", "1\n"), ("new/b", "2\n"), ("new/c/d", "3\n"), ("new/e", "4\n")]);
     for (ours, theirs) in [(&ours, &theirs), (&theirs, &ours)] {
-        let merge = place.merge(&base, ours, theirs);
+        let merge = fixture.merge(&base, ours, theirs);
         assert_eq!(read_merge(&merge), expected);
         let location = ConflictClass::FileLocation;
         assert_eq!(classes(&merge), [(location, "new/c/d"), (location, "new/e")]);
@@ -170,15 +170,15 @@ fn what_is_added_to_a_renamed_directory_goes_with_it_and_is_told() {
 }
 
 #[test]
-fn attributes_are_merged_one_by_one() {
-    let place = Place::new();
+fn attributes_are_merged_separately() {
+    let fixture = TestStore::new();
     let tree = |mode: u16, xattrs: &[(&str, &str)], content: &str| {
         let pairs = xattrs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
         let attributes = Attributes { mode, xattrs: pairs.collect(), ..Attributes::default() };
-        let mut tree = place.store.empty_tree().unwrap();
+        let mut tree = fixture.store.empty_tree().unwrap();
         tree.put_content("f", content.into(), attributes).unwrap();
         let snapshot = tree.commit(Default::default()).unwrap();
-        Tree::of_snapshot(&place.store, &snapshot).unwrap()
+        Tree::of_snapshot(&fixture.store, &snapshot).unwrap()
     };
     let base = tree(0o644, &[("user.a", "1"), ("user.b", "1")], "1\n");
     let ours = tree(0o664, &[("user.a", "2"), ("user.b", "1")], "1\n");
@@ -202,8 +202,8 @@ fn attributes_are_merged_one_by_one() {
 }
 
 #[test]
-fn rules_decide_and_critical_files_wait() {
-    let place = Place::new();
+fn rules_decide_and_critical_files_need_review() {
+    let fixture = TestStore::new();
     let rule = |path: &str, strategy: Option<&str>, on_conflict| PathRule {
         path: path.to_owned(),
         rule: FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..FileRule::default() },
@@ -217,7 +217,7 @@ fn rules_decide_and_critical_files_wait() {
     let base = model(&[("gone", "1\n"), ("content", "1\n"), ("critical", "1\n")]);
     let ours = model(&[("gone", "2\n"), ("content", "2\n"), ("critical", "1\n")]);
     let theirs = model(&[("content", "3\n"), ("critical", "3\n")]);
-    let [base, ours, theirs] = [base, ours, theirs].map(|model| place.tree(&model));
+    let [base, ours, theirs] = [base, ours, theirs].map(|model| fixture.tree(&model));
     let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
     assert_eq!(read_merge(&merge), model(&[("content", "3\n"), ("critical", "1\n")]));
     let waiting: Vec<_> = merge.conflicts.iter().filter(|conflict| conflict.decided.is_none()).collect();
@@ -226,7 +226,7 @@ fn rules_decide_and_critical_files_wait() {
     assert!(!merge.is_settled());
 }
 
-/// Options by which somebody looks at every change of what is in `d`.
+/// Returns options with a review of every change in `d`.
 fn with_review(on_conflict: OnConflict) -> TreeOptions {
     let rule = FileRule { strategy: Some("critical".to_owned()), on_conflict, ..FileRule::default() };
     let policy = Policy::new([PathRule { path: "d/**".to_owned(), rule }]).unwrap();
@@ -234,16 +234,16 @@ fn with_review(on_conflict: OnConflict) -> TreeOptions {
 }
 
 #[test]
-fn a_critical_file_stays_when_its_directory_goes() {
-    let place = Place::new();
+fn critical_file_survives_removal_of_its_directory() {
+    let fixture = TestStore::new();
     let base = model(&[("d/f", "1\n"), ("d/e/f", "2\n"), ("z", "2\n")]);
     let ours = model(&[("d/f", "1\n"), ("d/e/f", "2\n"), ("z", "3\n")]);
     let file_instead = model(&[("d", "a file\n"), ("z", "2\n")]);
     for (theirs, beside) in [(model(&[("z", "2\n")]), None), (file_instead, Some("d~theirs"))] {
-        let [base, before, theirs] = [&base, &ours, &theirs].map(|model| place.tree(model));
+        let [base, before, theirs] = [&base, &ours, &theirs].map(|model| fixture.tree(model));
         let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Review)).unwrap();
         let mut expected = ours.clone();
-        expected.extend(beside.map(|name| (name.to_owned(), Thing::file("a file\n"))));
+        expected.extend(beside.map(|name| (name.to_owned(), Leaf::file("a file\n"))));
         assert_eq!(read_merge(&merge), expected);
         assert!(!merge.is_settled());
         let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Ours)).unwrap();
@@ -252,8 +252,8 @@ fn a_critical_file_stays_when_its_directory_goes() {
 }
 
 #[test]
-fn a_critical_file_is_not_renamed_without_a_review() {
-    let place = Place::new();
+fn critical_file_rename_needs_review() {
+    let fixture = TestStore::new();
     let text = "a\nb\nc\nd\n";
     let base = model(&[("d/f", text), ("x/y", "1\n2\n3\n"), ("z", "z\n")]);
     let all = |files: &[(&str, &str)]| model(&[files, &[("z", "z\n")]].concat());
@@ -264,63 +264,63 @@ fn a_critical_file_is_not_renamed_without_a_review() {
         all(&[("d/f", text), ("d/y", "1\n2\n3\n")]),
     ];
     let mut ours = base.clone();
-    ours.insert("z".to_owned(), Thing::file("other\n"));
-    let [before, head] = [&base, &ours].map(|model| place.tree(model));
+    ours.insert("z".to_owned(), Leaf::file("other\n"));
+    let [before, head] = [&base, &ours].map(|model| fixture.tree(model));
     for theirs in &renamed {
         let merge =
-            merge_trees(&before, &head, &place.tree(theirs), &with_review(OnConflict::Review)).unwrap();
+            merge_trees(&before, &head, &fixture.tree(theirs), &with_review(OnConflict::Review)).unwrap();
         assert_eq!(merge.tree.tree_id().unwrap(), head.id(), "both names stay as they are");
         let told = classes(&merge);
         assert!(
             told.len() == 2 && told.iter().all(|(class, _)| *class == ConflictClass::Critical),
             "{told:?}"
         );
-        // A rule that decides decides for both names.
+        // The decision of a rule applies to both names.
         let merge =
-            merge_trees(&before, &head, &place.tree(theirs), &with_review(OnConflict::Theirs)).unwrap();
+            merge_trees(&before, &head, &fixture.tree(theirs), &with_review(OnConflict::Theirs)).unwrap();
         let mut expected = theirs.clone();
-        expected.insert("z".to_owned(), Thing::file("other\n"));
+        expected.insert("z".to_owned(), Leaf::file("other\n"));
         assert_eq!(read_merge(&merge), expected);
     }
-    // Also if it was changed as well.
+    // The same if it was changed as well.
     let long: String = (0..40).map(|line| format!("{line}\n")).collect();
     let longer = format!("{long}more\n");
     for (old, new) in [("d/x", "n"), ("n", "d/x")] {
         let [before, theirs] =
-            [(old, &long), (new, &longer)].map(|(name, text)| place.tree(&all(&[(name, text)])));
+            [(old, &long), (new, &longer)].map(|(name, text)| fixture.tree(&all(&[(name, text)])));
         let merge = merge_trees(&before, &before, &theirs, &with_review(OnConflict::Review)).unwrap();
         assert_eq!(merge.tree.tree_id().unwrap(), before.id(), "{old} to {new}");
         assert_eq!(classes(&merge).len(), 2);
     }
-    // What ours added stays where it is until somebody has looked.
+    // Files added by ours stay in place until the review.
     for (old, new) in [("d", "e"), ("e", "d")] {
         let [x, y, n] = ["x", "y", "n"].map(|name| format!("{old}/{name}"));
         let base = all(&[(&x, text), (&y, "y\n")]);
         let theirs = all(&[(&format!("{new}/x"), text), (&format!("{new}/y"), "y\n")]);
-        let ours = place.tree(&all(&[(&x, text), (&y, "y\n"), (&n, "n\n")]));
+        let ours = fixture.tree(&all(&[(&x, text), (&y, "y\n"), (&n, "n\n")]));
         let options = with_review(OnConflict::Review);
-        let merge = merge_trees(&place.tree(&base), &ours, &place.tree(&theirs), &options).unwrap();
+        let merge = merge_trees(&fixture.tree(&base), &ours, &fixture.tree(&theirs), &options).unwrap();
         assert_eq!(merge.tree.tree_id().unwrap(), ours.id(), "{old} to {new}");
     }
-    // Also if something else has its old name.
+    // The same if another file has the old name.
     for theirs in [all(&[("d/x", text), ("x/n", "n\n")]), all(&[("d/x", text), ("x", "another\n")])] {
-        let before = place.tree(&all(&[("x", text)]));
+        let before = fixture.tree(&all(&[("x", text)]));
         let merge =
-            merge_trees(&before, &before, &place.tree(&theirs), &with_review(OnConflict::Review)).unwrap();
-        assert_eq!(read_merge(&merge)["x"], Thing::file(text));
+            merge_trees(&before, &before, &fixture.tree(&theirs), &with_review(OnConflict::Review)).unwrap();
+        assert_eq!(read_merge(&merge)["x"], Leaf::file(text));
     }
-    // A directory in place of it.
-    let head = place.tree(&all(&[("d/x", text)]));
-    let theirs = place.tree(&all(&[("d/x/l", text)]));
+    // A directory at the old name.
+    let head = fixture.tree(&all(&[("d/x", text)]));
+    let theirs = fixture.tree(&all(&[("d/x/l", text)]));
     let merge = merge_trees(&head, &head, &theirs, &with_review(OnConflict::Review)).unwrap();
     assert_eq!(merge.tree.tree_id().unwrap(), head.id());
-    // Ours has another name for it: what theirs did to it waits all the same.
+    // Ours renamed it too: changes by theirs wait all the same.
     let mut theirs = base.clone();
-    theirs.insert("d/f".to_owned(), Thing::file("a\nb\nc\nevil\n"));
+    theirs.insert("d/f".to_owned(), Leaf::file("a\nb\nc\nevil\n"));
     let merge = merge_trees(
         &before,
-        &place.tree(&renamed[1]),
-        &place.tree(&theirs),
+        &fixture.tree(&renamed[1]),
+        &fixture.tree(&theirs),
         &with_review(OnConflict::Review),
     );
     let merge = merge.unwrap();
@@ -329,10 +329,10 @@ fn a_critical_file_is_not_renamed_without_a_review() {
 }
 
 #[test]
-fn a_renamed_directory_has_the_attributes_that_the_other_side_gave_it() {
-    let place = Place::new();
+fn renamed_directory_gets_attributes_of_the_other_side() {
+    let fixture = TestStore::new();
     let tree = |directory: &str, mode: u16, mark: Option<&str>, files: &[(&str, &str)]| {
-        let mut tree = place.store.empty_tree().unwrap();
+        let mut tree = fixture.store.empty_tree().unwrap();
         let xattrs = mark.map(|mark| (b"user.mark".to_vec(), mark.as_bytes().to_vec()));
         let attributes = Attributes { mode, xattrs: xattrs.into_iter().collect(), ..Attributes::default() };
         tree.put_directory(directory, attributes.clone()).unwrap();
@@ -341,7 +341,7 @@ fn a_renamed_directory_has_the_attributes_that_the_other_side_gave_it() {
             tree.write(format!("{directory}/{name}"), *content).unwrap();
         }
         let snapshot = tree.commit(NewSnapshot::default()).unwrap();
-        Tree::of_snapshot(&place.store, &snapshot).unwrap()
+        Tree::of_snapshot(&fixture.store, &snapshot).unwrap()
     };
     let files = [("f", "1\n2\n3\n4\n"), ("g", "5\n6\n7\n8\n")];
     let edited = [("f", "1\n2\n3\n4\n"), ("g", "5\n6\n7\n9\n")];
@@ -364,11 +364,11 @@ fn a_renamed_directory_has_the_attributes_that_the_other_side_gave_it() {
 }
 
 #[test]
-fn who_made_a_file_counts_more_than_who_made_the_tree() {
-    let place = Place::new();
+fn author_of_a_file_overrides_author_of_the_tree() {
+    let fixture = TestStore::new();
     let rule = FileRule { on_conflict: OnConflict::Lww, ..FileRule::default() };
     let policy = Policy::new([PathRule { path: "**".to_owned(), rule }]).unwrap();
-    let [base, ours, theirs] = ["1\n", "2\n", "3\n"].map(|content| place.tree(&model(&[("f", content)])));
+    let [base, ours, theirs] = ["1\n", "2\n", "3\n"].map(|content| fixture.tree(&model(&[("f", content)])));
     let by = |time| Author { time, priority: 0 };
     let mut options = TreeOptions { policy, ours: by(9), theirs: by(5), ..TreeOptions::default() };
     let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
@@ -379,10 +379,10 @@ fn who_made_a_file_counts_more_than_who_made_the_tree() {
 }
 
 #[test]
-fn conflicts_are_data() {
-    let place = Place::new();
+fn conflicts_serialise() {
+    let fixture = TestStore::new();
     let base = model(&[("a", "1\n")]);
-    let merge = place.merge(&base, &model(&[("a", "2\n")]), &model(&[("a", "3\n")]));
+    let merge = fixture.merge(&base, &model(&[("a", "2\n")]), &model(&[("a", "3\n")]));
     let json = serde_json::to_value(&merge.conflicts).unwrap();
     assert_eq!(json[0]["class"], "content");
     assert_eq!(json[0]["theirs"]["path"], "a");
@@ -390,13 +390,13 @@ fn conflicts_are_data() {
 }
 
 #[test]
-fn renames_are_looked_for_with_a_budget() {
-    let place = Place::new();
+fn rename_detection_respects_its_limits() {
+    let fixture = TestStore::new();
     let text = |edit: &str| format!("one\ntwo\nthree\nfour\nfive\n{edit}\n");
     let [base, ours, theirs] = [[("a", text("six"))], [("b", text("SIX"))], [("a", text("six") + "seven\n")]]
         .map(|files| {
             let files = files.each_ref().map(|(path, content)| (*path, &content[..]));
-            place.tree(&model(&files))
+            fixture.tree(&model(&files))
         });
     let merge = |renames| {
         let options = TreeOptions { renames, ..TreeOptions::default() };
@@ -416,25 +416,25 @@ fn renames_are_looked_for_with_a_budget() {
 }
 
 #[test]
-fn very_many_files_that_cannot_be_told_apart_take_no_time() {
-    let place = Place::new();
+fn many_indistinguishable_files_merge_in_bounded_time() {
+    let fixture = TestStore::new();
     let many = |prefix: &str, edit: &str| -> Model {
-        let files = (0..3000).map(|n| (format!("{prefix}{n}"), Thing::file(format!("{prefix}{n}{edit}\n"))));
+        let files = (0..3000).map(|n| (format!("{prefix}{n}"), Leaf::file(format!("{prefix}{n}{edit}\n"))));
         files.collect()
     };
     let start = Instant::now();
-    let merge = place.merge(&many("a", ""), &many("b", ""), &many("a", "x"));
+    let merge = fixture.merge(&many("a", ""), &many("b", ""), &many("a", "x"));
     assert_eq!(merge.conflicts.len(), 3000);
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]
-fn a_conflict_tells_what_would_become_of_it() {
+fn conflicts_list_their_resolutions() {
     use OnConflict::{Lww, Ours, Priority, Theirs};
-    let place = Place::new();
-    let base = place.tree(&model(&[("a", "1\n2\n3\n4\n"), ("gone", "x\n"), ("log.txt", "1\n")]));
-    let ours = place.tree(&model(&[("a", "one\n2\n3\nfour\n"), ("log.txt", "1\n2\n")]));
-    let theirs = place.tree(&model(&[("a", "uno\n2\n3\n4\n"), ("gone", "y\n"), ("log.txt", "1\n3\n")]));
+    let fixture = TestStore::new();
+    let base = fixture.tree(&model(&[("a", "1\n2\n3\n4\n"), ("gone", "x\n"), ("log.txt", "1\n")]));
+    let ours = fixture.tree(&model(&[("a", "one\n2\n3\nfour\n"), ("log.txt", "1\n2\n")]));
+    let theirs = fixture.tree(&model(&[("a", "uno\n2\n3\n4\n"), ("gone", "y\n"), ("log.txt", "1\n3\n")]));
     let options = TreeOptions { ours: Author { time: 5, priority: 0 }, ..TreeOptions::default() };
     let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
     let choices: Vec<Vec<Choice>> = merge
@@ -464,30 +464,30 @@ fn a_conflict_tells_what_would_become_of_it() {
 }
 
 #[test]
-fn what_is_too_large_to_be_looked_into_is_decided_by_its_rule_alone() {
-    let place = Place::new();
+fn files_over_the_size_limit_are_decided_by_rule() {
+    let fixture = TestStore::new();
     let base = model(&[("a", "1\n2\n3\n4\n5\n")]);
     let (ours, theirs) = (model(&[("a", "one\n2\n3\n4\n5\n")]), model(&[("a", "1\n2\n3\n4\nfive\n")]));
     let small = TreeOptions { content_max: 4, ..TreeOptions::default() };
-    let merge = place.merge_by(&small, &base, &ours, &theirs);
+    let merge = fixture.merge_by(&small, &base, &ours, &theirs);
     assert_eq!((classes(&merge), read_merge(&merge)), (vec![(ConflictClass::Content, "a")], ours.clone()));
     let rule = FileRule { on_conflict: OnConflict::Theirs, ..FileRule::default() };
     let policy = Policy::new([PathRule { path: "*".to_owned(), rule }]).unwrap();
-    let merge = place.merge_by(&TreeOptions { policy, ..small }, &base, &ours, &theirs);
+    let merge = fixture.merge_by(&TreeOptions { policy, ..small }, &base, &ours, &theirs);
     assert!(merge.is_settled());
     assert_eq!(read_merge(&merge), theirs);
 }
 
-/// What is kept beside versions, by what they hold.
+/// Stored histories by content.
 type Kept = Arc<Mutex<Vec<(Vec<Extent>, Vec<u8>)>>>;
 
-/// Merges sides one after another, from one base, with histories that are kept.
-fn one_after_another(place: &Place, base: &str, sides: &[&String]) -> Model {
+/// Merges sides one after another from one base, and stores histories.
+fn one_after_another(fixture: &TestStore, base: &str, sides: &[&String]) -> Model {
     let name = "board.crdt.json";
     let schema = BTreeMap::from([("votes".to_owned(), Crdt::Counter)]);
     let rule = FileRule { strategy: Some("crdt".to_owned()), schema, ..FileRule::default() };
     let policy = Policy::new([PathRule { path: name.to_owned(), rule }]).unwrap();
-    let (base, kept) = (place.tree(&model(&[(name, base)])), Kept::default());
+    let (base, kept) = (fixture.tree(&model(&[(name, base)])), Kept::default());
     let mut head = base.clone();
     for side in sides {
         let known = Arc::clone(&kept);
@@ -497,11 +497,11 @@ fn one_after_another(place: &Place, base: &str, sides: &[&String]) -> Model {
             known.iter().find(|(extents, _)| *extents == file.extents).map(|(_, history)| history.clone())
         });
         let options = TreeOptions { policy: policy.clone(), histories, ..TreeOptions::default() };
-        let mut merge = merge_trees(&base, &head, &place.tree(&model(&[(name, side)])), &options).unwrap();
+        let mut merge = merge_trees(&base, &head, &fixture.tree(&model(&[(name, side)])), &options).unwrap();
         assert!(merge.conflicts.is_empty(), "{:?}", merge.conflicts);
         let history = merge.merged[0].history.take().expect("each version has a history");
         let snapshot = merge.tree.commit(NewSnapshot::default()).unwrap();
-        head = Tree::of_snapshot(&place.store, &snapshot).unwrap();
+        head = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
         let Some(Node::File(file)) = head.entry(name).unwrap().map(|entry| entry.node) else {
             panic!("gone")
         };
@@ -511,16 +511,16 @@ fn one_after_another(place: &Place, base: &str, sides: &[&String]) -> Model {
 }
 
 #[test]
-fn histories_that_are_kept_make_crdts_the_same_in_any_order() {
-    let place = Place::new();
+fn stored_histories_make_crdts_order_independent() {
+    let fixture = TestStore::new();
     let base = r#"{"tasks": ["one"], "votes": 5}"#;
     let sides: Vec<String> = [("zero", 6), ("two", 8), ("three", 4)]
         .map(|(task, votes)| format!(r#"{{"tasks": ["one", "{task}"], "votes": {votes}}}"#))
         .to_vec();
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     let results: Vec<Model> =
-        orders.iter().map(|order| one_after_another(&place, base, &order.map(|at| &sides[at]))).collect();
-    let Thing::File { content, .. } = &results[0]["board.crdt.json"] else { panic!("no file") };
+        orders.iter().map(|order| one_after_another(&fixture, base, &order.map(|at| &sides[at]))).collect();
+    let Leaf::File { content, .. } = &results[0]["board.crdt.json"] else { panic!("no file") };
     let text = String::from_utf8(content.clone()).unwrap();
     assert!(text.contains("\"votes\": 8"), "{text}");
     assert!(["zero", "two", "three"].iter().all(|task| text.contains(task)), "{text}");
@@ -528,8 +528,8 @@ fn histories_that_are_kept_make_crdts_the_same_in_any_order() {
 }
 
 #[test]
-fn equal_entries_and_increments_of_two_trees_add_up() {
-    let place = Place::new();
+fn equal_log_entries_and_increments_add_up() {
+    let fixture = TestStore::new();
     let tree = |log: &str, votes: u32| {
         let board = format!("{{\"votes\": {votes}}}");
         model(&[
@@ -543,27 +543,27 @@ fn equal_entries_and_increments_of_two_trees_add_up() {
     let rule = PathRule { path: "*.crdt.json".to_owned(), rule: FileRule { schema, ..FileRule::default() } };
     let options = TreeOptions { policy: Policy::new([rule]).unwrap(), ..TreeOptions::default() };
     let (base, side) = (tree("1\n", 5), tree("1\n2\n", 6));
-    let merge = place.merge_by(&options, &base, &side, &side);
+    let merge = fixture.merge_by(&options, &base, &side, &side);
     assert!(merge.conflicts.is_empty(), "{:?}", merge.conflicts);
     let result = read_merge(&merge);
     for name in ["logs/run.log", "logs/deep/more.jsonl"] {
-        assert_eq!(result[name], Thing::file("1\n2\n2\n"));
+        assert_eq!(result[name], Leaf::file("1\n2\n2\n"));
     }
-    assert_eq!(result["a.txt"], Thing::file("1\n2\n"), "what is no log is there once");
-    assert_eq!(result["board.crdt.json"], Thing::file("{\n  \"votes\": 7\n}\n"));
-    // Both made the directory.
-    let result = read_merge(&place.merge_by(&options, &model(&[("b", "b")]), &side, &side));
-    assert_eq!(result["logs/run.log"], Thing::file("1\n2\n1\n2\n"));
+    assert_eq!(result["a.txt"], Leaf::file("1\n2\n"), "what is no log is there once");
+    assert_eq!(result["board.crdt.json"], Leaf::file("{\n  \"votes\": 7\n}\n"));
+    // Both added the directory.
+    let result = read_merge(&fixture.merge_by(&options, &model(&[("b", "b")]), &side, &side));
+    assert_eq!(result["logs/run.log"], Leaf::file("1\n2\n1\n2\n"));
 }
 
 #[test]
-fn what_was_added_to_a_directory_that_went_apart_stays_where_it_is() {
-    let place = Place::new();
+fn additions_to_a_split_directory_stay() {
+    let fixture = TestStore::new();
     let base = model(&[("d/1", "one\n"), ("d/2", "two\n")]);
-    // Half of it is here, half of it there: git cannot tell either where the new one belongs.
+    // Half of it was moved here, half there: git cannot tell either where the new file belongs.
     let ours = model(&[("left/1", "one\n"), ("right/2", "two\n")]);
     let theirs = model(&[("d/1", "one\n"), ("d/2", "two\n"), ("d/new", "new\n")]);
-    let merge = place.merge(&base, &ours, &theirs);
+    let merge = fixture.merge(&base, &ours, &theirs);
     assert_eq!(classes(&merge), [(ConflictClass::DirectoryRename, "d/new")]);
     assert_eq!(read_merge(&merge), model(&[("d/new", "new\n"), ("left/1", "one\n"), ("right/2", "two\n")]));
     let mut git = Git::new(&[("split".to_owned(), [&base, &ours, &theirs])]);

@@ -1,11 +1,11 @@
-//! Trees are merged as `git merge-tree --write-tree` merges them.
+//! Comparison of tree merges with `git merge-tree --write-tree`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use workspace_merge::{ConflictClass, FileRule, PathRule, Policy, TreeConflict, TreeMerge, TreeOptions};
 
 use crate::git::{Rng, merged_by_git};
-use crate::model::{Doing, Git, GitMerge, Model, Place, Thing, base, read_merge, side};
+use crate::model::{ChangeKinds, Git, GitMerge, Leaf, Model, TestStore, base, read_merge, side};
 use crate::repository::Repository;
 
 struct Case {
@@ -14,15 +14,15 @@ struct Case {
     theirs: Model,
 }
 
-fn case(seed: u64, doing: Doing) -> Case {
+fn case(seed: u64, changes: ChangeKinds) -> Case {
     let mut rng = Rng(seed);
     let base = base(&mut rng);
-    let ours = side(&base, &mut rng, doing);
-    let theirs = side(&base, &mut rng, doing);
+    let ours = side(&base, &mut rng, changes);
+    let theirs = side(&base, &mut rng, changes);
     Case { base, ours, theirs }
 }
 
-/// The paths that a conflict is about.
+/// Returns the paths of a conflict.
 fn paths(conflict: &TreeConflict) -> impl Iterator<Item = String> {
     let versions = [&conflict.base, &conflict.ours, &conflict.theirs].into_iter().flatten();
     let versions = versions.map(|version| version.path.clone());
@@ -31,38 +31,38 @@ fn paths(conflict: &TreeConflict) -> impl Iterator<Item = String> {
     paths.map(|path| String::from_utf8(path).unwrap()).collect::<Vec<_>>().into_iter()
 }
 
-/// Without what is put after names that are taken.
+/// Removes the suffix of names that were taken.
 fn plain(path: &str) -> String {
     path.split('/').map(|name| name.split('~').next().unwrap_or_default()).collect::<Vec<_>>().join("/")
 }
 
-/// Both sides' versions are in the result, or merged into it, or told by a conflict.
-fn nothing_is_lost(case: &Case, merge: &TreeMerge, result: &Model) {
-    // Permission bits of one side and content of the other may have been joined.
-    let content = |thing: &Thing| match thing {
-        Thing::File { content, .. } => content.clone(),
-        Thing::Link(target) => format!("-> {target}").into_bytes(),
+/// Checks that each version of either side is in the result, merged into it, or named by a conflict.
+fn assert_nothing_lost(case: &Case, merge: &TreeMerge, result: &Model) {
+    // Permission bits of one side and content of the other may be combined.
+    let content = |leaf: &Leaf| match leaf {
+        Leaf::File { content, .. } => content.clone(),
+        Leaf::Link(target) => format!("-> {target}").into_bytes(),
     };
     let there: BTreeSet<_> = result.values().map(content).collect();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for conflict in &merge.conflicts {
         for version in [&conflict.ours, &conflict.theirs].into_iter().flatten() {
-            told.insert(String::from_utf8(version.path.clone()).unwrap());
+            reported.insert(String::from_utf8(version.path.clone()).unwrap());
         }
     }
     for merged in &merge.merged {
         for version in [&merged.ours, &merged.theirs] {
-            told.insert(String::from_utf8(version.path.clone()).unwrap());
+            reported.insert(String::from_utf8(version.path.clone()).unwrap());
         }
     }
     let base: BTreeSet<_> = case.base.values().map(content).collect();
-    for (path, thing) in case.ours.iter().chain(&case.theirs) {
-        let thing = content(thing);
-        assert!(base.contains(&thing) || there.contains(&thing) || told.contains(path), "{path} is lost");
+    for (path, leaf) in case.ours.iter().chain(&case.theirs) {
+        let leaf = content(leaf);
+        assert!(base.contains(&leaf) || there.contains(&leaf) || reported.contains(path), "{path} is lost");
     }
 }
 
-/// Why the two differ; nothing if they agree.
+/// Describes a difference; `None` if both agree.
 fn compare(git: &GitMerge, merge: &TreeMerge, result: &Model) -> Option<String> {
     if git.is_clean != merge.conflicts.is_empty() {
         return Some("another verdict".to_owned());
@@ -81,7 +81,7 @@ fn compare(git: &GitMerge, merge: &TreeMerge, result: &Model) -> Option<String> 
     }
     let rest = |model: &Model| -> Model {
         let rest = model.iter().filter(|(path, _)| !is_about(&ours, path) && !is_about(&by_git, path));
-        rest.map(|(path, thing)| (path.clone(), thing.clone())).collect()
+        rest.map(|(path, leaf)| (path.clone(), leaf.clone())).collect()
     };
     (rest(&git.tree) != rest(result)).then(|| "another rest of the tree".to_owned())
 }
@@ -89,10 +89,10 @@ fn compare(git: &GitMerge, merge: &TreeMerge, result: &Model) -> Option<String> 
 fn show(model: &Model) -> String {
     model
         .iter()
-        .map(|(path, thing)| {
-            let text = match thing {
-                Thing::Link(target) => format!("-> {target}"),
-                Thing::File { content, executable } => {
+        .map(|(path, leaf)| {
+            let text = match leaf {
+                Leaf::Link(target) => format!("-> {target}"),
+                Leaf::File { content, executable } => {
                     format!("{executable} {:?}", String::from_utf8_lossy(content))
                 }
             };
@@ -101,8 +101,8 @@ fn show(model: &Model) -> String {
         .collect()
 }
 
-/// All there is to know about a case, for whoever has to find out why it differs.
-fn told(case: &Case, git: &GitMerge, merge: &TreeMerge, result: &Model) -> String {
+/// Describes a case for debugging.
+fn describe(case: &Case, git: &GitMerge, merge: &TreeMerge, result: &Model) -> String {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(show);
     let conflicts = merge.conflicts.iter().map(|conflict| {
         format!("  {}: {}\n", conflict.class.name(), String::from_utf8_lossy(&conflict.path.0))
@@ -112,25 +112,25 @@ fn told(case: &Case, git: &GitMerge, merge: &TreeMerge, result: &Model) -> Strin
     format!("base\n{base}ours\n{ours}theirs\n{theirs}git {messages}\n{by_git}result\n{result}{conflicts}")
 }
 
-/// More seeds than those that are always tried, by an environment variable.
+/// Returns the seeds to try; an environment variable adds more.
 fn seeds(from: u64) -> std::ops::Range<u64> {
     let count = std::env::var("MERGE_TREE_SEEDS").ok().and_then(|count| count.parse().ok());
     from..from + count.unwrap_or(300)
 }
 
-/// Which classes of conflicts there were.
-fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) -> BTreeSet<ConflictClass> {
-    let cases: BTreeMap<u64, Case> = seeds.map(|seed| (seed, case(seed, doing))).collect();
+/// Compares cases with git. Returns the classes of conflicts that occurred.
+fn equal_to_git(changes: ChangeKinds, seeds: std::ops::Range<u64>) -> BTreeSet<ConflictClass> {
+    let cases: BTreeMap<u64, Case> = seeds.map(|seed| (seed, case(seed, changes))).collect();
     let triples: Vec<_> =
         cases.iter().map(|(seed, case)| (seed.to_string(), [&case.base, &case.ours, &case.theirs])).collect();
     let mut git = Git::new(&triples);
-    let place = Place::new();
+    let fixture = TestStore::new();
     let (mut different, mut classes, mut failures) = (Vec::new(), BTreeSet::new(), 0);
     for (seed, case) in &cases {
-        let merge = place.merge(&case.base, &case.ours, &case.theirs);
+        let merge = fixture.merge(&case.base, &case.ours, &case.theirs);
         let result = read_merge(&merge);
-        nothing_is_lost(case, &merge, &result);
-        let other = place.merge(&case.base, &case.theirs, &case.ours);
+        assert_nothing_lost(case, &merge, &result);
+        let other = fixture.merge(&case.base, &case.theirs, &case.ours);
         assert_eq!(
             merge.conflicts.is_empty(),
             other.conflicts.is_empty(),
@@ -142,7 +142,7 @@ fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) -> BTreeSet<ConflictC
         };
         classes.extend(merge.conflicts.iter().map(|conflict| conflict.class));
         if let Some(why) = compare(&by_git, &merge, &result) {
-            println!("==== seed {seed}: {why}\n{}", told(case, &by_git, &merge, &result));
+            println!("==== seed {seed}: {why}\n{}", describe(case, &by_git, &merge, &result));
             different.push((seed, why));
         }
     }
@@ -152,72 +152,74 @@ fn equal_to_git(doing: Doing, seeds: std::ops::Range<u64>) -> BTreeSet<ConflictC
 }
 
 #[test]
-fn changes_and_types_give_what_git_gives() {
+fn edits_and_type_changes_merge_like_git() {
     use ConflictClass::{AddAdd, Content, DistinctTypes, FileDirectory, ModifyDelete, Symlink};
-    let classes = equal_to_git(Doing::Plain, seeds(0));
+    let classes = equal_to_git(ChangeKinds::Plain, seeds(0));
     let wanted = [AddAdd, Content, DistinctTypes, FileDirectory, ModifyDelete, Symlink];
     assert!(classes.is_superset(&BTreeSet::from(wanted)), "{classes:?}");
 }
 
 #[test]
-fn renames_of_files_give_what_git_gives() {
+fn file_renames_merge_like_git() {
     use ConflictClass::{RenameAdd, RenameDelete, RenameRename};
-    let classes = equal_to_git(Doing::Renames, seeds(100_000));
+    let classes = equal_to_git(ChangeKinds::Renames, seeds(100_000));
     assert!(classes.is_superset(&BTreeSet::from([RenameAdd, RenameDelete, RenameRename])), "{classes:?}");
 }
 
 #[test]
-fn renames_of_directories_give_what_git_gives() {
-    let classes = equal_to_git(Doing::Directories, seeds(200_000));
+fn directory_renames_merge_like_git() {
+    let classes = equal_to_git(ChangeKinds::Directories, seeds(200_000));
     assert!(classes.contains(&ConflictClass::FileLocation), "{classes:?}");
 }
 
-/// Nobody has a file of this name, but because of it every change is looked at.
-fn looking_everywhere() -> TreeOptions {
+/// Returns options that read all changed directories: they have a review rule, for a file that no case has.
+fn reading_everything() -> TreeOptions {
     let rule = FileRule { strategy: Some("critical".to_owned()), ..FileRule::default() };
     let rule = PathRule { path: "nobody-has-this".to_owned(), rule };
     TreeOptions { policy: Policy::new([rule]).unwrap(), ..TreeOptions::default() }
 }
 
-/// Several bases beside each other, so that sides often have directories for themselves.
-fn wide_case(seed: u64, doing: Doing) -> Case {
+/// Returns a case of several trees next to each other, so that many directories are changed by one side only.
+fn wide_case(seed: u64, changes: ChangeKinds) -> Case {
     let mut rng = Rng(seed);
     let mut case = Case { base: Model::new(), ours: Model::new(), theirs: Model::new() };
     for part in 0..6 {
         let base = base(&mut rng);
         let mut side =
-            |chance| if rng.below(6) < chance { side(&base, &mut rng, doing) } else { base.clone() };
+            |chance| if rng.below(6) < chance { side(&base, &mut rng, changes) } else { base.clone() };
         let (ours, theirs) = (side(3), side(2));
         let parts = [(&mut case.base, &base), (&mut case.ours, &ours), (&mut case.theirs, &theirs)];
         for (whole, model) in parts {
             let paths =
-                model.iter().map(|(path, thing)| (format!("part{}/p{part}/{path}", part % 2), thing.clone()));
+                model.iter().map(|(path, leaf)| (format!("part{}/p{part}/{path}", part % 2), leaf.clone()));
             whole.extend(paths);
         }
     }
-    // Files also go from one part to another.
+    // Files are also moved between parts.
     for (side, from, to) in [(0, 1, 4), (1, 4, 1), (1, 0, 3)] {
         let model = if side == 0 { &mut case.ours } else { &mut case.theirs };
         let prefix = format!("part{}/p{from}/", from % 2);
         let path = model.keys().find(|path| path.starts_with(&prefix)).cloned();
         if let (0, Some(path)) = (rng.below(3), path) {
-            let thing = model.remove(&path).unwrap();
-            model.insert(format!("part{}/p{to}/moved-{from}", to % 2), thing);
+            let leaf = model.remove(&path).unwrap();
+            model.insert(format!("part{}/p{to}/moved-{from}", to % 2), leaf);
         }
     }
     case
 }
 
 #[test]
-fn what_only_one_side_changed_need_not_be_looked_at() {
-    let (place, everywhere) = (Place::new(), looking_everywhere());
+fn partial_and_full_reads_give_the_same_tree() {
+    let (fixture, everywhere) = (TestStore::new(), reading_everything());
     let mut clean = 0;
-    for (at, doing) in [Doing::Plain, Doing::Renames, Doing::Directories].into_iter().enumerate() {
+    for (at, changes) in
+        [ChangeKinds::Plain, ChangeKinds::Renames, ChangeKinds::Directories].into_iter().enumerate()
+    {
         for seed in seeds(300_000 + 100_000 * at as u64).step_by(3) {
-            let case = wide_case(seed, doing);
-            let merge = place.merge(&case.base, &case.ours, &case.theirs);
-            let other = place.merge_by(&everywhere, &case.base, &case.ours, &case.theirs);
-            let told = |merge: &TreeMerge| -> Vec<_> {
+            let case = wide_case(seed, changes);
+            let merge = fixture.merge(&case.base, &case.ours, &case.theirs);
+            let other = fixture.merge_by(&everywhere, &case.base, &case.ours, &case.theirs);
+            let summary = |merge: &TreeMerge| -> Vec<_> {
                 let conflicts = merge.conflicts.iter();
                 conflicts
                     .map(|one| (one.class, one.path.0.clone(), one.beside.clone().map(|path| path.0)))
@@ -226,7 +228,7 @@ fn what_only_one_side_changed_need_not_be_looked_at() {
             let merged = |merge: &TreeMerge| -> Vec<_> {
                 merge.merged.iter().map(|one| (one.path.0.clone(), one.strategy)).collect()
             };
-            assert_eq!(told(&merge), told(&other), "seed {seed}");
+            assert_eq!(summary(&merge), summary(&other), "seed {seed}");
             assert_eq!(merged(&merge), merged(&other), "seed {seed}");
             assert_eq!(merge.tree.tree_id().unwrap(), other.tree.tree_id().unwrap(), "seed {seed}");
             clean += usize::from(merge.conflicts.is_empty());
@@ -235,7 +237,7 @@ fn what_only_one_side_changed_need_not_be_looked_at() {
     assert!(clean > 30, "{clean} clean merges");
 }
 
-/// Where a strategy would merge more than git does, lines are merged here.
+/// Returns options that merge lines only, since other strategies merge more than git.
 fn by_lines() -> TreeOptions {
     let rule = |ending: &str| PathRule {
         path: format!("**/*.{ending}"),
@@ -245,14 +247,14 @@ fn by_lines() -> TreeOptions {
     TreeOptions { policy: Policy::new(rules).unwrap(), ..TreeOptions::default() }
 }
 
-/// Takes for merged what `git merge-file` merges, as texts are merged here. Merges of trees look for changed lines with another
-/// algorithm (histogram), and now and then find a conflict where that finds none.
+/// Replaces conflicts that `git merge-file` merges by its result. Tree merges use the histogram diff, and
+/// sometimes find a conflict where that finds none.
 fn merge_texts_as_files(git: &mut GitMerge, case: &Case) {
     let at = tempfile::tempdir().unwrap();
     let GitMerge { tree, conflicted, .. } = git;
     conflicted.retain(|path| {
         let content = |model: &Model| match model.get(path) {
-            Some(Thing::File { content, .. }) => Some(content.clone()),
+            Some(Leaf::File { content, .. }) => Some(content.clone()),
             _ => None,
         };
         let (Some(base), Some(ours), Some(theirs)) =
@@ -262,7 +264,7 @@ fn merge_texts_as_files(git: &mut GitMerge, case: &Case) {
         };
         let merged = merged_by_git(at.path(), [&base, &ours, &theirs]);
         match (merged, tree.get_mut(path)) {
-            (Some(merged), Some(Thing::File { content, .. })) => {
+            (Some(merged), Some(Leaf::File { content, .. })) => {
                 *content = merged;
                 false
             }
@@ -273,18 +275,18 @@ fn merge_texts_as_files(git: &mut GitMerge, case: &Case) {
 }
 
 #[test]
-fn trees_of_a_repository_are_merged_as_git_does() {
+fn repository_trees_merge_like_git() {
     let Some(repository) = Repository::find() else { return };
     let mut git = Git::sharing(&repository.path);
-    let (place, mut different) = (Place::new(), Vec::new());
+    let (fixture, mut different) = (TestStore::new(), Vec::new());
     let merges = repository.trees(8);
     for commits in &merges {
         let [base, ours, theirs] =
             commits.each_ref().map(|commit| git.read(commit).expect("a commit has a tree"));
         let case = Case { base, ours, theirs };
-        let merge = place.merge_by(&by_lines(), &case.base, &case.ours, &case.theirs);
+        let merge = fixture.merge_by(&by_lines(), &case.base, &case.ours, &case.theirs);
         let result = read_merge(&merge);
-        nothing_is_lost(&case, &merge, &result);
+        assert_nothing_lost(&case, &merge, &result);
         let [base, ours, theirs] = commits;
         let [ours, theirs] = git.with_base(base, [ours, theirs]);
         let mut by_git = git.merge(&ours, &theirs).expect("git merges its own history");

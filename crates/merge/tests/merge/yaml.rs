@@ -1,4 +1,4 @@
-//! YAML is merged value by value where all of it is understood.
+//! YAML is merged value by value if all of its syntax is supported.
 
 use crate::documents::{clean, conflicts, merged};
 
@@ -27,7 +27,7 @@ end: ~
 ";
 
 #[test]
-fn neighbours_are_merged_and_all_else_is_as_it_was() {
+fn adjacent_changes_are_merged_without_reformatting() {
     let ours = BASE.replace("app ", "ours ").replace("A: 1", "A: 2").replace("\"pg\"", "\"pg:16\"");
     let theirs = BASE
         .replace("[push]", "[push, pull]")
@@ -46,7 +46,7 @@ fn neighbours_are_merged_and_all_else_is_as_it_was() {
 }
 
 #[test]
-fn both_changing_a_value_is_a_conflict_there() {
+fn value_changed_by_both_conflicts() {
     let (ours, theirs) = (BASE.replace("\"pg\"", "a"), BASE.replace("\"pg\"", "b"));
     assert_eq!(conflicts("a.yml", Some(BASE), &ours, &theirs), ["services[name=db].image"]);
     assert_eq!(conflicts("a.yml", Some("a: 1\n"), "a: 1.0\n", "a: 1.00\n"), ["a"]);
@@ -54,7 +54,7 @@ fn both_changing_a_value_is_a_conflict_there() {
 }
 
 #[test]
-fn blocks_are_put_in_and_taken_out() {
+fn blocks_are_inserted_and_removed() {
     let base = "a:\n  b: 1\n  c: 2\nd:\n  - 1\n  - 2\n";
     assert_eq!(
         yaml(
@@ -67,14 +67,14 @@ fn blocks_are_put_in_and_taken_out() {
     assert_eq!(yaml("a: 1\nb: 2\nc: 3\n", "b: 2\nc: 3\n", "a: 1\nb: 2\n"), "b: 2\n");
     assert_eq!(yaml("a:\n  b: 1\nc: 1\n", "a: {}\nc: 1\n", "a:\n  b: 1\nc: 2\n"), "a: {}\nc: 2\n");
     assert_eq!(yaml("- 1\n- 2\n- 3\n", "- 0\n- 1\n- 2\n- 3\n", "- 1\n- 2\n"), "- 0\n- 1\n- 2\n");
-    // A value becomes a block where the other side changed its neighbour.
+    // A value becomes a block next to a value that the other side changed.
     assert_eq!(yaml("a: 1\nb: 1\n", "a: 2\nb: 1\n", "a: 1\nb:\n- x\n- y\n"), "a: 2\nb:\n- x\n- y\n");
     assert_eq!(yaml("a:\nb: 1\n", "a:\nb: 2\n", "a: 3\nb: 1\n"), "a: 3\nb: 2\n");
     assert_eq!(yaml("a: 3\nb: 1\n", "a: 3\nb: 2\n", "a:\nb: 1\n"), "a:\nb: 2\n");
 }
 
 #[test]
-fn blocks_of_another_indentation_are_indented_anew() {
+fn inserted_blocks_are_reindented() {
     let base = "a:\n    b: 1\n    c: 1\n";
     let ours = "a:\n    b: 2\n    c: 1\n";
     let theirs = "a:\n  b: 1\n  c: 1\n  d:\n    - |\n      text\n       more\n    - x\n";
@@ -85,7 +85,7 @@ fn blocks_of_another_indentation_are_indented_anew() {
 }
 
 #[test]
-fn texts_of_many_lines_are_merged_whole() {
+fn multi_line_scalars_are_merged_as_a_whole() {
     let base = "a: 1\nt: |\n  one\nb: 1\n";
     let theirs = "a: 1\nt: |\n  one\n  two\nb: 1\n";
     assert_eq!(yaml(base, "a: 2\nt: |\n  one\nb: 2\n", theirs), "a: 2\nt: |\n  one\n  two\nb: 2\n");
@@ -96,7 +96,7 @@ fn texts_of_many_lines_are_merged_whole() {
 }
 
 #[test]
-fn line_ends_marks_and_missing_ends_are_kept() {
+fn line_endings_and_byte_order_marks_are_kept() {
     let base = "\u{feff}---\r\na: é\r\nb: 1";
     assert_eq!(
         yaml(base, "\u{feff}---\r\na: ü\r\nb: 1", "\u{feff}---\r\na: é\r\nb: 2"),
@@ -105,7 +105,7 @@ fn line_ends_marks_and_missing_ends_are_kept() {
 }
 
 #[test]
-fn what_is_not_understood_is_text() {
+fn unsupported_syntax_is_merged_as_text() {
     for base in [
         "a: &x 1\nb: *x\n",
         "a: &x {c: 1}\nb:\n  <<: *x\n",
@@ -134,7 +134,7 @@ fn what_is_not_understood_is_text() {
 }
 
 #[test]
-fn comments_behind_values_in_quotes_and_on_headers_of_blocks_are_not_lost() {
+fn comments_after_quoted_values_and_block_headers_are_kept() {
     for quoted in ["\"1\"", "'1'", "'it''s'", "\"a\\\"b\""] {
         let (base, ours) = (format!("x: {quoted}\n"), format!("x: {quoted} # why\n"));
         assert_eq!(clean("a.yaml", Some(&base), &ours, "x: \"m\"\n"), "x: \"m\" # why\n");
@@ -149,7 +149,7 @@ fn comments_behind_values_in_quotes_and_on_headers_of_blocks_are_not_lost() {
 }
 
 #[test]
-fn a_comment_behind_a_bracket_belongs_to_the_bracket() {
+fn comment_after_a_bracket_stays_with_it() {
     for (path, sign) in [("a.yaml", "#"), ("a.json", "//"), ("a.toml", "#")] {
         let text = |one: u8, two: u8| {
             let array = format!("[ {sign} why\n  {one},\n  {two},\n  3,\n]\n");

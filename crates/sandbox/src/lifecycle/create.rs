@@ -452,7 +452,7 @@ impl Service {
     pub(crate) async fn set_running(&self, id: &str, config: &Config) -> Result<Sandbox> {
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |sandbox: &Sandbox| {
-            sandbox.state.may_become(State::Running).then(|| Change {
+            sandbox.state.can_become(State::Running).then(|| Change {
                 state: Some(State::Running),
                 config: Some(config.clone()),
                 // Its time begins now, however long an image took to come.

@@ -414,11 +414,11 @@ impl Service {
     /// sandbox's operation lock.
     async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
-        if !found.is_some_and(|sandbox| sandbox.state.may_become(State::Stopped)) {
+        if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
             return Ok(());
         }
         let stopped = |sandbox: &Sandbox| {
-            sandbox.state.may_become(State::Stopped).then(|| Change {
+            sandbox.state.can_become(State::Stopped).then(|| Change {
                 state: Some(State::Stopped),
                 state_reason: Some(reason.to_owned()),
                 ..Change::default()

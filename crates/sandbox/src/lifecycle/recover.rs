@@ -192,7 +192,7 @@ impl Service {
 
     pub(crate) async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {
         let change = |sandbox: &Sandbox| {
-            let new = sandbox.state.may_become(state).then_some(state);
+            let new = sandbox.state.can_become(state).then_some(state);
             (new.is_some() || sandbox.state == state).then(|| Change {
                 state: new,
                 state_reason: Some(reason.to_owned()),

@@ -201,7 +201,7 @@ impl Service {
     /// Notes that a sandbox is being removed. One that has stopped stays so.
     async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
-            let goes = removal.covers(sandbox) && sandbox.state.may_become(State::Stopping);
+            let goes = removal.covers(sandbox) && sandbox.state.can_become(State::Stopping);
             goes.then(|| Change {
                 state: Some(State::Stopping),
                 state_reason: removal.reason().map(str::to_owned),
@@ -241,7 +241,7 @@ impl Service {
         tracing::error!(sandbox = id, %error, "failed to keep the workspace of a deleted sandbox");
         let reason = without_host_paths(&format!("what it holds could not be kept: {error}"));
         let stopped = |sandbox: &Sandbox| {
-            sandbox.state.may_become(State::Stopped).then(|| Change {
+            sandbox.state.can_become(State::Stopped).then(|| Change {
                 state: Some(State::Stopped),
                 state_reason: Some(reason.clone()),
                 ..Change::default()

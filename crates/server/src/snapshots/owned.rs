@@ -76,7 +76,7 @@ impl Snapshots<'_> {
     /// Returns true if a snapshot is recorded for an owner, or for anybody, and yet is not in the store. Where servers share a catalog,
     /// it may be in the store of another one, and nobody can tell.
     async fn is_lost(&self, owner: Option<&str>, id: &SnapshotId) -> Result<bool, ApiError> {
-        if self.catalog.may_be_shared() || !self.catalog.snapshots().is_noted(owner, &id.to_string()).await? {
+        if self.catalog.can_be_shared() || !self.catalog.snapshots().is_owned(owner, &id.to_string()).await? {
             return Ok(false);
         }
         let (store, id) = (self.store.clone(), *id);

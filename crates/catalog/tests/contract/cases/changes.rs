@@ -1,11 +1,11 @@
 use serde_json::json;
 use workspace_catalog::{CatalogError, Change, EventKind, Filter, State};
 
-use super::{event, insert, plain, to};
-use crate::place::Place;
+use super::{event, insert, new_sandbox, to};
+use crate::test_database::TestDatabase;
 
-/// How a new sandbox gets into each state.
-fn way(state: State) -> &'static [State] {
+/// Returns the transitions that lead a new sandbox to a state.
+fn path_to(state: State) -> &'static [State] {
     match state {
         State::Starting => &[],
         State::Running => &[State::Running],
@@ -15,18 +15,18 @@ fn way(state: State) -> &'static [State] {
     }
 }
 
-pub(crate) async fn allowed_transitions_are_made_and_the_others_refused(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn only_allowed_transitions_succeed(database: TestDatabase) {
+    let catalog = database.open().await;
     for &from in State::ALL {
         for &next in State::ALL {
             let id = format!("sbx-{from}-{next}");
-            let mut sandbox = insert(&catalog, plain(&id)).await;
-            for &step in way(from) {
+            let mut sandbox = insert(&catalog, new_sandbox(&id)).await;
+            for &step in path_to(from) {
                 sandbox = catalog.sandboxes().change(&id, sandbox.version, to(step), &[]).await.unwrap();
             }
             let changed = catalog.sandboxes().change(&id, sandbox.version, to(next), &[]).await;
             let stored = catalog.sandboxes().get(&id).await.unwrap().unwrap();
-            if from.may_become(next) {
+            if from.can_become(next) {
                 assert_eq!(stored, changed.unwrap());
                 assert_eq!((stored.state, stored.version), (next, sandbox.version + 1));
             } else {
@@ -38,9 +38,9 @@ pub(crate) async fn allowed_transitions_are_made_and_the_others_refused(place: P
     }
 }
 
-pub(crate) async fn a_change_keeps_what_it_does_not_name(place: Place) {
-    let catalog = place.open().await;
-    let created = insert(&catalog, plain("sbx-1")).await;
+pub(crate) async fn change_keeps_unset_fields(database: TestDatabase) {
+    let catalog = database.open().await;
+    let created = insert(&catalog, new_sandbox("sbx-1")).await;
     let all = Change {
         state: Some(State::Error),
         state_reason: Some("the guest agent is gone".to_owned()),
@@ -64,22 +64,22 @@ pub(crate) async fn a_change_keeps_what_it_does_not_name(place: Place) {
     let (version, updated_at) = (3, same.updated_at);
     assert_eq!(same, workspace_catalog::Sandbox { version, updated_at, ..changed });
 
-    // The reason was the old state's.
+    // The reason belonged to the old state.
     let running = catalog.sandboxes().change("sbx-1", 3, to(State::Running), &[]).await.unwrap();
     assert_eq!(running.state_reason, None);
     assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), Some(running));
 }
 
-pub(crate) async fn of_two_changers_of_one_version_one_wins(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn concurrent_changes_of_one_version_conflict(database: TestDatabase) {
+    let catalog = database.open().await;
     for round in 0..20 {
         let id = format!("sbx-{round}");
-        insert(&catalog, plain(&id)).await;
+        insert(&catalog, new_sandbox(&id)).await;
         let change = |state| {
             let (catalog, id) = (catalog.clone(), id.clone());
-            let told = event(EventKind::SandboxRunning);
+            let recorded = event(EventKind::SandboxRunning);
             tokio::spawn(async move {
-                catalog.sandboxes().change(&id, 1, to(state), std::slice::from_ref(&told)).await
+                catalog.sandboxes().change(&id, 1, to(state), std::slice::from_ref(&recorded)).await
             })
         };
         let (one, other) = (change(State::Running), change(State::Stopping));
@@ -92,48 +92,56 @@ pub(crate) async fn of_two_changers_of_one_version_one_wins(place: Place) {
     assert_eq!(catalog.events().after(0, 100).await.unwrap().len(), 20);
 }
 
-pub(crate) async fn a_change_of_nothing_that_exists_is_not_found(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn changing_a_missing_sandbox_fails(database: TestDatabase) {
+    let catalog = database.open().await;
     let error = catalog.sandboxes().change("sbx-1", 1, to(State::Running), &[]).await.unwrap_err();
     assert_eq!(error.to_string(), "there is no sandbox `sbx-1`");
 }
 
-pub(crate) async fn a_change_and_its_event_are_written_together(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
-    let told = event(EventKind::SandboxRunning);
-    catalog.sandboxes().change("sbx-1", 1, to(State::Running), std::slice::from_ref(&told)).await.unwrap();
-    // A refused change tells of nothing.
-    catalog.sandboxes().change("sbx-1", 1, to(State::Error), std::slice::from_ref(&told)).await.unwrap_err();
+pub(crate) async fn change_and_event_are_atomic(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    let recorded = event(EventKind::SandboxRunning);
     catalog
         .sandboxes()
-        .change("sbx-1", 2, to(State::Starting), std::slice::from_ref(&told))
+        .change("sbx-1", 1, to(State::Running), std::slice::from_ref(&recorded))
+        .await
+        .unwrap();
+    // A rejected change records no event.
+    catalog
+        .sandboxes()
+        .change("sbx-1", 1, to(State::Error), std::slice::from_ref(&recorded))
+        .await
+        .unwrap_err();
+    catalog
+        .sandboxes()
+        .change("sbx-1", 2, to(State::Starting), std::slice::from_ref(&recorded))
         .await
         .unwrap_err();
     let events = catalog.events().after(0, 10).await.unwrap();
     assert_eq!(events.len(), 1);
-    assert_eq!((events[0].kind, &events[0].data), (told.kind, &told.data));
+    assert_eq!((events[0].kind, &events[0].data), (recorded.kind, &recorded.data));
     assert_eq!(events[0].sandbox_id.as_deref(), Some("sbx-1"));
 }
 
-pub(crate) async fn a_change_is_undone_when_its_event_cannot_be_written(place: Place) {
-    let catalog = place.open().await;
-    let before = insert(&catalog, plain("sbx-1")).await;
-    place.tamper("ALTER TABLE events RENAME TO events_elsewhere").await;
-    let told = event(EventKind::SandboxRunning);
+pub(crate) async fn change_is_rolled_back_if_its_event_fails(database: TestDatabase) {
+    let catalog = database.open().await;
+    let before = insert(&catalog, new_sandbox("sbx-1")).await;
+    database.tamper("ALTER TABLE events RENAME TO events_elsewhere").await;
+    let recorded = event(EventKind::SandboxRunning);
     let sandboxes = catalog.sandboxes();
     for error in [
-        sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&told)).await.unwrap_err(),
-        sandboxes.insert(&plain("sbx-2"), std::slice::from_ref(&told)).await.unwrap_err(),
-        sandboxes.delete("sbx-1", std::slice::from_ref(&told)).await.unwrap_err(),
+        sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&recorded)).await.unwrap_err(),
+        sandboxes.insert(&new_sandbox("sbx-2"), std::slice::from_ref(&recorded)).await.unwrap_err(),
+        sandboxes.delete("sbx-1", std::slice::from_ref(&recorded)).await.unwrap_err(),
     ] {
         assert!(matches!(error, CatalogError::Database { .. }), "{error}");
     }
     assert_eq!(sandboxes.get("sbx-1").await.unwrap(), Some(before));
     assert_eq!(sandboxes.get("sbx-2").await.unwrap(), None);
 
-    place.tamper("ALTER TABLE events_elsewhere RENAME TO events").await;
-    sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&told)).await.unwrap();
-    // The numbers of what was undone were given again.
+    database.tamper("ALTER TABLE events_elsewhere RENAME TO events").await;
+    sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&recorded)).await.unwrap();
+    // The sequence numbers of rolled back events are used again.
     assert_eq!(catalog.events().after(0, 10).await.unwrap()[0].sequence, 1);
 }

@@ -2,8 +2,8 @@ use workspace_catalog::{
     COMMAND_SHOWN_MAX, CatalogError, CommandState, End, InsertedCommand, NewClaim, NewCommand,
 };
 
-use super::{insert, plain};
-use crate::place::Place;
+use super::{insert, new_sandbox};
+use crate::test_database::TestDatabase;
 
 fn command(id: &str) -> NewCommand {
     NewCommand {
@@ -17,9 +17,9 @@ fn command(id: &str) -> NewCommand {
 
 const END: End = End { exited: true, exit_code: Some(-9), timed_out: true, ended_at: 1_500 };
 
-pub(crate) async fn a_command_runs_and_ends_once(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
+pub(crate) async fn command_ends_once(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
     catalog.commands().insert(&command("cmd-1")).await.unwrap();
     let running = catalog.commands().get("cmd-1").await.unwrap().unwrap();
     assert_eq!((running.command.as_str(), running.cwd.as_deref()), ("make test", Some("/workspace")));
@@ -43,24 +43,24 @@ pub(crate) async fn a_command_runs_and_ends_once(place: Place) {
     assert_eq!((lost.state, lost.exit_code, lost.cwd), (CommandState::Failed, None, None));
 }
 
-pub(crate) async fn a_command_needs_its_sandbox(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn command_needs_an_existing_sandbox(database: TestDatabase) {
+    let catalog = database.open().await;
     let error = catalog.commands().insert(&command("cmd-1")).await.unwrap_err();
     assert!(matches!(&error, CatalogError::NotFound { what: "sandbox", id } if id == "sbx-1"), "{error}");
     let error = catalog.commands().finish("sbx-1", "cmd-1", END).await.unwrap_err();
     assert!(matches!(&error, CatalogError::NotFound { what: "command", .. }), "{error}");
 
-    insert(&catalog, plain("sbx-1")).await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
     catalog.commands().insert(&command("cmd-1")).await.unwrap();
     let error = catalog.commands().insert(&command("cmd-1")).await.unwrap_err();
     assert!(matches!(&error, CatalogError::Exists { what: "command", .. }), "{error}");
 }
 
-/// A guest says which of its commands ended, and may say anything.
-pub(crate) async fn a_command_is_ended_by_its_own_sandbox_alone(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
-    insert(&catalog, plain("sbx-2")).await;
+/// A guest reports which of its commands ended, and may report anything.
+pub(crate) async fn command_is_finished_only_by_its_sandbox(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    insert(&catalog, new_sandbox("sbx-2")).await;
     catalog.commands().insert(&command("cmd-1")).await.unwrap();
     let error = catalog.commands().finish("sbx-2", "cmd-1", END).await.unwrap_err();
     assert!(matches!(&error, CatalogError::NotFound { what: "command", .. }), "{error}");
@@ -74,13 +74,13 @@ fn claim(hash: &str) -> NewClaim {
     NewClaim { key: "once".to_owned(), owner: "alice".to_owned(), request_hash: hash.to_owned() }
 }
 
-pub(crate) async fn a_request_begins_one_command_however_often_it_comes(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn repeated_request_starts_one_command(database: TestDatabase) {
+    let catalog = database.open().await;
     let claims = catalog.command_claims();
     let missing = claims.insert(&claim("a"), &command("cmd-1")).await.unwrap_err();
     assert!(matches!(&missing, CatalogError::NotFound { what: "sandbox", .. }), "{missing}");
-    insert(&catalog, plain("sbx-1")).await;
-    insert(&catalog, plain("sbx-2")).await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    insert(&catalog, new_sandbox("sbx-2")).await;
     assert_eq!(claims.insert(&claim("a"), &command("cmd-1")).await.unwrap(), InsertedCommand::New);
     let again = claims.insert(&claim("a"), &command("cmd-2")).await.unwrap();
     assert_eq!(again, InsertedCommand::Repeated { command_id: "cmd-1".to_owned() });
@@ -105,9 +105,9 @@ pub(crate) async fn a_request_begins_one_command_however_often_it_comes(place: P
     assert_eq!(claims.find(&claim("c"), "sbx-1").await.unwrap(), None, "it goes with its sandbox");
 }
 
-pub(crate) async fn of_many_requests_at_once_one_begins_a_command(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
+pub(crate) async fn concurrent_requests_start_one_command(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
     let requests = (0..12).map(|n| {
         let catalog = catalog.clone();
         tokio::spawn(async move {
@@ -121,10 +121,10 @@ pub(crate) async fn of_many_requests_at_once_one_begins_a_command(place: Place) 
     assert_eq!((new, catalog.commands().list("sbx-1", 100).await.unwrap().len()), (1, 1));
 }
 
-pub(crate) async fn the_newest_commands_are_listed_first(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
-    insert(&catalog, plain("sbx-2")).await;
+pub(crate) async fn commands_are_listed_newest_first(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    insert(&catalog, new_sandbox("sbx-2")).await;
     for (n, sandbox) in [(1, "sbx-1"), (2, "sbx-2"), (3, "sbx-1"), (4, "sbx-1")] {
         let (sandbox_id, started_at) = (sandbox.to_owned(), 1_000 + n);
         let new = NewCommand { sandbox_id, started_at, ..command(&format!("cmd-{n}")) };
@@ -139,11 +139,11 @@ pub(crate) async fn the_newest_commands_are_listed_first(place: Place) {
     assert_eq!(catalog.commands().list("sbx-3", 100).await.unwrap(), []);
 }
 
-pub(crate) async fn long_commands_are_kept_and_listed_in_part(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
+pub(crate) async fn long_commands_are_truncated(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
     let most = COMMAND_SHOWN_MAX;
-    // Text, how much of it is shown, whether that is a part. A character of three bytes may stand across the end.
+    // Text, returned length, whether it is truncated. A character of three bytes may span the limit.
     let cases = [
         ("x".repeat(most), most, false),
         ("x".repeat(most + 1), most, true),
@@ -166,10 +166,10 @@ pub(crate) async fn long_commands_are_kept_and_listed_in_part(place: Place) {
     assert_eq!(catalog.commands().newest("sbx-1", 2).await.unwrap(), ["cmd-0", "cmd-1"]);
 }
 
-pub(crate) async fn old_commands_are_forgotten_and_running_ones_never(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
-    insert(&catalog, plain("sbx-2")).await;
+pub(crate) async fn only_ended_commands_are_deleted(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    insert(&catalog, new_sandbox("sbx-2")).await;
     for n in 0..6 {
         let id = format!("cmd-{n}");
         let new = NewCommand { started_at: n, ..command(&id) };
@@ -192,10 +192,10 @@ pub(crate) async fn old_commands_are_forgotten_and_running_ones_never(place: Pla
     assert_eq!(old(0).await.len(), 4);
 }
 
-/// Whoever's write is at fault, the others' are kept, each with its own answer.
-pub(crate) async fn many_write_at_once_and_each_gets_its_answer(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
+/// If one write fails, the others succeed, each with its own result.
+pub(crate) async fn concurrent_writes_get_their_own_results(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
     let writes = (0..60).map(|n| {
         let catalog = catalog.clone();
         tokio::spawn(async move {
@@ -215,9 +215,9 @@ pub(crate) async fn many_write_at_once_and_each_gets_its_answer(place: Place) {
             finished.unwrap();
         }
     }
-    // What was answered is there for whoever opens it next.
+    // Acknowledged writes are there after reopening.
     catalog.close().await;
-    let listed = place.open().await.commands().list("sbx-1", 100).await.unwrap();
+    let listed = database.open().await.commands().list("sbx-1", 100).await.unwrap();
     assert_eq!(listed.len(), 40);
     assert!(listed.iter().all(|command| command.state == CommandState::Exited));
     let error = catalog.commands().insert(&command("cmd-late")).await.unwrap_err();

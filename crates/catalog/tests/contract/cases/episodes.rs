@@ -2,14 +2,14 @@ use std::collections::HashSet;
 
 use workspace_catalog::{Catalog, EpisodeUsage, NewEpisode};
 
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
 async fn add(catalog: &Catalog, owner: &str, id: &str, node: &str, limit: Option<EpisodeUsage>) -> bool {
     catalog.episodes().add(&NewEpisode { id, owner, node, bytes: 10 }, limit).await.unwrap().is_none()
 }
 
-pub(crate) async fn episodes_are_counted_for_their_owner_until_they_are_removed(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn episode_usage_is_counted_per_owner(database: TestDatabase) {
+    let catalog = database.open().await;
     let episodes = catalog.episodes();
     let all: Vec<String> = (0..1_200).map(|number| format!("{number:04}")).collect();
     for id in &all[..3] {
@@ -36,16 +36,16 @@ pub(crate) async fn episodes_are_counted_for_their_owner_until_they_are_removed(
     assert_eq!(counts().await, [1, 0, 0]);
 }
 
-pub(crate) async fn an_owner_never_has_more_episodes_than_the_limit(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn episode_limit_holds_under_concurrency(database: TestDatabase) {
+    let catalog = database.open().await;
     for (owner, limit) in [
         ("alice", EpisodeUsage { count: 4, bytes: 1_000 }),
         ("bob", EpisodeUsage { count: 1_000, bytes: 49 }),
     ] {
         let mut tasks = Vec::new();
         for number in 0..16 {
-            // Half of them as another server would.
-            let catalog = if number % 2 == 0 { catalog.clone() } else { place.open().await };
+            // Half of them through another connection, as another server would.
+            let catalog = if number % 2 == 0 { catalog.clone() } else { database.open().await };
             let id = format!("{owner}-{number}");
             tasks.push(tokio::spawn(async move { add(&catalog, owner, &id, "here", Some(limit)).await }));
         }
@@ -58,8 +58,8 @@ pub(crate) async fn an_owner_never_has_more_episodes_than_the_limit(place: Place
     }
 }
 
-pub(crate) async fn a_server_removes_the_rows_of_its_own_episodes(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn episodes_are_removed_by_server(database: TestDatabase) {
+    let catalog = database.open().await;
     let episodes = catalog.episodes();
     for (id, node) in [("1", "here"), ("2", "there"), ("3", "here"), ("4", ""), ("5", "here")] {
         assert!(add(&catalog, "alice", id, node, None).await);
@@ -73,21 +73,21 @@ pub(crate) async fn a_server_removes_the_rows_of_its_own_episodes(place: Place) 
     assert!(episodes.owned("alice", &ids).await.unwrap().is_empty());
 }
 
-pub(crate) async fn episodes_from_before_they_were_counted_are_counted(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
+    let catalog = database.open().await;
     for (id, owner) in [("1", "alice"), ("2", "alice"), ("3", "bob")] {
         assert!(add(&catalog, owner, id, "here", None).await);
     }
     catalog.close().await;
-    place.tamper("DROP TABLE episode_usage").await;
-    place.tamper("CREATE INDEX episodes_owner ON episodes (owner, bytes)").await;
-    place.tamper("DROP INDEX events_created_at").await;
-    place.tamper("DROP INDEX events_sandbox").await;
-    place.tamper("DROP INDEX snapshots_owner_bytes").await;
-    place.tamper("ALTER TABLE snapshots DROP COLUMN bytes").await;
-    place.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
+    database.tamper("DROP TABLE episode_usage").await;
+    database.tamper("CREATE INDEX episodes_owner ON episodes (owner, bytes)").await;
+    database.tamper("DROP INDEX events_created_at").await;
+    database.tamper("DROP INDEX events_sandbox").await;
+    database.tamper("DROP INDEX snapshots_owner_bytes").await;
+    database.tamper("ALTER TABLE snapshots DROP COLUMN bytes").await;
+    database.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 
-    let catalog = place.open().await;
+    let catalog = database.open().await;
     for (owner, count) in [("alice", 2), ("bob", 1), ("carol", 0)] {
         let usage = catalog.episodes().usage(owner).await.unwrap();
         assert_eq!(usage, EpisodeUsage { count, bytes: count * 10 }, "{owner}");
@@ -96,11 +96,11 @@ pub(crate) async fn episodes_from_before_they_were_counted_are_counted(place: Pl
     assert_eq!(catalog.episodes().usage("alice").await.unwrap(), EpisodeUsage { count: 1, bytes: 10 });
 }
 
-pub(crate) async fn adding_an_episode_counts_no_others(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn adding_an_episode_does_not_recount(database: TestDatabase) {
+    let catalog = database.open().await;
     assert!(add(&catalog, "alice", "1", "here", None).await);
-    // Whoever counted them would find this one.
-    place
+    // A recount would find this one.
+    database
         .tamper(
             "INSERT INTO episodes (owner, id, created_at, bytes, node) VALUES ('alice', '2', 0, 10, 'here')",
         )
@@ -109,11 +109,11 @@ pub(crate) async fn adding_an_episode_counts_no_others(place: Place) {
     assert!(!add(&catalog, "alice", "4", "here", Some(EpisodeUsage { count: 2, bytes: 100 })).await);
 }
 
-pub(crate) async fn episodes_are_added_and_removed_at_once_and_counted_right(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn usage_is_exact_under_concurrency(database: TestDatabase) {
+    let catalog = database.open().await;
     let mut tasks = Vec::new();
     for number in 0..16 {
-        let catalog = if number % 2 == 0 { catalog.clone() } else { place.open().await };
+        let catalog = if number % 2 == 0 { catalog.clone() } else { database.open().await };
         tasks.push(tokio::spawn(async move {
             for step in 0..4 {
                 let id = format!("{number}-{step}");

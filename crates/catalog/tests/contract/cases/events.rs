@@ -1,10 +1,10 @@
 use workspace_catalog::EventKind;
 
 use super::event;
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
-pub(crate) async fn events_are_read_in_order_from_anywhere(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn events_are_read_in_order_from_any_sequence(database: TestDatabase) {
+    let catalog = database.open().await;
     for (n, &kind) in (1..).zip(EventKind::ALL) {
         let sandbox = (n % 2 == 0).then_some("sbx-1");
         assert_eq!(catalog.events().insert(sandbox, &event(kind)).await.unwrap(), n);
@@ -20,10 +20,10 @@ pub(crate) async fn events_are_read_in_order_from_anywhere(place: Place) {
     assert_eq!(catalog.events().after(0, 0).await.unwrap(), []);
 }
 
-pub(crate) async fn a_reader_that_follows_many_writers_misses_nothing(place: Place) {
+pub(crate) async fn reader_sees_every_event_of_concurrent_writers(database: TestDatabase) {
     const WRITERS: i64 = 8;
     const EACH: i64 = 25;
-    let catalog = place.open().await;
+    let catalog = database.open().await;
     let write = |catalog: workspace_catalog::Catalog| async move {
         for _ in 0..EACH {
             catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap();
@@ -32,7 +32,7 @@ pub(crate) async fn a_reader_that_follows_many_writers_misses_nothing(place: Pla
     let writers: Vec<_> = (0..WRITERS).map(|_| tokio::spawn(write(catalog.clone()))).collect();
     let mut seen: Vec<i64> = Vec::new();
     loop {
-        // Asked before reading: what is read after the end is all there will be.
+        // Checked before reading: after the end of all writers, a read is complete.
         let over = writers.iter().all(tokio::task::JoinHandle::is_finished);
         let last = seen.last().copied().unwrap_or(0);
         let new = catalog.events().after(last, 1_000).await.unwrap();
@@ -47,8 +47,8 @@ pub(crate) async fn a_reader_that_follows_many_writers_misses_nothing(place: Pla
     assert!(seen.into_iter().eq(1..=WRITERS * EACH));
 }
 
-pub(crate) async fn old_events_are_forgotten_and_numbers_go_on(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn deleting_events_keeps_the_sequence(database: TestDatabase) {
+    let catalog = database.open().await;
     for _ in 0..3 {
         catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap();
     }
@@ -59,20 +59,20 @@ pub(crate) async fn old_events_are_forgotten_and_numbers_go_on(place: Place) {
     assert_eq!(catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap(), 4);
 }
 
-/// As many events of a sandbox, the first numbered one.
-async fn fill(place: &Place, sandbox: &str, count: i64) {
+/// Inserts events of a sandbox, numbered from 1.
+async fn fill(database: &TestDatabase, sandbox: &str, count: i64) {
     let insert = format!(
         "INSERT INTO events (sequence, type, sandbox_id, data, created_at)
          WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})
          SELECT n, 'sandbox.running', '{sandbox}', '{{}}', n FROM numbers"
     );
-    place.tamper(&insert).await;
-    place.tamper(&format!("UPDATE event_sequence SET last = {count}")).await;
+    database.tamper(&insert).await;
+    database.tamper(&format!("UPDATE event_sequence SET last = {count}")).await;
 }
 
-pub(crate) async fn the_oldest_events_of_a_sandbox_make_room(place: Place) {
-    let catalog = place.open().await;
-    fill(&place, "sbx-1", 1_000).await;
+pub(crate) async fn events_per_sandbox_are_limited(database: TestDatabase) {
+    let catalog = database.open().await;
+    fill(&database, "sbx-1", 1_000).await;
     let running = event(EventKind::SandboxRunning);
     catalog.events().insert(Some("sbx-2"), &running).await.unwrap();
     catalog.events().insert(None, &running).await.unwrap();
@@ -86,21 +86,21 @@ pub(crate) async fn the_oldest_events_of_a_sandbox_make_room(place: Place) {
     assert!(numbers().await.into_iter().eq(3..=1_004));
 }
 
-pub(crate) async fn the_oldest_events_of_all_make_room(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn total_events_are_limited(database: TestDatabase) {
+    let catalog = database.open().await;
     let running = event(EventKind::SandboxRunning);
     for sandbox in ["sbx-1", "sbx-2", "sbx-3"] {
         catalog.events().insert(Some(sandbox), &running).await.unwrap();
     }
-    place.tamper("UPDATE event_sequence SET last = 1000001").await;
+    database.tamper("UPDATE event_sequence SET last = 1000001").await;
     assert_eq!(catalog.events().insert(None, &running).await.unwrap(), 1_000_002);
     let left = catalog.events().after(0, 10).await.unwrap();
     assert_eq!(left.iter().map(|it| it.sequence).collect::<Vec<_>>(), [3, 1_000_002]);
 }
 
-pub(crate) async fn old_events_are_forgotten_however_many_they_are(place: Place) {
-    let catalog = place.open().await;
-    fill(&place, "sbx-1", 20_100).await;
+pub(crate) async fn many_old_events_are_deleted_in_batches(database: TestDatabase) {
+    let catalog = database.open().await;
+    fill(&database, "sbx-1", 20_100).await;
     assert_eq!(catalog.events().forget_before(20_050).await.unwrap(), 20_049);
     let left = catalog.events().after(0, 1_000).await.unwrap();
     assert!(left.iter().map(|it| it.sequence).eq(20_050..=20_100));

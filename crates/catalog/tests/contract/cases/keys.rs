@@ -1,7 +1,7 @@
 use serde_json::json;
 use workspace_catalog::{CatalogError, NewApiKey, Role};
 
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
 fn key(id: &str, digit: &str) -> NewApiKey {
     NewApiKey {
@@ -14,8 +14,8 @@ fn key(id: &str, digit: &str) -> NewApiKey {
     }
 }
 
-pub(crate) async fn a_key_is_found_by_its_hash_until_it_is_revoked(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn key_is_found_by_hash_until_revoked(database: TestDatabase) {
+    let catalog = database.open().await;
     let new = key("key-1", "a");
     catalog.api_keys().insert(&new).await.unwrap();
     let found = catalog.api_keys().find_by_hash(&new.hash).await.unwrap().unwrap();
@@ -28,14 +28,14 @@ pub(crate) async fn a_key_is_found_by_its_hash_until_it_is_revoked(place: Place)
     let revoked = catalog.api_keys().list(None).await.unwrap();
     assert!(revoked[0].revoked_at.unwrap() >= found.created_at);
 
-    // A second time changes nothing, not even the time.
+    // A second time has no effect, not even on the time.
     assert!(!catalog.api_keys().revoke("key-1").await.unwrap());
     assert!(!catalog.api_keys().revoke("key-2").await.unwrap());
     assert_eq!(catalog.api_keys().list(None).await.unwrap(), revoked);
 }
 
-pub(crate) async fn keys_are_listed_by_owner(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn keys_are_listed_by_owner(database: TestDatabase) {
+    let catalog = database.open().await;
     for (id, digit, owner, role) in [
         ("key-1", "1", "alice", Role::Admin),
         ("key-2", "2", "alice", Role::ReadOnly),
@@ -55,8 +55,8 @@ pub(crate) async fn keys_are_listed_by_owner(place: Place) {
     }
 }
 
-pub(crate) async fn a_hash_is_kept_once_and_must_look_like_one(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn hashes_are_unique_and_validated(database: TestDatabase) {
+    let catalog = database.open().await;
     catalog.api_keys().insert(&key("key-1", "a")).await.unwrap();
     for taken in [key("key-2", "a"), key("key-1", "b")] {
         let error = catalog.api_keys().insert(&taken).await.unwrap_err();

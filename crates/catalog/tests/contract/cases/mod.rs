@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! Test cases, by table.
 
 pub(crate) mod changes;
 pub(crate) mod commands;
@@ -14,8 +14,8 @@ pub(crate) mod text;
 use serde_json::json;
 use workspace_catalog::{Catalog, Change, EventKind, NewEvent, NewSandbox, Sandbox, State};
 
-/// A sandbox with nothing special about it.
-fn plain(id: &str) -> NewSandbox {
+/// Returns a sandbox with default values.
+fn new_sandbox(id: &str) -> NewSandbox {
     NewSandbox {
         node: "here".to_owned(),
         state: State::Starting,

@@ -1,21 +1,21 @@
 use serde_json::json;
 use workspace_catalog::{CatalogError, EventKind, Filter, LIMIT_MAX, NewCommand, NewSandbox, Sandbox, State};
 
-use super::{event, ids, insert, plain, to};
-use crate::place::Place;
+use super::{event, ids, insert, new_sandbox, to};
+use crate::test_database::TestDatabase;
 
-pub(crate) async fn a_list_goes_on_behind_what_was_seen(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn cursor_neither_repeats_nor_skips(database: TestDatabase) {
+    let catalog = database.open().await;
     for (id, created_at) in [("sbx-a", 1), ("sbx-b", 2), ("sbx-c", 2), ("sbx-d", 2), ("sbx-e", 3)] {
-        insert(&catalog, NewSandbox { created_at, ..plain(id) }).await;
+        insert(&catalog, NewSandbox { created_at, ..new_sandbox(id) }).await;
     }
     let filter = Filter { owner: Some("alice".to_owned()), limit: 2, ..Filter::default() };
     let first = catalog.sandboxes().list(&filter).await.unwrap().0;
     assert_eq!(ids(&first), ["sbx-e", "sbx-b"]);
     let behind =
         |last: &Sandbox| Filter { behind: Some((last.created_at, last.id.clone())), ..filter.clone() };
-    // Neither what is newer nor what is removed shifts what follows.
-    insert(&catalog, NewSandbox { created_at: 4, ..plain("sbx-f") }).await;
+    // Newer and removed sandboxes do not shift the next page.
+    insert(&catalog, NewSandbox { created_at: 4, ..new_sandbox("sbx-f") }).await;
     catalog.sandboxes().delete("sbx-b", &[]).await.unwrap();
     let (second, total) = catalog.sandboxes().list(&behind(&first[1])).await.unwrap();
     assert_eq!((ids(&second), total), (vec!["sbx-c", "sbx-d"], 5));
@@ -24,13 +24,13 @@ pub(crate) async fn a_list_goes_on_behind_what_was_seen(place: Place) {
     assert!(catalog.sandboxes().list(&behind(&third[0])).await.unwrap().0.is_empty());
 }
 
-pub(crate) async fn what_is_inserted_is_read_back(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn inserted_sandbox_is_read_back(database: TestDatabase) {
+    let catalog = database.open().await;
     let new = NewSandbox {
         name: Some("first".to_owned()),
         labels: [("team".to_owned(), "red".to_owned())].into(),
         config: json!({ "envs": { "A": "1" }, "limits": [1, 2.5, null, true] }),
-        ..plain("sbx-1")
+        ..new_sandbox("sbx-1")
     };
     let created = event(EventKind::SandboxCreated);
     let sandbox = catalog.sandboxes().insert(&new, std::slice::from_ref(&created)).await.unwrap();
@@ -45,10 +45,10 @@ pub(crate) async fn what_is_inserted_is_read_back(place: Place) {
     assert_eq!((events[0].kind, events[0].sandbox_id.as_deref()), (created.kind, Some("sbx-1")));
 }
 
-pub(crate) async fn an_id_is_given_once(place: Place) {
-    let catalog = place.open().await;
-    let first = insert(&catalog, plain("sbx-1")).await;
-    let again = NewSandbox { owner: "bob".to_owned(), ..plain("sbx-1") };
+pub(crate) async fn duplicate_id_is_rejected(database: TestDatabase) {
+    let catalog = database.open().await;
+    let first = insert(&catalog, new_sandbox("sbx-1")).await;
+    let again = NewSandbox { owner: "bob".to_owned(), ..new_sandbox("sbx-1") };
     let created = event(EventKind::SandboxCreated);
     let error = catalog.sandboxes().insert(&again, std::slice::from_ref(&created)).await.unwrap_err();
     assert!(matches!(&error, CatalogError::Exists { what: "sandbox", id } if id == "sbx-1"), "{error}");
@@ -56,10 +56,10 @@ pub(crate) async fn an_id_is_given_once(place: Place) {
     assert_eq!(catalog.events().after(0, 10).await.unwrap(), []);
 }
 
-pub(crate) async fn another_owners_sandbox_is_as_good_as_none(place: Place) {
-    let catalog = place.open().await;
-    let alices = insert(&catalog, plain("sbx-1")).await;
-    insert(&catalog, NewSandbox { owner: "bob".to_owned(), ..plain("sbx-2") }).await;
+pub(crate) async fn sandboxes_of_other_owners_are_not_found(database: TestDatabase) {
+    let catalog = database.open().await;
+    let alices = insert(&catalog, new_sandbox("sbx-1")).await;
+    insert(&catalog, NewSandbox { owner: "bob".to_owned(), ..new_sandbox("sbx-2") }).await;
     assert_eq!(catalog.sandboxes().find("alice", "sbx-1").await.unwrap(), Some(alices));
     assert_eq!(catalog.sandboxes().find("alice", "sbx-2").await.unwrap(), None);
     assert_eq!(catalog.sandboxes().find("", "sbx-2").await.unwrap(), None);
@@ -70,12 +70,12 @@ pub(crate) async fn another_owners_sandbox_is_as_good_as_none(place: Place) {
     assert_eq!((ids(&found), total), (vec!["sbx-1"], 1));
 }
 
-pub(crate) async fn pages_hold_every_sandbox_once_newest_first(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn pages_list_every_sandbox_once_newest_first(database: TestDatabase) {
+    let catalog = database.open().await;
     let mut expected = Vec::new();
     for n in 0..7 {
-        // Two of each age: what is equally old has an order too.
-        insert(&catalog, NewSandbox { created_at: 1_000 - n / 2, ..plain(&format!("sbx-{n}")) }).await;
+        // Two of each age: equal ages need an order too.
+        insert(&catalog, NewSandbox { created_at: 1_000 - n / 2, ..new_sandbox(&format!("sbx-{n}")) }).await;
         expected.push(format!("sbx-{n}"));
     }
     let mut seen = Vec::new();
@@ -88,7 +88,7 @@ pub(crate) async fn pages_hold_every_sandbox_once_newest_first(place: Place) {
     }
     assert_eq!(seen, expected);
 
-    // Out of bounds is the nearest that is within.
+    // Values out of range are clamped.
     for (page, limit, length) in [(0, 3, 3), (1, 0, 1), (1, u32::MAX, 7), (u32::MAX, LIMIT_MAX, 0)] {
         let filter = Filter { page, limit, ..Filter::default() };
         let (found, _) = catalog.sandboxes().list(&filter).await.unwrap();
@@ -96,8 +96,8 @@ pub(crate) async fn pages_hold_every_sandbox_once_newest_first(place: Place) {
     }
 }
 
-pub(crate) async fn filters_narrow_lists(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn filters_restrict_lists(database: TestDatabase) {
+    let catalog = database.open().await;
     for (id, owner, name) in [
         ("sbx-1", "alice", "web-a"),
         ("sbx-2", "alice", "web-b"),
@@ -105,9 +105,9 @@ pub(crate) async fn filters_narrow_lists(place: Place) {
         ("sbx-4", "bob", "web-c"),
     ] {
         let (owner, name) = (owner.to_owned(), Some(name.to_owned()));
-        insert(&catalog, NewSandbox { owner, name, ..plain(id) }).await;
+        insert(&catalog, NewSandbox { owner, name, ..new_sandbox(id) }).await;
     }
-    insert(&catalog, plain("sbx-5")).await;
+    insert(&catalog, new_sandbox("sbx-5")).await;
     catalog.sandboxes().change("sbx-2", 1, to(State::Running), &[]).await.unwrap();
 
     let owner = Some("alice".to_owned());
@@ -125,12 +125,12 @@ pub(crate) async fn filters_narrow_lists(place: Place) {
     }
 }
 
-pub(crate) async fn a_name_prefix_is_taken_literally(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn name_prefix_is_literal(database: TestDatabase) {
+    let catalog = database.open().await;
     for (id, name) in
         [("sbx-1", "a%b"), ("sbx-2", "axb"), ("sbx-3", "A%b"), ("sbx-4", "a_b"), ("sbx-5", "größe")]
     {
-        insert(&catalog, NewSandbox { name: Some(name.to_owned()), ..plain(id) }).await;
+        insert(&catalog, NewSandbox { name: Some(name.to_owned()), ..new_sandbox(id) }).await;
     }
     for (prefix, expected) in [
         ("a%", vec!["sbx-1"]),
@@ -147,13 +147,13 @@ pub(crate) async fn a_name_prefix_is_taken_literally(place: Place) {
     }
 }
 
-pub(crate) async fn a_name_finds_the_newest_sandbox_of_its_owner(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn find_named_returns_the_newest_sandbox(database: TestDatabase) {
+    let catalog = database.open().await;
     for (id, owner, created_at) in
         [("sbx-1", "alice", 1_000), ("sbx-2", "alice", 2_000), ("sbx-3", "bob", 3_000)]
     {
         let (owner, name) = (owner.to_owned(), Some("work".to_owned()));
-        insert(&catalog, NewSandbox { owner, name, created_at, ..plain(id) }).await;
+        insert(&catalog, NewSandbox { owner, name, created_at, ..new_sandbox(id) }).await;
     }
     let found = async |owner: &str, name: &str| catalog.sandboxes().find_named(owner, name).await.unwrap();
     assert_eq!(found("alice", "work").await.as_deref(), Some("sbx-2"));
@@ -162,15 +162,15 @@ pub(crate) async fn a_name_finds_the_newest_sandbox_of_its_owner(place: Place) {
     assert_eq!(found("carol", "work").await, None);
 }
 
-/// Each task has a catalog of its own, as a server would.
-pub(crate) async fn of_those_who_want_a_unique_name_at_once_one_gets_it(place: Place) {
+/// Each task has its own catalog, as a server would.
+pub(crate) async fn unique_name_is_given_once_under_concurrency(database: TestDatabase) {
     let named = |id: String, owner: &str, unique_name: bool| {
         let (owner, name) = (owner.to_owned(), Some("work".to_owned()));
-        NewSandbox { owner, name, unique_name, ..plain(&id) }
+        NewSandbox { owner, name, unique_name, ..new_sandbox(&id) }
     };
     let mut tasks = Vec::new();
     for n in 0..6 {
-        let catalog = place.open().await;
+        let catalog = database.open().await;
         let new = named(format!("sbx-{n}"), "alice", true);
         tasks.push(tokio::spawn(async move { catalog.sandboxes().insert(&new, &[]).await }));
     }
@@ -185,17 +185,17 @@ pub(crate) async fn of_those_who_want_a_unique_name_at_once_one_gets_it(place: P
     }
     assert_eq!(made.len(), 1, "{made:?}");
 
-    let catalog = place.open().await;
-    // Neither another owner nor one who does not ask for it is kept from the name.
+    let catalog = database.open().await;
+    // Other owners, and sandboxes without the flag, may use the name.
     insert(&catalog, named("sbx-bob".to_owned(), "bob", true)).await;
     insert(&catalog, named("sbx-too".to_owned(), "alice", false)).await;
-    // It is free again with its sandbox.
+    // The name is free again after its sandbox is deleted.
     assert!(catalog.sandboxes().delete(&made[0], &[]).await.unwrap());
     insert(&catalog, named("sbx-next".to_owned(), "alice", true)).await;
 }
 
-pub(crate) async fn labels_narrow_lists_and_all_must_fit(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn label_filters_are_conjunctive(database: TestDatabase) {
+    let catalog = database.open().await;
     let labels = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
@@ -205,7 +205,7 @@ pub(crate) async fn labels_narrow_lists_and_all_must_fit(place: Place) {
         ("sbx-3", vec![("red", "team")]),
         ("sbx-4", vec![]),
     ] {
-        insert(&catalog, NewSandbox { labels: labels(&pairs), ..plain(id) }).await;
+        insert(&catalog, NewSandbox { labels: labels(&pairs), ..new_sandbox(id) }).await;
     }
     for (pairs, expected) in [
         (vec![("team", "red")], vec!["sbx-1", "sbx-2"]),
@@ -220,10 +220,10 @@ pub(crate) async fn labels_narrow_lists_and_all_must_fit(place: Place) {
     }
 }
 
-pub(crate) async fn the_expired_are_found(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn expired_sandboxes_are_listed(database: TestDatabase) {
+    let catalog = database.open().await;
     for (id, expires_at) in [("sbx-1", 3_000), ("sbx-2", 1_000), ("sbx-3", 2_000)] {
-        insert(&catalog, NewSandbox { expires_at, ..plain(id) }).await;
+        insert(&catalog, NewSandbox { expires_at, ..new_sandbox(id) }).await;
     }
     for (now, expected) in
         [(999, vec![]), (2_000, vec!["sbx-2", "sbx-3"]), (i64::MAX, vec!["sbx-2", "sbx-3", "sbx-1"])]
@@ -232,10 +232,10 @@ pub(crate) async fn the_expired_are_found(place: Place) {
     }
 }
 
-pub(crate) async fn a_deleted_sandbox_is_gone_with_its_commands(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn delete_removes_commands_and_labels(database: TestDatabase) {
+    let catalog = database.open().await;
     let labels: std::collections::BTreeMap<_, _> = [("team".to_owned(), "red".to_owned())].into();
-    insert(&catalog, NewSandbox { labels: labels.clone(), ..plain("sbx-1") }).await;
+    insert(&catalog, NewSandbox { labels: labels.clone(), ..new_sandbox("sbx-1") }).await;
     let command = NewCommand {
         id: "cmd-1".to_owned(),
         sandbox_id: "sbx-1".to_owned(),
@@ -252,16 +252,16 @@ pub(crate) async fn a_deleted_sandbox_is_gone_with_its_commands(place: Place) {
     assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), None);
     assert_eq!(catalog.events().after(0, 10).await.unwrap().len(), 1);
 
-    // The labels are gone too: the next of that id starts without.
-    insert(&catalog, plain("sbx-1")).await;
+    // The labels are deleted too: a new sandbox with this id has none.
+    insert(&catalog, new_sandbox("sbx-1")).await;
     let (found, _) = catalog.sandboxes().list(&Filter { labels, ..Filter::default() }).await.unwrap();
     assert_eq!(found, []);
 }
 
-pub(crate) async fn they_are_counted_by_state(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn sandboxes_are_counted_by_state(database: TestDatabase) {
+    let catalog = database.open().await;
     for id in ["sbx-1", "sbx-2", "sbx-3"] {
-        insert(&catalog, plain(id)).await;
+        insert(&catalog, new_sandbox(id)).await;
     }
     catalog.sandboxes().change("sbx-2", 1, to(State::Running), &[]).await.unwrap();
     let counts = catalog.sandboxes().counts("here").await.unwrap();
@@ -269,9 +269,9 @@ pub(crate) async fn they_are_counted_by_state(place: Place) {
     assert_eq!((of(State::Starting), of(State::Running), of(State::Error)), (2, 1, 0));
 }
 
-pub(crate) async fn every_server_has_its_own(place: Place) {
-    let catalog = place.open().await;
-    let of = |node: &str, id: &str| NewSandbox { node: node.to_owned(), ..plain(id) };
+pub(crate) async fn queries_are_limited_to_the_server(database: TestDatabase) {
+    let catalog = database.open().await;
+    let of = |node: &str, id: &str| NewSandbox { node: node.to_owned(), ..new_sandbox(id) };
     for new in [of("here", "sbx-1"), of("there", "sbx-2"), of("", "sbx-3")] {
         insert(&catalog, new).await;
     }
@@ -282,20 +282,23 @@ pub(crate) async fn every_server_has_its_own(place: Place) {
         let counted: u64 = sandboxes.counts(node).await.unwrap().iter().map(|(_, count)| count).sum();
         assert_eq!(counted, expected.len() as u64);
     }
-    let owner = plain("").owner;
+    let owner = new_sandbox("").owner;
     assert_eq!(sandboxes.total("here", &owner).await.unwrap(), (1, 3));
     assert_eq!(sandboxes.total("here", "nobody").await.unwrap(), (1, 0));
-    // One from before servers had names goes to the first that asks.
+    // A sandbox without a server is adopted by the first one that asks.
     assert_eq!(sandboxes.adopt("there").await.unwrap(), 1);
     assert_eq!(sandboxes.adopt("here").await.unwrap(), 0);
     assert_eq!(ids(&sandboxes.all("there").await.unwrap()), ["sbx-2", "sbx-3"]);
 }
 
-pub(crate) async fn several_are_found_at_once_each_for_its_owner(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, NewSandbox { owner: "alice".to_owned(), ..plain("sbx-1") }).await;
-    insert(&catalog, NewSandbox { owner: "bob".to_owned(), node: "there".to_owned(), ..plain("sbx-2") })
-        .await;
+pub(crate) async fn nodes_are_looked_up_in_bulk_by_owner(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, NewSandbox { owner: "alice".to_owned(), ..new_sandbox("sbx-1") }).await;
+    insert(
+        &catalog,
+        NewSandbox { owner: "bob".to_owned(), node: "there".to_owned(), ..new_sandbox("sbx-2") },
+    )
+    .await;
     let ids: Vec<String> = (0..1_200).rev().map(|number| format!("sbx-{number}")).collect();
     let nodes = async |owner: Option<&'static str>| {
         let mut found: Vec<_> = catalog.sandboxes().nodes(owner, &ids).await.unwrap().into_iter().collect();
@@ -303,7 +306,7 @@ pub(crate) async fn several_are_found_at_once_each_for_its_owner(place: Place) {
         found
     };
     let node = |id: &str, node: &str| (id.to_owned(), node.to_owned());
-    let own = node("sbx-1", &plain("sbx-1").node);
+    let own = node("sbx-1", &new_sandbox("sbx-1").node);
     assert_eq!(nodes(None).await, [own.clone(), node("sbx-2", "there")]);
     assert_eq!(nodes(Some("alice")).await, [own]);
     assert_eq!(nodes(Some("carol")).await, []);

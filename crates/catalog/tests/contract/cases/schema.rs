@@ -1,71 +1,72 @@
 use workspace_catalog::{Catalog, CatalogError, EventKind, Filter, State};
 
-use super::{event, insert, plain, to};
-use crate::place::Place;
+use super::{event, insert, new_sandbox, to};
+use crate::test_database::TestDatabase;
 
-pub(crate) async fn what_was_written_is_there_after_reopening(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn data_survives_reopening(database: TestDatabase) {
+    let catalog = database.open().await;
     let created = event(EventKind::SandboxCreated);
-    let sandbox = catalog.sandboxes().insert(&plain("sbx-1"), std::slice::from_ref(&created)).await.unwrap();
+    let sandbox =
+        catalog.sandboxes().insert(&new_sandbox("sbx-1"), std::slice::from_ref(&created)).await.unwrap();
     catalog.close().await;
 
-    let catalog = place.open().await;
+    let catalog = database.open().await;
     assert_eq!(catalog.sandboxes().get("sbx-1").await.unwrap(), Some(sandbox));
     assert_eq!(catalog.events().insert(None, &created).await.unwrap(), 2);
 }
 
-pub(crate) async fn a_schema_is_made_once_by_however_many_open_it(place: Place) {
+pub(crate) async fn concurrent_opens_migrate_once(database: TestDatabase) {
     let opened = (0..6).map(|_| {
-        let url = place.url.clone();
+        let url = database.url.clone();
         tokio::spawn(async move { Catalog::open(&url).await.unwrap() })
     });
     for (n, opened) in opened.collect::<Vec<_>>().into_iter().enumerate() {
-        insert(&opened.await.unwrap(), plain(&format!("sbx-{n}"))).await;
+        insert(&opened.await.unwrap(), new_sandbox(&format!("sbx-{n}"))).await;
     }
-    let (_, total) = place.open().await.sandboxes().list(&Filter::default()).await.unwrap();
+    let (_, total) = database.open().await.sandboxes().list(&Filter::default()).await.unwrap();
     assert_eq!(total, 6);
 }
 
-pub(crate) async fn a_newer_schema_is_refused(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
+pub(crate) async fn newer_schema_is_rejected(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
     catalog.close().await;
-    place.tamper("INSERT INTO schema_versions (version, applied_at) VALUES (1000, 0)").await;
-    let error = Catalog::open(&place.url).await.unwrap_err();
+    database.tamper("INSERT INTO schema_versions (version, applied_at) VALUES (1000, 0)").await;
+    let error = Catalog::open(&database.url).await.unwrap_err();
     assert!(matches!(error, CatalogError::NewerSchema { found: 1000, .. }), "{error}");
 
-    place.tamper("DELETE FROM schema_versions WHERE version = 1000").await;
-    assert!(place.open().await.sandboxes().get("sbx-1").await.unwrap().is_some());
+    database.tamper("DELETE FROM schema_versions WHERE version = 1000").await;
+    assert!(database.open().await.sandboxes().get("sbx-1").await.unwrap().is_some());
 }
 
-pub(crate) async fn damaged_rows_are_errors_and_not_guesses(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
-    place.tamper("UPDATE sandboxes SET config = '{'").await;
+pub(crate) async fn damaged_rows_are_errors(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    database.tamper("UPDATE sandboxes SET config = '{'").await;
     let error = catalog.sandboxes().get("sbx-1").await.unwrap_err();
     assert!(matches!(error, CatalogError::Json { column: "config", .. }), "{error}");
 
     catalog.events().insert(None, &event(EventKind::SandboxError)).await.unwrap();
-    place.tamper("UPDATE events SET type = 'sandbox.unheard'").await;
+    database.tamper("UPDATE events SET type = 'sandbox.unheard'").await;
     let error = catalog.events().after(0, 1).await.unwrap_err();
     assert_eq!(error.to_string(), "`sandbox.unheard` is no EventKind");
 }
 
-/// Half of the tasks have a catalog of their own, as another process would.
-pub(crate) async fn twenty_tasks_write_at_once(place: Place) {
-    let shared = place.open().await;
+/// Half of the tasks have their own catalog, as another process would.
+pub(crate) async fn concurrent_writers_succeed(database: TestDatabase) {
+    let shared = database.open().await;
     let mut tasks = Vec::new();
     for n in 0..20 {
-        let catalog = if n % 2 == 0 { shared.clone() } else { place.open().await };
+        let catalog = if n % 2 == 0 { shared.clone() } else { database.open().await };
         tasks.push(tokio::spawn(async move {
             for step in 0..5 {
                 let id = format!("sbx-{n}-{step}");
-                let told = event(EventKind::SandboxRunning);
-                let sandbox = catalog.sandboxes().insert(&plain(&id), &[]).await.unwrap();
+                let recorded = event(EventKind::SandboxRunning);
+                let sandbox = catalog.sandboxes().insert(&new_sandbox(&id), &[]).await.unwrap();
                 let change = to(State::Running);
                 catalog
                     .sandboxes()
-                    .change(&id, sandbox.version, change, std::slice::from_ref(&told))
+                    .change(&id, sandbox.version, change, std::slice::from_ref(&recorded))
                     .await
                     .unwrap();
             }

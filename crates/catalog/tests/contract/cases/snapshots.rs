@@ -1,14 +1,14 @@
 use std::collections::HashSet;
 
-use crate::place::Place;
+use crate::test_database::TestDatabase;
 
-pub(crate) async fn a_snapshot_belongs_to_who_noted_it(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
+    let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     snapshots.add("alice", "a", Some("sbx-1"), 0).await.unwrap();
     snapshots.add("bob", "b", None, 0).await.unwrap();
     let before = snapshots.list(None, None, 10).await.unwrap();
-    // A second time changes nothing, not even the sandbox.
+    // A second time has no effect, not even on the sandbox.
     snapshots.add("alice", "a", None, 0).await.unwrap();
     assert_eq!(snapshots.list(None, None, 10).await.unwrap(), before);
     assert_eq!(before[1].sandbox.as_deref(), Some("sbx-1"));
@@ -26,8 +26,8 @@ pub(crate) async fn a_snapshot_belongs_to_who_noted_it(place: Place) {
     assert!(snapshots.owned("alice", &[]).await.unwrap().is_empty());
 }
 
-pub(crate) async fn snapshots_are_listed_newest_first_in_pages(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn snapshots_are_listed_newest_first_in_pages(database: TestDatabase) {
+    let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("bob", "1"), ("alice", "3"), ("alice", "2")] {
         snapshots.add(owner, id, None, 0).await.unwrap();
@@ -50,8 +50,8 @@ pub(crate) async fn snapshots_are_listed_newest_first_in_pages(place: Place) {
     }
 }
 
-pub(crate) async fn ids_of_an_owner_are_read_behind_an_id_and_without_the_first(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn ids_are_paginated_by_id_and_offset(database: TestDatabase) {
+    let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("alice", "3"), ("alice", "2"), ("alice", "4")] {
         snapshots.add(owner, id, None, 0).await.unwrap();
@@ -72,8 +72,8 @@ pub(crate) async fn ids_of_an_owner_are_read_behind_an_id_and_without_the_first(
     }
 }
 
-pub(crate) async fn the_last_owner_of_a_snapshot_is_told_so(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn removing_the_last_owner_is_reported(database: TestDatabase) {
+    let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for owner in ["alice", "bob", "carol"] {
         snapshots.add(owner, "a", None, 0).await.unwrap();
@@ -89,8 +89,8 @@ pub(crate) async fn the_last_owner_of_a_snapshot_is_told_so(place: Place) {
     assert!(snapshots.list(None, None, 10).await.unwrap().is_empty());
 }
 
-pub(crate) async fn of_owners_that_let_go_at_once_one_is_the_last(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn concurrent_removals_report_one_last_owner(database: TestDatabase) {
+    let catalog = database.open().await;
     for round in 0..10 {
         let id = round.to_string();
         for owner in 0..5 {
@@ -112,8 +112,8 @@ pub(crate) async fn of_owners_that_let_go_at_once_one_is_the_last(place: Place) 
     }
 }
 
-pub(crate) async fn snapshots_of_an_owner_account_for_bytes_until_a_collection_measures_them(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn snapshot_bytes_count_until_measured(database: TestDatabase) {
+    let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id, bytes) in [("alice", "1", 10), ("alice", "2", 5), ("bob", "1", 10), ("bob", "3", 7)] {
         snapshots.add(owner, id, None, bytes).await.unwrap();
@@ -123,7 +123,7 @@ pub(crate) async fn snapshots_of_an_owner_account_for_bytes_until_a_collection_m
         (bytes("alice").await, bytes("bob").await, bytes("carol").await)
     };
     assert_eq!(bytes().await, (15, 17, 0));
-    // The other one may hold the same content.
+    // The other snapshot may have the same content.
     snapshots.remove(Some("alice"), "1").await.unwrap();
     assert_eq!(bytes().await, (15, 17, 0));
     let many = (0..2_000).map(|id| (format!("none {id}"), 1));

@@ -1,8 +1,8 @@
 use serde_json::json;
 use workspace_catalog::{COMMAND_SHOWN_MAX, CatalogError, Change, Filter, NewClaim, NewCommand, NewSandbox};
 
-use super::{insert, plain};
-use crate::place::Place;
+use super::{insert, new_sandbox};
+use crate::test_database::TestDatabase;
 
 const HOSTILE: &[&str] = &[
     "'; DROP TABLE sandboxes; --",
@@ -14,8 +14,8 @@ const HOSTILE: &[&str] = &[
     "",
 ];
 
-pub(crate) async fn hostile_text_is_kept_as_it_is(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn hostile_text_round_trips(database: TestDatabase) {
+    let catalog = database.open().await;
     for text in HOSTILE {
         let text = (*text).to_owned();
         let new = NewSandbox {
@@ -25,7 +25,7 @@ pub(crate) async fn hostile_text_is_kept_as_it_is(place: Place) {
             workspace_path: text.clone(),
             labels: [(text.clone(), text.clone())].into(),
             config: json!({ text.clone(): [text.clone(), "\0"] }),
-            ..plain("")
+            ..new_sandbox("")
         };
         let sandbox = insert(&catalog, new).await;
         let reason = Change { state_reason: Some(text.clone()), ..Change::default() };
@@ -46,14 +46,14 @@ pub(crate) async fn hostile_text_is_kept_as_it_is(place: Place) {
     assert_eq!(total, HOSTILE.len() as u64);
 }
 
-pub(crate) async fn a_megabyte_of_text_is_kept(place: Place) {
-    let catalog = place.open().await;
+pub(crate) async fn megabyte_texts_round_trip(database: TestDatabase) {
+    let catalog = database.open().await;
     let long = "é".repeat(1 << 19);
     let new = NewSandbox {
         name: Some(long.clone()),
         labels: [("long".to_owned(), long.clone())].into(),
         config: json!({ "long": long }),
-        ..plain("sbx-1")
+        ..new_sandbox("sbx-1")
     };
     let sandbox = insert(&catalog, new).await;
     let (name_prefix, labels) = (Some(long.clone()), sandbox.labels.clone());
@@ -72,9 +72,9 @@ pub(crate) async fn a_megabyte_of_text_is_kept(place: Place) {
     assert!(long.starts_with(&shown) && shown.len() > COMMAND_SHOWN_MAX - 4, "{}", shown.len());
 }
 
-pub(crate) async fn nul_is_refused_with_the_name_of_the_field(place: Place) {
-    let catalog = place.open().await;
-    insert(&catalog, plain("sbx-1")).await;
+pub(crate) async fn nul_is_rejected_naming_the_field(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
     let sandboxes = catalog.sandboxes();
     let bad = || "a\0b".to_owned();
     let reason = Change { state_reason: Some(bad()), ..Change::default() };
@@ -82,9 +82,12 @@ pub(crate) async fn nul_is_refused_with_the_name_of_the_field(place: Place) {
     let claim = NewClaim { key: bad(), owner: "alice".to_owned(), request_hash: String::new() };
     let filter = Filter { name_prefix: Some(bad()), ..Filter::default() };
     let refused = [
-        ("name", sandboxes.insert(&NewSandbox { name: Some(bad()), ..plain("sbx-2") }, &[]).await.err()),
-        ("owner", sandboxes.insert(&NewSandbox { owner: bad(), ..plain("sbx-2") }, &[]).await.err()),
-        ("label", sandboxes.insert(&NewSandbox { labels, ..plain("sbx-2") }, &[]).await.err()),
+        (
+            "name",
+            sandboxes.insert(&NewSandbox { name: Some(bad()), ..new_sandbox("sbx-2") }, &[]).await.err(),
+        ),
+        ("owner", sandboxes.insert(&NewSandbox { owner: bad(), ..new_sandbox("sbx-2") }, &[]).await.err()),
+        ("label", sandboxes.insert(&NewSandbox { labels, ..new_sandbox("sbx-2") }, &[]).await.err()),
         ("state_reason", sandboxes.change("sbx-1", 1, reason, &[]).await.err()),
         ("id", sandboxes.get(&bad()).await.err()),
         ("owner", sandboxes.find(&bad(), "sbx-1").await.err()),
@@ -92,7 +95,7 @@ pub(crate) async fn nul_is_refused_with_the_name_of_the_field(place: Place) {
         ("name_prefix", sandboxes.list(&filter).await.err()),
         ("hash", catalog.api_keys().find_by_hash(&bad()).await.err()),
         ("id", catalog.commands().get(&bad()).await.err()),
-        ("key", sandboxes.insert_once(&plain("sbx-2"), &claim, &[]).await.err()),
+        ("key", sandboxes.insert_once(&new_sandbox("sbx-2"), &claim, &[]).await.err()),
     ];
     for (expected, error) in refused {
         assert!(

@@ -1,6 +1,8 @@
 //! The result of a merge as it is written, with markers around what is in conflict.
 
-use workspace_merge::{Effort, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy, Versions};
+use workspace_merge::{
+    DiffLimits, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy, Versions,
+};
 
 use crate::args::{ConflictStyle, MergeFile};
 
@@ -12,12 +14,12 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// `in_conflict` gives both sides with all merged that could be; nobody asks where nothing is in conflict.
+    /// `conflict_sides` gives both sides with all merged that could be; nobody asks where nothing is in conflict.
     pub(super) fn new(
         args: &MergeFile,
         merged: &FileMerge,
         input: &Input<'_>,
-        in_conflict: impl FnOnce() -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy>,
+        conflict_sides: impl FnOnce() -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy>,
     ) -> Result<Self, UnknownStrategy> {
         let as_it_is = |conflicts| Ok(Self { content: merged.merged.content.clone(), conflicts });
         let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_settled()) else {
@@ -31,10 +33,10 @@ impl Written {
             return as_it_is(counted);
         }
         // With their base, values are shown as the lines that they are in.
-        let sides = if style(args) == Style::Merge { in_conflict()? } else { None };
-        let all = || TextMerge::new(base.unwrap_or_default(), ours, theirs, Effort::default());
+        let sides = if style(args) == Style::Merge { conflict_sides()? } else { None };
+        let all = || TextMerge::new(base.unwrap_or_default(), ours, theirs, DiffLimits::default());
         let text = match &sides {
-            Some([ours, theirs]) => TextMerge::between(ours, theirs, Effort::default()),
+            Some([ours, theirs]) => TextMerge::between(ours, theirs, DiffLimits::default()),
             None => all(),
         };
         let Ok(text) = text else { return as_it_is(counted) };
@@ -47,7 +49,7 @@ impl Written {
         }
         // Lines can be merged, but not what they say, or nobody may take them without looking.
         let Ok(all) = all() else { return as_it_is(counted) };
-        let (content, conflicts) = all.in_conflict().render(style(args), &labels(args));
+        let (content, conflicts) = all.with_all_in_conflict().render(style(args), &labels(args));
         Ok(Self { content, conflicts: conflicts.max(1) })
     }
 }

@@ -95,7 +95,7 @@ impl<'a> Merging<'a> {
 
     /// Where a rule goes by who wrote a file, or when, that counts, and not which side was merged last.
     fn keep_authors(&mut self, options: &mut TreeOptions) -> Result<()> {
-        if !options.policy.goes_by_author() {
+        if !options.policy.depends_on_author() {
             return Ok(());
         }
         for side in self.written.drain(..) {

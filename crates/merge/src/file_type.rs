@@ -1,12 +1,12 @@
-//! Which strategy is for which type of file.
+//! Detection of file types, and the default strategy for each.
 
 use crate::file::Input;
 
-/// A NUL so early in a file says that it is no text, as for git.
-const LOOKED_AT: usize = 8000;
+/// Number of leading bytes that are searched for a NUL to detect binary files; the same as git's.
+const BINARY_PROBE_LEN: usize = 8000;
 
-/// Strategies by how names of files end; the first one counts.
-pub(crate) const BY_ENDING: [(&str, &str); 9] = [
+/// Default strategies by file extension. The first match counts.
+pub(crate) const BY_EXTENSION: [(&str, &str); 9] = [
     (".crdt.json", "crdt"),
     (".json", "json"),
     (".jsonc", "json"),
@@ -18,7 +18,7 @@ pub(crate) const BY_ENDING: [(&str, &str); 9] = [
     (".log", "log"),
 ];
 
-/// By the name of the file, else by what is in it.
+/// Returns the default strategy of a file, by its name or else by its content.
 pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
     if let Some(strategy) = by_name(input.path) {
         return strategy;
@@ -28,16 +28,16 @@ pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
     if all.into_iter().all(is_text) { "text" } else { "binary" }
 }
 
-/// Nothing if the name does not tell.
+/// Returns the default strategy for the extension of a path; `None` if the extension is not known.
 pub(crate) fn by_name(path: &str) -> Option<&'static str> {
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let is_of = |ending: &str| name.len() > ending.len() && name.ends_with(ending);
-    BY_ENDING.iter().find(|(ending, _)| is_of(ending)).map(|(_, strategy)| *strategy)
+    BY_EXTENSION.iter().find(|(ending, _)| is_of(ending)).map(|(_, strategy)| *strategy)
 }
 
-/// UTF-16 counts: its byte order mark says that the NULs are part of letters.
+/// Returns whether content is text. UTF-16 counts if it has a byte order mark.
 pub(crate) fn is_text(content: &[u8]) -> bool {
-    is_utf16(content) || memchr::memchr(0, &content[..content.len().min(LOOKED_AT)]).is_none()
+    is_utf16(content) || memchr::memchr(0, &content[..content.len().min(BINARY_PROBE_LEN)]).is_none()
 }
 
 pub(crate) fn is_utf16(content: &[u8]) -> bool {

@@ -1,7 +1,7 @@
-//! Enums that are words in the database and in the interface.
+//! Enums that are stored and serialised as strings.
 
-/// Declares an enum of which each value has one word, with `as_str`, `Display` and `FromStr`.
-macro_rules! words {
+/// Declares an enum with a string for each variant, and with `as_str`, `Display` and `FromStr`.
+macro_rules! string_enum {
     (
         $(#[$about:meta])*
         pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }
@@ -11,10 +11,10 @@ macro_rules! words {
         pub enum $name { $($(#[$doc])* $variant,)* }
 
         impl $name {
-            /// Every value.
+            /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The word for it.
+            /// Returns the string of the variant.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
@@ -31,7 +31,7 @@ macro_rules! words {
 
             fn from_str(word: &str) -> $crate::error::Result<Self> {
                 let found = Self::ALL.iter().copied().find(|it| it.as_str() == word);
-                found.ok_or_else(|| $crate::error::CatalogError::UnknownWord {
+                found.ok_or_else(|| $crate::error::CatalogError::UnknownValue {
                     what: stringify!($name),
                     word: word.to_owned(),
                 })
@@ -40,4 +40,4 @@ macro_rules! words {
     };
 }
 
-pub(crate) use words;
+pub(crate) use string_enum;

@@ -1,4 +1,4 @@
-//! Where a case keeps its catalog.
+//! Databases for test cases.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,13 +8,13 @@ use workspace_catalog::{Catalog, sqlite_url};
 
 use crate::postgres::Postgres;
 
-/// An empty database.
-pub(crate) struct Place {
+/// Empty database.
+pub(crate) struct TestDatabase {
     pub(crate) url: String,
     _directory: Option<TempDir>,
 }
 
-impl Place {
+impl TestDatabase {
     pub(crate) fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let url = sqlite_url(&directory.path().join("a catalog?#%.db"));
@@ -35,7 +35,7 @@ impl Place {
         Catalog::open(&self.url).await.unwrap()
     }
 
-    /// Runs SQL that the catalog itself never would.
+    /// Executes SQL that the catalog itself never would.
     pub(crate) async fn tamper(&self, sql: &str) {
         sqlx::any::install_default_drivers();
         let pool = AnyPool::connect(&self.url).await.unwrap();

@@ -1,21 +1,22 @@
-//! A text with its lines: how they are indented and end, and where comments are.
+//! Source text with its indentation, line endings and comments.
 
 use super::Syntax;
 use crate::json;
 
-/// Nobody indents deeper; an input that does could make the output much larger than itself.
-const DEEPEST: usize = 400;
+/// Limit for indentation. Without it, a deeply indented input could make the output much larger than itself.
+const INDENT_MAX: usize = 400;
 
-/// A text to write from.
-pub(super) struct Sheet<'d> {
+/// Source text of a document.
+pub(super) struct SourceText<'d> {
     pub(super) text: &'d str,
     pub(super) end_of_line: &'static str,
     syntax: Syntax,
-    /// Where lines begin. Looking for that each time would take forever where a large text is one line.
+    /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
+    /// single line.
     starts: Vec<usize>,
 }
 
-impl<'d> Sheet<'d> {
+impl<'d> SourceText<'d> {
     pub(super) fn new(text: &'d str, syntax: Syntax) -> Self {
         let ends = memchr::memchr_iter(b'\n', text.as_bytes());
         let starts: Vec<usize> = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
@@ -23,24 +24,24 @@ impl<'d> Sheet<'d> {
         Self { text, end_of_line: if is_crlf { "\r\n" } else { "\n" }, syntax, starts }
     }
 
-    /// The number of the line that has this in it.
+    /// Returns the number of the line with a byte offset.
     fn line(&self, at: usize) -> usize {
         self.starts.partition_point(|start| *start <= at) - 1
     }
 
-    /// What lines are indented with that belong to what begins here.
+    /// Returns the indentation for further lines of the value at a byte offset.
     pub(super) fn indent(&self, at: usize) -> String {
         let line = &self.text.as_bytes()[self.starts[self.line(at)]..at];
         let is_part = |byte: &u8| match self.syntax {
             Syntax::Json | Syntax::Toml => matches!(byte, b' ' | b'\t'),
             Syntax::Yaml => true,
         };
-        let indent = line.iter().take(DEEPEST).take_while(|byte| is_part(byte));
-        // What stands before it on its line counts as space: a dash, mostly.
+        let indent = line.iter().take(INDENT_MAX).take_while(|byte| is_part(byte));
+        // Other text before the value counts as spaces: mostly a YAML dash.
         indent.map(|byte| if *byte == b'\t' { '\t' } else { ' ' }).collect()
     }
 
-    /// Where the comma is that follows after space and comments.
+    /// Returns the offset of the comma that follows whitespace and comments.
     pub(super) fn comma(&self, from: usize, end: usize) -> Option<usize> {
         let bytes = &self.text.as_bytes()[..end];
         let mut at = from;
@@ -49,24 +50,25 @@ impl<'d> Sheet<'d> {
                 b',' => return Some(at),
                 b' ' | b'\t' | b'\n' | b'\r' => at += 1,
                 b'/' if self.syntax == Syntax::Json => at = json::comment_end(bytes, at)?,
-                b'#' if self.syntax != Syntax::Json => at += line_of(&self.text[at..]).len(),
+                b'#' if self.syntax != Syntax::Json => at += first_line(&self.text[at..]).len(),
                 _ => return None,
             }
         }
     }
 
-    /// The comment that follows on the same line, perhaps behind a comma; empty if none does.
-    pub(super) fn comment_behind(&self, end: usize) -> &'d str {
+    /// Returns the comment on the same line, before or after a comma; empty if there is none.
+    pub(super) fn trailing_comment(&self, end: usize) -> &'d str {
         let end = self.comma(end, self.text.len()).map_or(end, |comma| comma + 1);
         let behind = &self.text[end..];
         if !behind.trim_start_matches([' ', '\t']).starts_with(['/', '#']) {
             return "";
         }
-        let behind = line_of(behind);
+        let behind = first_line(behind);
         if self.is_comment(behind.trim_start()) { behind } else { "" }
     }
 
-    /// Where the comments begin that stand on lines of their own above what begins here.
+    /// Returns the offset of the comments on separate lines above a byte offset; the offset itself if there
+    /// are none.
     pub(super) fn comments_above(&self, at: usize) -> usize {
         let mut begin = at;
         let mut line = self.line(at);
@@ -91,13 +93,13 @@ impl<'d> Sheet<'d> {
     }
 }
 
-/// The first line, without what ends it.
-pub(super) fn line_of(text: &str) -> &str {
+/// Returns the first line without its line ending.
+pub(super) fn first_line(text: &str) -> &str {
     let line = &text[..text.find('\n').unwrap_or(text.len())];
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-/// Lines that were indented in one way, in another.
+/// Writes text with the indentation `old` replaced by `new` on all lines but the first.
 pub(crate) fn push_indented(out: &mut String, text: &str, old: &str, new: &str, end_of_line: &str) {
     for (number, line) in text.split('\n').enumerate() {
         if number > 0 {

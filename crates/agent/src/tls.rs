@@ -1,7 +1,7 @@
-//! By what the agent knows the server over a network: the certificates it was given when it started.
+//! TLS verification of the server, by the certificates that the agent received at start.
 //!
-//! A server that has one of them is the server, whatever name and dates are in it: who gave the certificate gave it for
-//! that. Any other certificate must be for the server's name and vouched for by one of them.
+//! A server that presents one of them is accepted, whatever its name and dates: the certificate is pinned.
+//! Any other certificate must be valid for the server's name and signed by one of them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// What makes TLS of connections to a server that is trusted.
+/// Creates a TLS connector that accepts only trusted servers.
 pub(crate) fn connector(trusted: &[Vec<u8>]) -> Result<TlsConnector, Error> {
     let provider = Arc::new(ring::default_provider());
     let trusted: Vec<_> = trusted.iter().map(|one| CertificateDer::from(one.clone())).collect();
@@ -21,27 +21,27 @@ pub(crate) fn connector(trusted: &[Vec<u8>]) -> Result<TlsConnector, Error> {
     for one in &trusted {
         roots.add(one.clone())?;
     }
-    let vouched = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
-    let vouched = vouched.map_err(|error| Error::General(error.to_string()))?;
-    let verifier = Arc::new(Trusted { trusted, vouched });
+    let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+    let webpki = webpki.map_err(|error| Error::General(error.to_string()))?;
+    let verifier = Arc::new(PinnedVerifier { trusted, webpki });
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // Connections are few; what would make the next one quicker only takes memory.
+    // There are few connections; session resumption would only cost memory.
     config.resumption = tokio_rustls::rustls::client::Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
 #[derive(Debug)]
-struct Trusted {
+struct PinnedVerifier {
     trusted: Vec<CertificateDer<'static>>,
-    vouched: Arc<WebPkiServerVerifier>,
+    webpki: Arc<WebPkiServerVerifier>,
 }
 
-impl ServerCertVerifier for Trusted {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -53,10 +53,10 @@ impl ServerCertVerifier for Trusted {
         if self.trusted.iter().any(|one| one == certificate) {
             return Ok(ServerCertVerified::assertion());
         }
-        self.vouched.verify_server_cert(certificate, others, name, ocsp, now)
+        self.webpki.verify_server_cert(certificate, others, name, ocsp, now)
     }
 
-    // That the server has the key of its certificate is proved as ever.
+    // The signatures that prove possession of the private key are verified as usual.
 
     fn verify_tls12_signature(
         &self,
@@ -64,7 +64,7 @@ impl ServerCertVerifier for Trusted {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.vouched.verify_tls12_signature(message, certificate, signed)
+        self.webpki.verify_tls12_signature(message, certificate, signed)
     }
 
     fn verify_tls13_signature(
@@ -73,10 +73,10 @@ impl ServerCertVerifier for Trusted {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.vouched.verify_tls13_signature(message, certificate, signed)
+        self.webpki.verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.vouched.supported_verify_schemes()
+        self.webpki.supported_verify_schemes()
     }
 }

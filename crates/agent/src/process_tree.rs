@@ -1,11 +1,11 @@
-//! What runs below a process, and how to end all of it.
+//! Process trees: finding and killing all descendants of a process.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Everything that runs here, with its parent.
+/// Returns all processes with their parents.
 fn parents() -> Vec<(Pid, Pid)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -13,10 +13,10 @@ fn parents() -> Vec<(Pid, Pid)> {
     running.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
 }
 
-/// Nothing for one that has ended.
+/// Returns the parent of a process; `None` if it has exited.
 pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, parentheses too.
+    // The name may contain anything, including parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
@@ -25,33 +25,34 @@ pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     Pid::from_raw(fields.next()?.parse().ok()?)
 }
 
-/// A process that came of a command.
+/// Process of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owned {
+pub(crate) struct CommandProcess {
     pub(crate) pid: Pid,
     pub(crate) parent: Pid,
-    /// The command whose supervisor it is below.
+    /// Command whose supervisor is its ancestor.
     pub(crate) command: String,
 }
 
-/// Everything below the supervisors of commands, with the command that it came of.
-pub(crate) fn owned(supervisors: &HashMap<Pid, String>) -> Vec<Owned> {
+/// Returns all descendants of the supervisors, with their commands, sorted by PID.
+pub(crate) fn command_processes(supervisors: &HashMap<Pid, String>) -> Vec<CommandProcess> {
     let parents: HashMap<Pid, Pid> = parents().into_iter().collect();
     let supervisor = |pid: Pid| {
         let above = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
-        // Parents were not all read at the same moment, so they might go round.
+        // Parents were not all read at the same time, so there may be cycles.
         above.take(parents.len()).find_map(|pid| supervisors.get(pid))
     };
     let all = parents.iter().filter_map(|(pid, parent)| {
         let command = supervisor(*pid)?.clone();
-        Some(Owned { pid: *pid, parent: *parent, command })
+        Some(CommandProcess { pid: *pid, parent: *parent, command })
     });
-    let mut all: Vec<Owned> = all.collect();
+    let mut all: Vec<CommandProcess> = all.collect();
     all.sort_by_key(|process| process.pid.as_raw_nonzero());
     all
 }
 
-/// The arguments of a process, separated by spaces, at most `most` bytes of them; its name where it has none.
+/// Returns the arguments of a process, separated by spaces and at most `most` bytes long; its name if it has
+/// none.
 pub(crate) fn arguments(pid: Pid, most: usize) -> String {
     let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     if bytes.is_empty() {
@@ -62,8 +63,8 @@ pub(crate) fn arguments(pid: Pid, most: usize) -> String {
     text.trim_end().chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
 
-/// Everything below `root`, itself not counted.
-pub(crate) fn below(root: Pid) -> HashSet<Pid> {
+/// Returns all descendants of `root`, without itself.
+pub(crate) fn descendants(root: Pid) -> HashSet<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (pid, parent) in parents() {
         children.entry(parent).or_default().push(pid);
@@ -78,21 +79,21 @@ pub(crate) fn below(root: Pid) -> HashSet<Pid> {
     found
 }
 
-/// Sends a signal to everything below `root`; whether there was something.
+/// Sends a signal to all descendants of `root`. Returns whether there were any.
 pub(crate) fn signal(root: Pid, signal: Signal) -> bool {
-    let below = below(root);
-    for pid in &below {
+    let found = descendants(root);
+    for pid in &found {
         send(*pid, signal);
     }
-    !below.is_empty()
+    !found.is_empty()
 }
 
-/// Kills everything below `root`; whether there was something. What is stopped first cannot make others while it
-/// is being looked for.
+/// Kills all descendants of `root`. Returns whether there were any. They are stopped first, so that they
+/// cannot start new processes meanwhile.
 pub(crate) fn kill(root: Pid) -> bool {
     let mut stopped = HashSet::new();
     loop {
-        let new: Vec<Pid> = below(root).into_iter().filter(|pid| stopped.insert(*pid)).collect();
+        let new: Vec<Pid> = descendants(root).into_iter().filter(|pid| stopped.insert(*pid)).collect();
         if new.is_empty() {
             break;
         }
@@ -107,6 +108,6 @@ pub(crate) fn kill(root: Pid) -> bool {
 }
 
 pub(crate) fn send(pid: Pid, signal: Signal) {
-    // It may have ended meanwhile.
+    // It may have exited meanwhile.
     let _ = kill_process(pid, signal);
 }

@@ -1,4 +1,4 @@
-//! The way to the server: a socket in a directory of the sandbox, or TCP with TLS.
+//! Transport to the server: a Unix socket in a directory of the sandbox, or TCP with TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,22 +12,23 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::Endpoint;
 use workspace_agent_protocol::handover::Handover;
 
-use crate::trust;
+use crate::tls;
 
-/// How long the network may take to connect.
-const CONNECT: Duration = Duration::from_secs(10);
-/// A network can lose a connection without a word: so often the server is asked whether it is there, and so long it
-/// may take to answer.
-const ASK: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+/// Timeout of a TCP connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of HTTP/2 keep-alive pings, since a network can drop a connection silently.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Longest wait for the response to a keep-alive ping.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How the server is reached.
+/// Transport to the server.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum Transport {
     Socket(PathBuf),
     Network(Network),
 }
 
-/// A server at an address, known by its certificate.
+/// Server at a network address, identified by its certificate.
 #[derive(Clone)]
 pub(crate) struct Network {
     addresses: Vec<SocketAddr>,
@@ -35,22 +36,22 @@ pub(crate) struct Network {
     tls: TlsConnector,
 }
 
-/// A connection to the server.
+/// Byte stream to the server.
 pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-impl Way {
-    /// How connections on this way are made and watched.
+impl Transport {
+    /// Returns the endpoint with the timeouts of this transport.
     pub(crate) fn endpoint(&self) -> Endpoint {
-        // The address is of no use: who connects knows where to go.
+        // The URL is unused: the connector knows the address.
         let endpoint = Endpoint::from_static("http://server");
         match self {
             Self::Socket(_) => endpoint,
             Self::Network(_) => endpoint
-                .connect_timeout(CONNECT)
-                .http2_keep_alive_interval(ASK.0)
-                .keep_alive_timeout(ASK.1)
+                .connect_timeout(CONNECT_TIMEOUT)
+                .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+                .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
                 .keep_alive_while_idle(true),
         }
     }
@@ -68,19 +69,19 @@ impl Network {
         let invalid = |error: &dyn std::fmt::Display| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("no server can be dialled: {error}"))
         };
-        // Addresses alone: looking up a name would start a thread, and who forks has none.
+        // Only addresses: resolving a name would start a thread, and forking needs a single-threaded process.
         let addresses: Result<Vec<SocketAddr>, _> = given.addresses.iter().map(|text| text.parse()).collect();
         let addresses = addresses.map_err(|error| invalid(&error))?;
         let name = ServerName::try_from(given.name.clone()).map_err(|error| invalid(&error))?;
-        let tls = trust::connector(&given.trusted).map_err(|error| invalid(&error))?;
+        let tls = tls::connector(&given.trusted).map_err(|error| invalid(&error))?;
         Ok(Self { addresses, name, tls })
     }
 
     async fn connect(self) -> io::Result<Box<dyn Connection>> {
         let stream = TcpStream::connect(self.addresses.as_slice()).await?;
-        // A keystroke's echo must not wait for more to send.
+        // Disables Nagle's algorithm, since the echo of a keystroke must not wait.
         stream.set_nodelay(true)?;
-        // Nothing is said before the server has proved who it is.
+        // Nothing is sent before the server is verified.
         Ok(Box::new(self.tls.connect(self.name, stream).await?))
     }
 }

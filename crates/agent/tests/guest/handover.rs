@@ -1,4 +1,4 @@
-//! An agent that is given its token and its directory on a socket, as in a container.
+//! Tests of an agent that receives its token and directory on a socket, as in a container.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -14,17 +14,17 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use workspace_agent_protocol::output::Stream;
 
 use crate::plain::{Agent, command};
-use crate::server::{Bench, Guest, SANDBOX};
+use crate::server::{Guest, SANDBOX, TestServer};
 
 pub(crate) const START: &str = "sockets/start.sock";
 
-/// These tests.
+/// Returns the tests of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        a_guest_is_given_its_token_and_directory_on_a_socket,
-        nothing_inside_finds_what_was_given,
-        a_guest_that_is_given_nothing_ends,
-        descriptors_and_a_socket_at_once_are_refused,
+        start_parameters_arrive_on_a_socket,
+        commands_cannot_find_the_start_parameters,
+        agent_without_start_parameters_exits,
+        descriptors_and_socket_are_mutually_exclusive,
     ]
 }
 
@@ -36,7 +36,7 @@ fn agent(home: &Path) -> Command {
     command
 }
 
-/// Gives what it has to who comes first, and is gone.
+/// Sends token and directory to the first client, then closes the socket.
 pub(crate) fn give(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandle<()> {
     let listener = UnixListener::bind(home.join(START)).unwrap();
     let output = File::open(home.join("output")).unwrap();
@@ -53,8 +53,8 @@ pub(crate) fn give(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandl
     })
 }
 
-fn start() -> Bench {
-    Bench::start_as(|home, token| -> Box<dyn Guest + Send> {
+fn start() -> TestServer {
+    TestServer::start_as(|home, token| -> Box<dyn Guest + Send> {
         let giving = give(home, token, true);
         let agent = agent(home).spawn().unwrap();
         giving.join().unwrap();
@@ -63,20 +63,20 @@ fn start() -> Bench {
     })
 }
 
-fn a_guest_is_given_its_token_and_directory_on_a_socket() {
-    let bench = start();
-    let ended = bench.run(command("echo out; exit 3"));
+fn start_parameters_arrive_on_a_socket() {
+    let server = start();
+    let ended = server.run(command("echo out; exit 3"));
     assert_eq!((ended.exit_code, ended.of(Stream::Stdout)), (3, b"out\n".to_vec()));
 }
 
-fn nothing_inside_finds_what_was_given() {
-    let bench = start();
+fn commands_cannot_find_the_start_parameters() {
+    let server = start();
     let look = "cat /proc/*/environ /proc/*/cmdline; ls -l /proc/self/fd/; ls -l /proc/$PPID/fd/";
-    let out = bench.run(command(look)).of(Stream::Stdout);
+    let out = server.run(command(look)).of(Stream::Stdout);
     let out = String::from_utf8_lossy(&out);
-    assert!(!out.contains(&bench.token_text()), "{out}");
-    // The command has files of its own output at most, never the directory.
-    let directory = format!("{}\n", bench.home().join("output").display());
+    assert!(!out.contains(&server.token_text()), "{out}");
+    // The command has at most its own output files, never the directory.
+    let directory = format!("{}\n", server.home().join("output").display());
     assert!(!out.contains(&directory), "{out}");
 }
 
@@ -86,14 +86,14 @@ fn ends(agent: Child) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn a_guest_that_is_given_nothing_ends() {
+fn agent_without_start_parameters_exits() {
     let home = tempfile::tempdir().unwrap();
     let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();
-    let said = ends(agent);
-    assert!(said.contains("nothing was given at"), "{said}");
+    let stderr = ends(agent);
+    assert!(stderr.contains("nothing was given at"), "{stderr}");
 }
 
-fn descriptors_and_a_socket_at_once_are_refused() {
+fn descriptors_and_socket_are_mutually_exclusive() {
     let home = tempfile::tempdir().unwrap();
     let mut agent = agent(home.path());
     let status = agent.args(["--token-fd", "3"]).stderr(Stdio::null()).status().unwrap();
