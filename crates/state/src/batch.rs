@@ -1,8 +1,8 @@
 //! Batches: new objects on their way into the store.
 //!
-//! Objects are hashed, looked up, compressed and collected; what is already in the store is not written
-//! again. A small batch stays in memory and goes into the log with its commit, in one write. A large one
-//! spills into bulk packs of its own while it grows. Nothing of a batch is visible before its commit.
+//! Objects are hashed, looked up, compressed and collected; objects that are already in the store are not
+//! written again. A small batch stays in memory and goes into the log with its commit, in one write. A large
+//! one spills into its own bulk packs while it grows. Nothing of a batch is visible before its commit.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -19,25 +19,25 @@ use crate::record::{self, Effort, Kind};
 use crate::session::Guard;
 use crate::store::Store;
 
-/// A batch larger than this leaves memory.
+/// Buffer size in bytes above which a batch spills into a bulk pack.
 const SPILL: usize = 4 << 20;
-/// Chunks of a step of a search up to this size are stored as they are: compressing them takes longer than
-/// writing them. A collection that moves them makes up for it.
+/// Largest chunk, in bytes, that a search step stores uncompressed: compressing it takes longer than writing
+/// it. Garbage collection compresses chunks when it moves them.
 const INTERACTIVE_PLAIN: usize = 16 << 10;
-/// About what a step of a search writes.
+/// Initial capacity of the buffer in bytes, about the size of a typical search step.
 const STEP_USUAL: usize = 32 << 10;
-/// This many objects of a step are looked up together.
+/// Most objects of a search step that are looked up together at commit.
 const UNCHECKED_MAX: usize = 64;
-/// A bulk pack is closed when it is larger than this.
+/// Size in bytes above which a bulk pack is closed.
 const BULK_MAX: u64 = 128 << 20;
 
 pub(crate) struct Batch {
     store: Store,
-    /// Keeps what the batch found in the store from being collected before it commits.
+    /// Protects stored objects that the batch relies on from garbage collection until it commits.
     _guard: Arc<Guard>,
-    /// Whether the committer waits for every microsecond, and the next step will read what this one wrote.
+    /// Optimise for latency: skip expensive compression and cache the written pages for the next step.
     interactive: bool,
-    /// Whether only the names of objects are wanted: nothing is looked up or collected.
+    /// Only compute ids: nothing is looked up or collected.
     names_only: bool,
     state: Mutex<State>,
     spilled: Condvar,
@@ -49,16 +49,16 @@ struct State {
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     objects: Vec<Placed>,
-    /// How many of the first of them may be in the store already.
+    /// Number of leading entries of `objects` that may already be in the store.
     unchecked: usize,
     bulk: Vec<BulkPack>,
-    /// Writes into bulk packs that are under way.
+    /// Number of writes into bulk packs that are in progress.
     spilling: usize,
-    /// What a commit has on its way, see [`Batch::lend`].
+    /// Contents of a commit that is in progress, see [`Batch::start_commit`].
     lent: Option<Contents>,
 }
 
-/// An object and where it was put.
+/// An object and its position in the buffer or pack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) kind: Kind,
@@ -67,8 +67,8 @@ pub(crate) struct Placed {
     pub(crate) len: u32,
 }
 
-/// A pack that belongs to this batch until it commits. The open file is locked: a collection leaves
-/// packs alone that someone is writing.
+/// A pack that belongs to this batch until it commits. The open file is locked: garbage collection skips
+/// packs that are being written.
 #[derive(Clone)]
 pub(crate) struct BulkPack {
     pub(crate) number: u32,
@@ -77,7 +77,7 @@ pub(crate) struct BulkPack {
     pub(crate) objects: Vec<Placed>,
 }
 
-/// What a batch hands to its commit.
+/// Objects that a batch hands to its commit.
 #[derive(Default, Clone)]
 pub(crate) struct Contents {
     pub(crate) buffer: Vec<u8>,
@@ -86,7 +86,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// The bytes that these objects take on disk.
+    /// Returns the size of these objects on disk, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
     }
@@ -105,8 +105,8 @@ impl Batch {
         })
     }
 
-    /// A batch for a step of a search: quick to write, and its directories stay in memory. The guard was
-    /// taken before.
+    /// Creates a batch for a search step: quick to write, and its directories stay in the page cache. The
+    /// caller has taken the guard.
     pub(crate) fn interactive(store: Store, guard: Arc<Guard>) -> Self {
         Self {
             store,
@@ -118,7 +118,7 @@ impl Batch {
         }
     }
 
-    /// A batch that tells what objects would be called, and keeps nothing.
+    /// Creates a batch that only computes the ids that objects would have.
     pub(crate) fn of_names(store: Store, guard: Arc<Guard>) -> Self {
         let mut batch = Self::interactive(store, guard);
         batch.names_only = true;
@@ -133,14 +133,15 @@ impl Batch {
         }
     }
 
-    /// Puts a chunk.
+    /// Adds a chunk and returns its id.
     pub(crate) fn put_chunk(&self, content: &[u8]) -> Result<ChunkId> {
         let id = ChunkId::of(content);
         self.put(Kind::Chunk, id.as_bytes(), content)?;
         Ok(id)
     }
 
-    /// What is known is in the batch for certain: whoever is told so may commit what refers to it.
+    /// Adds an object. An object in `known` is certainly in the batch, so the caller may commit a reference
+    /// to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         self.store.cancel().check()?;
         if self.names_only || self.lock().known.contains(&(kind, *id)) {
@@ -191,8 +192,8 @@ impl Batch {
         Ok(index.live(&txn, kind, id)?.is_some())
     }
 
-    /// Takes out chunks that are in the store already. Nodes are not looked up: a step that leads to a state
-    /// that was there before is rare, and writes its directories a second time.
+    /// Removes chunks that are already in the store. Nodes are not looked up: a step rarely reproduces an
+    /// earlier state, and then writes its directories a second time.
     fn drop_stored(&self, state: &mut State) -> Result<()> {
         let index = &self.store.inner.index;
         let mut stored = HashSet::new();
@@ -216,7 +217,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Moves the buffer into a bulk pack. The write happens outside the lock: others go on collecting.
+    /// Moves the buffer into a bulk pack. The write happens outside the lock, so other threads can add
+    /// objects meanwhile.
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         self.drop_stored(&mut state)?;
         let len = state.buffer.len() as u64;
@@ -245,13 +247,14 @@ impl Batch {
         Ok(state)
     }
 
-    /// Ends collecting. A batch that has spilled puts its last part into its pack as well.
+    /// Ends collecting and takes the contents. A batch that has spilled writes its last part into its pack as
+    /// well.
     pub(crate) fn finish(&self) -> Result<Contents> {
         Ok(self.end_collecting()?.take_contents())
     }
 
-    /// Ends collecting as [`Batch::finish`] does. Others go on reading what is handed out, and collecting,
-    /// until [`Batch::take_back`] or [`Batch::forget`] says how its commit ended.
+    /// Ends collecting as [`Batch::finish`] does, but keeps the contents readable while their commit is in
+    /// progress. Call [`Batch::commit_failed`] or [`Batch::commit_done`] afterwards.
     pub(crate) fn lend(&self) -> Result<Contents> {
         let mut state = self.end_collecting()?;
         let contents = state.take_contents();
@@ -259,7 +262,7 @@ impl Batch {
         Ok(contents)
     }
 
-    /// The commit failed: the next one needs what was lent.
+    /// Puts the contents of the failed commit back, for the next one.
     pub(crate) fn take_back(&self) {
         let mut state = self.lock();
         if let Some(contents) = state.lent.take() {
@@ -268,7 +271,7 @@ impl Batch {
         }
     }
 
-    /// What was lent is part of the store.
+    /// Drops the contents of the finished commit: they are in the store now.
     pub(crate) fn forget(&self) {
         self.lock().lent = None;
     }
@@ -285,7 +288,7 @@ impl Batch {
         Ok(state)
     }
 
-    /// Content whose chunks may be in the store or still in this batch.
+    /// Reads content whose chunks may be in the store or still in this batch.
     pub(crate) fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         crate::tree::read_extents(extents, offset, len, |chunk| {
             match self.read_own(Kind::Chunk, chunk.as_bytes())? {
@@ -327,7 +330,7 @@ fn find<'a>(objects: &'a [Placed], kind: Kind, id: &[u8; 32]) -> Option<&'a Plac
 }
 
 impl State {
-    /// Everything collected; nothing is known any more.
+    /// Takes everything collected and clears `known`.
     fn take_contents(&mut self) -> Contents {
         self.known.clear();
         Contents {
@@ -337,14 +340,14 @@ impl State {
         }
     }
 
-    /// Puts encoded records behind those in the buffer.
+    /// Appends encoded records to the buffer.
     fn append(&mut self, buffer: &[u8], objects: &[Placed]) {
         let base = self.buffer.len() as u32;
         self.buffer.extend_from_slice(buffer);
         self.objects.extend(objects.iter().map(|object| Placed { offset: object.offset + base, ..*object }));
     }
 
-    /// Undoes a write into a bulk pack that failed: its records are in memory again.
+    /// Undoes a failed write into a bulk pack: its records are back in the buffer.
     fn take_back(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
         let end = start + buffer.len() as u64;
         if let Some(pack) = self.bulk.iter_mut().find(|pack| pack.number == number) {
@@ -358,11 +361,11 @@ impl State {
 }
 
 impl Drop for Batch {
-    /// Packs of what was never handed to a commit are nobody's.
+    /// Deletes packs that were never handed to a commit.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for pack in &state.bulk {
-            // One that stays goes with the next collection.
+            // Garbage collection removes a pack that could not be deleted here.
             drop(std::fs::remove_file(self.store.inner.packs.path(pack.number)));
         }
     }
@@ -384,7 +387,7 @@ impl NodeSink for Batch {
     }
 
     fn put_times(&self, times: Page) -> Result<NodeId> {
-        // Only trees are asked for their names.
+        // The tree id does not depend on times.
         if self.names_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
     }
 }
@@ -394,7 +397,7 @@ impl BulkPack {
         Location { pack: self.number, offset: object.offset, len: object.len }
     }
 
-    /// Appends an encoded record; used by a single writer.
+    /// Appends an encoded record and returns its offset. For a single writer.
     pub(crate) fn append(&mut self, encoded: &[u8], path: &std::path::Path) -> Result<u32> {
         let offset = self.end as u32;
         self.file.write_all_at(encoded, self.end).at("write", path)?;
@@ -408,7 +411,7 @@ impl BulkPack {
 }
 
 impl crate::store::Inner {
-    /// Makes a bulk pack with a number of its own, locked by this process.
+    /// Creates a bulk pack with a new number, locked by this process.
     pub(crate) fn create_bulk(&self) -> Result<BulkPack> {
         let number = self.allocate_pack()?;
         let file = self.packs.create(number, Role::Bulk)?;

@@ -1,17 +1,17 @@
-//! What a commit does to records, and how that is written into the log.
+//! Commit and checkpoint records of the log, and the changes they hold.
 //!
-//! A commit record holds its number, the id of the commit before it, the bulk packs it brought, whether
-//! it was synced, and its changes. Checkpoint records repeat the whole state as changes, so that older
-//! logs can go.
+//! A commit record holds its sequence number, the id of the commit before it, the numbers of its bulk packs,
+//! whether it was synced, and its changes. Checkpoint records repeat the whole state as changes, so that older
+//! logs can be deleted.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::{EpisodeId, PinId, SnapshotId};
 use crate::snapshot::Snapshot;
 
-/// What a reference must be for a change to it to be made.
+/// Required state of a reference for a change to it to succeed (compare-and-set).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expect {
-    /// Whatever it is. For a reference that only one party moves.
+    /// Any state. For a reference that only one party moves.
     #[default]
     Anything,
     /// Not there yet.
@@ -20,7 +20,7 @@ pub enum Expect {
     At(SnapshotId),
 }
 
-/// What must be on disk before a commit is acknowledged.
+/// Data that must be on disk before a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Durability {
     /// Everything up to and including this commit survives a crash of the machine.
@@ -70,7 +70,7 @@ impl Change {
     }
 }
 
-/// A place in the log: all before it is on disk once the log is synced this far.
+/// A position in the log. Everything before it is on disk once the log is synced up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct LogEnd {
     pub(crate) pack: u32,
@@ -84,8 +84,8 @@ pub(crate) struct CommitRecord {
     pub(crate) previous: [u8; 32],
     /// Every pack that commits before this one brought was on disk before its record was written.
     pub(crate) synced: bool,
-    /// How far the log was known to be on disk when the record was written. A synced commit before that
-    /// place was acknowledged, or could have been: recovery never gives it up.
+    /// End of the log that was known to be on disk when the record was written. A synced commit before it may
+    /// have been acknowledged, so recovery never drops it.
     pub(crate) durable: LogEnd,
     pub(crate) packs: Vec<u32>,
     pub(crate) changes: Vec<Change>,
@@ -132,10 +132,11 @@ pub(crate) struct CheckpointRecord {
     pub(crate) previous: [u8; 32],
     pub(crate) first: bool,
     pub(crate) last: bool,
-    /// Written by a rebuild: commits in older logs that it does not cover were given up for good.
+    /// Set in a checkpoint written by a rebuild: commits in older logs that it does not cover were dropped
+    /// for good.
     pub(crate) cut: bool,
-    /// Number of the part, from 0; that of the last part tells how many there are. None in a checkpoint of one part,
-    /// and in parts that earlier versions wrote.
+    /// Number of this part, from 0; the number of the last part tells how many there are. `None` in a
+    /// checkpoint of one part, and in parts written by earlier versions.
     pub(crate) number: Option<u64>,
     pub(crate) changes: Vec<Change>,
 }
@@ -190,7 +191,7 @@ fn encode_change(out: &mut Vec<u8>, change: &Change) {
             out.push(2);
             out.extend_from_slice(id.as_bytes());
         }
-        // What was expected is not written: the log holds only what was done.
+        // The expected value is not written: the log holds only what was done.
         Change::SetReference { name, to, .. } => {
             out.push(3);
             out.blob(name.as_bytes());

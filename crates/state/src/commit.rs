@@ -1,17 +1,17 @@
-//! Commits: how batches and changes become part of the store, all or nothing.
+//! Commits: batches and changes become part of the store, all or nothing.
 //!
-//! One thread at a time leads: it takes everything that waits, takes the index's write lock (which also
-//! keeps other processes out), appends all of it to the log in one write and updates the index in one
-//! transaction. Whoever asked for a synced commit then waits until the log is synced that far; one
-//! `fdatasync` serves all who wait. The order is what makes it safe:
+//! One thread at a time leads: it takes all queued requests, takes the index's write lock (which also
+//! excludes other processes), appends everything to the log in one write and updates the index in one
+//! transaction. Requests for a synced commit then wait until the log is synced up to their end; one
+//! `fdatasync` serves all of them. The order makes it safe:
 //!
-//! 1. bulk packs are synced (if this or any earlier commit needs them and this one is to be synced);
-//! 2. objects and the commit record are written behind the end of the log that the index knows;
-//! 3. the index moves that end, and knows the objects, in one transaction;
+//! 1. bulk packs are synced (if this or an earlier commit needs them and this one is synced);
+//! 2. objects and the commit record are written after the end of the log that the index records;
+//! 3. the index moves that end and adds the objects, in one transaction;
 //! 4. the log is synced, and only then is the commit acknowledged.
 //!
-//! Killed before 3, what was written is overwritten by the next commit. A machine that crashes before 4
-//! may lose the commit, but finds either all of it in the log or none.
+//! If the process is killed before 3, the next commit overwrites the bytes. A machine crash before 4 may lose
+//! the commit, but the log then holds either all of it or nothing.
 
 mod alive;
 mod check;
@@ -52,7 +52,7 @@ pub(crate) struct Request {
     seat: Arc<Seat>,
 }
 
-/// Where a committer waits: for its result, or to be told to lead.
+/// Slot in which a committing thread waits for its result, or for its turn to lead.
 #[derive(Default)]
 struct Seat {
     state: Mutex<SeatState>,
@@ -62,7 +62,8 @@ struct Seat {
 #[derive(Default)]
 struct SeatState {
     turn: Turn,
-    /// A wake-up takes a system call: only who sleeps is woken.
+    /// Set while the thread sleeps: notifying takes a system call, so threads that are awake are not
+    /// notified.
     sleeps: bool,
 }
 
@@ -83,7 +84,7 @@ impl Seat {
         }
     }
 
-    /// The result, or nothing when it is this one's turn to lead.
+    /// Returns the result, or `None` if this thread must lead.
     fn wait(&self) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         loop {
@@ -104,7 +105,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    /// Makes a batch and changes part of the store. Acknowledged when this returns `Ok`.
+    /// Commits a batch and changes. They are acknowledged when this returns `Ok`.
     pub(crate) fn commit(
         &self,
         contents: Contents,
@@ -130,7 +131,7 @@ impl Inner {
         if contents.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
     }
 
-    /// Waits in the queue until someone has committed this, or leads.
+    /// Queues the request and waits until another thread has committed it, or leads.
     fn enqueue(&self, contents: Contents, changes: Vec<Change>, durability: Durability) -> Result<()> {
         let seat = Arc::new(Seat::default());
         let leads = {
@@ -143,11 +144,11 @@ impl Inner {
         }
         let group = std::mem::take(&mut lock(&self.committer.queue).waiting);
         self.lead(group);
-        // A leader's own request was in its group.
+        // The leader's own request is in its group.
         seat.wait().unwrap_or(Err(StoreError::Poisoned))
     }
 
-    /// Commits a group, lets the next begin, and syncs once for all who asked for it.
+    /// Commits a group, passes the lead on, and syncs once for all synced requests.
     fn lead(&self, mut group: Vec<Request>) {
         let results = match catch_unwind(AssertUnwindSafe(|| self.commit_all(&mut group))) {
             Ok(results) => results,
@@ -178,7 +179,7 @@ impl Inner {
             }
         };
         for seat in waiting {
-            // The first hears what happened, the others that it did.
+            // The first request gets the error itself, the others only that the store is poisoned.
             let result = std::mem::replace(&mut synced, Ok(()));
             if result.is_err() {
                 synced = Err(StoreError::Poisoned);
@@ -187,8 +188,8 @@ impl Inner {
         }
     }
 
-    /// A panic must not leave others waiting. What it left undone nobody knows, so nothing is written by this
-    /// process any more.
+    /// Fails all waiting requests after a panic. Its effects are unknown, so this process does not write any
+    /// more.
     fn refuse<'s>(&self, seats: impl Iterator<Item = &'s Arc<Seat>>) {
         self.log.give_up();
         for seat in seats {
@@ -203,7 +204,7 @@ impl Inner {
         match self.commit_group(group) {
             Ok(results) => results,
             Err(error) if group.len() == 1 => vec![Err(error)],
-            // Each alone, so that nobody fails for another.
+            // Retry each alone, so that one request does not fail another.
             Err(_) => group
                 .iter_mut()
                 .map(|request| {
@@ -214,7 +215,7 @@ impl Inner {
         }
     }
 
-    /// Lets the first in the queue lead, or leaves the lead to whoever comes.
+    /// Passes the lead to the first request in the queue, if there is one.
     fn hand_over(&self) {
         let mut queue = lock(&self.committer.queue);
         match queue.waiting.first() {
@@ -247,12 +248,12 @@ impl Inner {
             bases.push(Some((base, state.sequence)));
         }
         if !writing.bytes.is_empty() {
-            // The disk works on the log while the index is brought up to date.
+            // The disk writes the log while the index is updated.
             let done = self
                 .write_log(&mut writing, &mut state, synced)
                 .and_then(|()| self.update_index(txn, state, &writing, group, &bases));
             if done.is_err() {
-                // The error on its way says more than that this one failed as well.
+                // The original error is more useful than a second one.
                 drop(self.void_log(pack, writing.start));
             }
             done?;
@@ -261,7 +262,7 @@ impl Inner {
         Ok(results)
     }
 
-    /// Makes the index know what was written: all of the group, or nothing.
+    /// Adds the whole group to the index in one transaction.
     fn update_index(
         &self,
         mut txn: RwTxn<'_>,
@@ -281,7 +282,7 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Settles what waits when there is much of it, or when something is to be taken out of the tables.
+    /// Settles unsettled rows if there are many, or if a snapshot is removed from the tables.
     fn settle_before(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
         let removes = |change: &Change| matches!(change, Change::RemoveSnapshot(_));
         if group.iter().any(|request| request.changes.iter().any(removes)) {
@@ -290,8 +291,8 @@ impl Inner {
         self.index.settle_if_many(txn)
     }
 
-    /// Packs of earlier buffered commits, and of those in the same group, reach the disk before a synced
-    /// commit is written.
+    /// Syncs the packs of earlier buffered commits, and of those in the same group, before a synced commit is
+    /// written.
     pub(crate) fn settle_unsynced(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
         let index = &self.index;
         for request in group.iter().filter(|request| request.durability == Durability::Buffered) {
@@ -316,7 +317,7 @@ impl Inner {
         Ok(index.unsynced.clear(txn)?)
     }
 
-    /// Appends the commit record to the log's next bytes and makes its changes.
+    /// Appends the commit record to the pending log bytes and applies its changes.
     fn record(
         &self,
         txn: &mut RwTxn<'_>,
@@ -336,15 +337,15 @@ impl Inner {
         let appended = writing.append_record(Kind::Commit, &record.encode());
         request.changes = record.changes;
         state.previous = appended?;
-        // Snapshots follow with the objects.
+        // Snapshots are added together with the objects.
         for change in request.changes.iter().filter(|change| !matches!(change, Change::PutSnapshot(_))) {
             self.index.apply(txn, change)?;
         }
         Ok(LogEnd { pack: state.pack, end: writing.end() })
     }
 
-    /// Tells the index of a request's snapshots, and where its objects are; those in the log begin at `base`.
-    /// Says how many of them wait to settle.
+    /// Adds a request's snapshots and objects to the index; objects in the log begin at `base`. Returns how
+    /// many of them are in an unsettled row.
     fn insert_objects(
         &self,
         txn: &mut RwTxn<'_>,
@@ -375,7 +376,7 @@ impl Inner {
             objects
                 .extend(pack.objects.iter().map(|object| ((object.kind, object.id), pack.location(object))));
         }
-        // In key order LMDB fills its pages one after the other, to the brim.
+        // In key order LMDB fills its pages one after the other, completely.
         objects.sort_unstable_by_key(|(object, _)| *object);
         for (object, location) in objects {
             self.index.put_object(txn, &object, location)?;

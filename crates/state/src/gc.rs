@@ -1,18 +1,19 @@
-//! Garbage collection: what nothing reaches any more goes, while everyone works on.
+//! Garbage collection: deletes unreachable objects, concurrently with other operations.
 //!
-//! 1. **Mark** what snapshots and pins reach, as of one moment.
-//! 2. **Condemn** the rest, a batch in each transaction, which also marks what was committed meanwhile. Nodes go before
-//!    what they refer to, so that after each batch what is live refers only to what is live. To whoever
-//!    wants to reuse it, a condemned object is not there; who already relies on it can still read it, and a
-//!    commit that refers to it takes it back (`commit.rs`, `keep_alive`).
-//! 3. **Delete** condemned objects once every batch and virtual tree that was there before has ended. A
-//!    collection does not wait for that: what is left is deleted by the next one.
+//! 1. **Mark** everything reachable from snapshots and pins, as of one moment.
+//! 2. **Condemn** the rest, one batch per transaction, after marking what was committed meanwhile. Nodes are
+//! condemned before the objects that they refer to, so that live objects refer only to live objects after
+//! each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read it,
+//! and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
+//! 3. **Delete** condemned objects once every batch and virtual tree that existed before has ended. A
+//! collection does not wait for that: the next one deletes the rest.
 //! 4. **Rewrite** packs that are mostly dead, and remove them once the new ones are on disk and in use.
 //!
-//! A transaction keeps all who commit waiting, and its changes in memory: none has more than a batch of objects.
+//! A transaction blocks all commits and keeps its changes in memory, so it handles at most one batch of
+//! objects.
 //!
-//! Interrupted anywhere, nothing live is lost: the index is right after each transaction, and files go last. The store's
-//! [`Cancel`] stops it in the same way.
+//! An interruption at any point loses nothing live: the index is consistent after each transaction, and files
+//! are deleted last. The same holds if the store's [`Cancel`] is set.
 
 mod condemn;
 
@@ -43,48 +44,49 @@ use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::store::{Inner, Store};
 
-/// A pack is rewritten when this part of it is dead (of 100).
+/// Dead part of a pack, in percent, above which it is rewritten.
 const REWRITE_PERCENT: u64 = 50;
-/// A log smaller than this is left alone.
+/// Size in bytes below which a log is not rewritten.
 const LOG_WORTH_CLOSING: u64 = 4 << 20;
-/// Objects that one transaction moves or deletes.
+/// Most objects that one transaction moves or deletes.
 const BATCH: usize = 4096;
-/// Files without a use are left alone for so long: their maker may be about to lock them.
+/// Minimum age of an unused file before it is deleted: its creator may be about to lock it.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// How to collect.
+/// Options of a garbage collection.
 #[derive(Debug, Clone, Default)]
 pub struct GcOptions {
-    /// Only find out what would go.
+    /// Only report what would be deleted.
     pub dry_run: bool,
 }
 
-/// What a collection found and did.
+/// Result of a garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct GcReport {
-    /// Objects that are reached.
+    /// Number of reachable objects.
     pub live_objects: u64,
-    /// What they take in packs.
+    /// Their size in packs, in bytes.
     pub live_bytes: u64,
-    /// Objects that nothing reaches.
+    /// Number of unreachable objects.
     pub dead_objects: u64,
-    /// What those take.
+    /// Their size in packs, in bytes.
     pub dead_bytes: u64,
-    /// Part of the dead that someone who still runs may rely on; a later collection deletes it.
+    /// Bytes of dead objects that running operations may rely on; a later collection deletes them.
     pub condemned_bytes: u64,
-    /// By how much the packs on disk shrank.
+    /// Bytes by which the packs on disk shrank.
     pub freed_bytes: u64,
     /// Packs removed.
     pub packs_removed: u64,
     /// Packs among them whose live part moved to a new pack.
     pub packs_rewritten: u64,
-    /// Every snapshot with the bytes that it reaches in packs. What several reach counts for one of them.
+    /// All snapshots with the bytes that they reach in packs. Shared objects count for one of them.
     #[serde(skip)]
     pub snapshots: Vec<(SnapshotId, u64)>,
 }
 
 impl Store {
-    /// Deletes what no snapshot and no pin reaches. Commits go on meanwhile, here and in other processes.
+    /// Deletes objects that no snapshot and no pin reaches. Commits continue meanwhile, here and in other
+    /// processes.
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let report = self.with_reserve(|| self.collect(options, progress))?;
         if !options.dry_run {
@@ -101,11 +103,12 @@ impl Store {
         }
         cancel.check()?;
         if !options.dry_run {
-            // What a wrong row does not name would be deleted, and the checkpoint would make the row the truth.
+            // Objects missing from a wrong row would be deleted, and the checkpoint would make the row
+            // permanent.
             inner.check_against_log()?;
             self.drop_dead_pins()?;
             inner.delete_condemned(cancel)?;
-            // What settles now need not be looked for in memory by a marking that takes long.
+            // Settled objects are found in the tables, which is cheaper for a long marking.
             inner.settle_recent()?;
         }
         let mut report = GcReport::default();
@@ -129,7 +132,7 @@ impl Store {
     }
 }
 
-/// The first half of a hash tells objects apart; a collision would keep something too long, no more.
+/// First half of a hash, enough to tell objects apart; a collision would only keep an object too long.
 type Short = (Kind, [u8; 16]);
 
 fn short((kind, id): &ObjectId) -> Short {
@@ -138,19 +141,19 @@ fn short((kind, id): &ObjectId) -> Short {
     (*kind, half)
 }
 
-/// Objects that are reached, each with the number of the snapshot that reached it first.
+/// Reachable objects, each with the number of the snapshot that reached it first.
 type Live = HashMap<Short, u32>;
 
-/// The number of what a pin reached, or a snapshot that was made while marking.
+/// Number for objects reached by a pin, or by a snapshot that was made while marking.
 const UNNUMBERED: u32 = u32::MAX;
 
-/// An object to mark from, and the number that goes with it.
+/// An object to mark from, and the number of its snapshot.
 type Root = (ObjectId, u32);
 
-/// Objects that nothing reached, and where they are.
+/// Unreachable objects and their locations.
 type Dead = Vec<(ObjectId, Location)>;
 
-/// Notes that an object is reached; true for the first time.
+/// Marks an object as reachable. Returns true the first time.
 fn reach(live: &mut Live, (object, number): &Root) -> bool {
     match live.entry(short(object)) {
         Entry::Vacant(new) => {
@@ -161,31 +164,31 @@ fn reach(live: &mut Live, (object, number): &Root) -> bool {
     }
 }
 
-/// Held while a collection runs. Given back by hand: a process that another thread is starting has the file
-/// open as well until it runs its program, and closing it here would not unlock it.
+/// Lock held while a collection runs. It is released explicitly: a process that another thread is forking
+/// inherits the open file until it calls `exec`, so closing it here might not unlock it.
 struct CollectionLock(File);
 
 impl Drop for CollectionLock {
     fn drop(&mut self) {
-        // Closing the file does the same a moment later.
+        // On failure, closing the file unlocks it a moment later.
         flock(&self.0, FlockOperation::Unlock).unwrap_or(());
     }
 }
 
-/// How to mark.
+/// Execution mode of marking.
 #[derive(Clone, Copy)]
 enum Marking<'a> {
     /// On all cores.
     Parallel(&'a dyn Progress),
-    /// In this thread. Who holds the index's write lock must not wait for other threads: all of them may be
-    /// committing, that is, waiting for that lock.
+    /// On the calling thread. A thread that holds the index's write lock must not wait for other threads: all
+    /// of them may be committing, and so waiting for that lock.
     Alone,
 }
 
-/// Objects that have not settled.
+/// Objects in unsettled rows.
 type Recent = HashMap<ObjectId, Location, ById>;
 
-/// Ids of the snapshots and pins that were marked.
+/// Ids of the marked snapshots and pins.
 type Seen = HashSet<Vec<u8>>;
 
 impl Inner {
@@ -233,8 +236,9 @@ impl Inner {
         Ok((dead, live, seen))
     }
 
-    /// Its own view of what has not settled: the one in memory follows the committers, who may settle any time.
-    /// Of two copies the older one counts, as when they settle.
+    /// Returns the objects in unsettled rows as of `txn`. The shared cache is not used, because it follows
+    /// commits, which may settle rows at any time. The older of two copies wins, as it does when rows are
+    /// settled.
     fn recent(&self, txn: &RoTxn<'_>) -> Result<Recent> {
         let mut recent = Recent::default();
         self.index.for_each_recent(txn, |object, location| {
@@ -243,7 +247,8 @@ impl Inner {
         Ok(recent)
     }
 
-    /// Roots of the snapshots and pins that are not in `seen`. They are then, and the snapshots are in `numbered`, too.
+    /// Returns the roots of snapshots and pins that are not in `seen`, and adds them to it. Snapshots are
+    /// also appended to `numbered`.
     fn roots(
         &self,
         txn: &RoTxn<'_>,
@@ -268,8 +273,8 @@ impl Inner {
         Ok(roots)
     }
 
-    /// Adds to `live` what `roots` reach. Damage found on the way stops the collection: what lies behind
-    /// it cannot be told from garbage.
+    /// Adds everything reachable from `roots` to `live`. Damage stops the collection: objects behind it
+    /// cannot be told from garbage.
     fn mark(
         &self,
         (txn, recent): (&RoTxn<'_>, &Recent),
@@ -308,7 +313,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What the node stored at `location` refers to.
+    /// Returns the objects that the node stored at `location` refers to.
     fn references_at(&self, id: &[u8; 32], location: Location) -> Result<Vec<ObjectId>> {
         let node = self.packs.read(location, Kind::Node, id)?.ok_or_else(|| missing(Kind::Node, *id))?;
         let mut found = Vec::new();
@@ -326,16 +331,16 @@ impl Inner {
             return Ok(());
         }
         match self.replace_packs(&plan, report, cancel, progress) {
-            // A sync that failed is not tried again.
+            // A failed sync is not retried.
             Err(error) if error.is_full() && !self.log.has_failed() => {
-                // Without room for what must move. Packs in which nothing lives make some.
+                // No space for moved objects. Removing packs without live objects frees some.
                 let (dead, rest) = plan.split();
                 if dead.packs.is_empty() {
                     return Err(error);
                 }
                 self.replace_packs(&dead, report, cancel, progress)?;
                 match self.replace_packs(&rest, report, cancel, progress) {
-                    // What could not move now waits for the next collection.
+                    // The rest is left to the next collection.
                     Err(error) if error.is_full() && !self.log.has_failed() => Ok(()),
                     other => other,
                 }
@@ -344,7 +349,7 @@ impl Inner {
         }
     }
 
-    /// Moves what lives in the packs of a plan into new ones, and removes them.
+    /// Moves the live objects of a plan's packs into new packs, and removes the old ones.
     fn replace_packs(
         &self,
         plan: &Plan,
@@ -366,7 +371,7 @@ impl Inner {
         });
         progress.end();
         if moved.is_err() && !in_use {
-            // On a full disk they are in the way. One that stays goes with a later collection.
+            // On a full disk they are in the way. A later collection removes those that could not be deleted.
             new.iter().for_each(|pack| drop(self.packs.remove(pack.number)));
         }
         let moved = moved?;
@@ -383,8 +388,8 @@ impl Inner {
         self.packs.sync_directory()
     }
 
-    /// The log of a store that takes small steps holds nearly everything: when most of it is dead a new one
-    /// begins, so that it can be rewritten like any other pack.
+    /// Starts a new log if most of the current one is dead, so that it can be rewritten like any other pack.
+    /// The log of a store with only small commits holds nearly everything.
     fn close_wasteful_log(&self) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
@@ -406,7 +411,7 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Which packs go, and which objects must move first.
+    /// Selects the packs to remove and the objects to move first.
     fn plan_rewrite(&self) -> Result<Plan> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(Plan::default()) };
@@ -439,15 +444,15 @@ impl Inner {
                 moves.push((object, location));
             }
         })?;
-        // In the order they lie on disk.
+        // In the order of their location on disk.
         moves.sort_unstable_by_key(|(_, location)| *location);
-        // An object may be there twice, condemned and put anew: each copy moves.
+        // An object may exist twice, condemned and written again: each copy is moved.
         moves.dedup();
         plan.moves = moves;
         Ok(plan)
     }
 
-    /// Everything in the packs that is not condemned, each object once: a second copy is dead weight.
+    /// Calls `found` for all objects that are not condemned, each once: a second copy is unused.
     fn for_each_living(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
@@ -465,7 +470,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Everything the packs hold that can still be asked for, condemned or not.
+    /// Calls `found` for all objects in the packs that can still be read, condemned or not.
     fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         self.for_each_living(txn, &mut found)?;
         for row in self.index.condemned.iter(txn)? {
@@ -478,7 +483,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies objects into `new` packs; says what moved from where to where.
+    /// Copies objects into `new` packs. Returns their old and new locations.
     fn copy_objects(
         &self,
         plan: &Plan,
@@ -490,7 +495,8 @@ impl Inner {
         for ((kind, id), from) in &plan.moves {
             cancel.check()?;
             progress.advance(1);
-            // A damaged record stays damaged where `verify` finds it: its pack is not given up.
+            // A damaged record is not moved: the collection fails and its pack stays, so that `verify` finds
+            // it.
             let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
             let mut encoded = Vec::new();
             let len =
@@ -510,8 +516,9 @@ impl Inner {
         Ok(moved)
     }
 
-    /// Makes the index point at the new packs. From the first batch on they are in use, which is noted in `in_use`:
-    /// whoever is interrupted then leaves the old packs for the next collection, which finds them to be more dead.
+    /// Points the index to the new packs. From the first batch on they are in use, which is recorded in
+    /// `in_use`: after an interruption the old packs are left to the next collection, which finds them to be
+    /// more dead.
     fn take_into_use(
         &self,
         new: &[BulkPack],
@@ -535,7 +542,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the index find an object, live or condemned, at another place.
+    /// Updates the location of an object in the index, live or condemned.
     fn relocate(&self, txn: &mut RwTxn<'_>, object: &ObjectId, from: Location, to: Location) -> Result<()> {
         let (kind, id) = object;
         if self.index.live(txn, *kind, id)? == Some(from) {
@@ -550,8 +557,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the index forget packs from which everything has moved. The log starts anew with a checkpoint: commit
-    /// records in those packs are needed no longer.
+    /// Removes packs without objects from the index. The log restarts with a checkpoint, so that commit
+    /// records in those packs are no longer needed.
     fn give_up_packs(&self, plan: &Plan) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
@@ -567,7 +574,7 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Removes files that a killed process left in the packs' directory.
+    /// Removes files that killed processes left in the packs' directory.
     fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
         let known: HashSet<u32> = {
             let txn = self.index.read()?;
@@ -579,7 +586,7 @@ impl Inner {
             if known.contains(&pack) || !is_abandoned(&path) {
                 continue;
             }
-            // Committed in the meantime?
+            // It may have been committed meanwhile.
             let txn = self.index.read()?;
             if self.index.packs.get(&txn, &pack.to_be_bytes())?.is_none() {
                 report.freed_bytes += fs::metadata(&path).map_or(0, |meta| meta.len());
@@ -593,14 +600,14 @@ impl Inner {
 
 #[derive(Default)]
 struct Plan {
-    /// Packs that go, with their sizes.
+    /// Packs to remove, with their sizes in bytes.
     packs: HashMap<u32, u64>,
     moves: Vec<(ObjectId, Location)>,
     rewritten: u64,
 }
 
 impl Plan {
-    /// The packs from which nothing moves, and the others.
+    /// Splits the plan into packs without live objects and the others.
     fn split(mut self) -> (Self, Self) {
         let alive: HashSet<u32> = self.moves.iter().map(|(_, location)| location.pack).collect();
         let (rest, dead) = self.packs.into_iter().partition(|(pack, _)| alive.contains(pack));
@@ -609,7 +616,7 @@ impl Plan {
     }
 }
 
-/// Whether nobody is writing the file, and has not been for a while.
+/// Returns true if no process is writing the file, and none has for a while.
 fn is_abandoned(path: &Path) -> bool {
     let old = fs::metadata(path)
         .and_then(|meta| meta.modified())
@@ -619,7 +626,7 @@ fn is_abandoned(path: &Path) -> bool {
     old && unlocked()
 }
 
-/// Removes files that somebody made and did not get to an end with.
+/// Removes unfinished files that their creator abandoned.
 fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> Result<()> {
     for entry in fs::read_dir(directory).at("list", directory)? {
         let path = entry.at("list", directory)?.path();
@@ -631,7 +638,7 @@ fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> 
 }
 
 impl Store {
-    /// A commit without content or changes that makes everything before it durable.
+    /// Makes everything committed so far durable, by an empty synced commit.
     pub fn sync(&self) -> Result<()> {
         self.commit_changes(Vec::<Change>::new(), Durability::Synced)
     }

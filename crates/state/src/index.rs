@@ -1,7 +1,7 @@
-//! The index over the packs: LMDB, one key space per kind of thing.
+//! Index over the packs: LMDB, one table per kind of record.
 //!
-//! Never synced by a commit: what it says can be rebuilt from the packs (see `recovery.rs`). A killed
-//! process leaves it consistent; a crashed machine may not, which the boot mark finds out.
+//! Commits do not sync it: its content can be rebuilt from the packs (see `recovery.rs`). A killed process
+//! leaves it consistent. A machine crash may not, which the trust marker detects (`index_trust.rs`).
 
 use std::fs::File;
 use std::io;
@@ -22,15 +22,16 @@ use crate::recent::Memory;
 use crate::record::Kind;
 use crate::waiting::WriteWaits;
 
-/// Address space of the index, not memory or disk. The same for every process, whatever the index holds: whoever mapped less
-/// than another process has written could not read any more until the store is opened again.
+/// Address space of the index in bytes, not memory or disk. Every process uses the same size, whatever the
+/// index holds: a process that maps less than another one has written could not read until it reopens the
+/// store.
 const MAP_SIZE: usize = 1 << 40;
-/// The least address space, where the system gives no more.
+/// Smallest address space to try, in bytes.
 const MAP_SIZE_MIN: usize = 1 << 30;
 const READERS_MAX: u32 = 1024;
-/// Room for the table of readers, 64 bytes each, and what comes before it.
+/// Size of LMDB's lock file in bytes: a header and the reader table with 64 bytes per reader.
 const LOCK_FILE: u64 = 72 << 10;
-/// A disk with less room than this in bytes is full.
+/// Free disk space in bytes below which a write error counts as a full disk.
 const FULL: u64 = 1 << 20;
 
 pub(crate) type Table = Database<Bytes, Bytes>;
@@ -45,14 +46,14 @@ pub(crate) struct Index {
     pub(crate) chunks: Table,
     /// node id → location
     pub(crate) nodes: Table,
-    /// number of a commit (big endian) → objects it brought that are not in the tables yet (`recent.rs`)
+    /// number of a commit (big endian) → its objects that are not in the tables yet (`unsettled_rows.rs`)
     pub(crate) recent: Table,
     pub(crate) memory: Memory,
-    /// kind, object id → location, epoch of condemnation: readable, but absent to whoever wants to reuse it
+    /// kind, object id → location, epoch of condemnation: readable, but commits must not reuse it
     pub(crate) condemned: Table,
     /// snapshot id → record
     pub(crate) snapshots: Table,
-    /// tree id, snapshot id → nothing: which snapshots have a tree
+    /// tree id, snapshot id → nothing: index of snapshots by tree
     pub(crate) trees: Table,
     /// name → snapshot id
     pub(crate) references: Table,
@@ -66,27 +67,30 @@ pub(crate) struct Index {
     pub(crate) packs: Table,
     /// pack number (big endian) → nothing: bulk packs whose content may not be on disk yet
     pub(crate) unsynced: Table,
-    /// directory, path → stat record (`directory/stat_index.rs`); lost with a rebuild, found out again
+    /// directory, path → stat record (`directory/stat_index.rs`); a cache, lost with a rebuild
     pub(crate) stats: Table,
-    /// the one key `log` → [`LogState`]; LMDB's own table of tables, a page of which every commit writes anyway
+    /// the one key `log` → [`LogState`]; in LMDB's unnamed root database, a page of which every commit writes
+    /// anyway
     pub(crate) meta: Table,
 }
 
-/// Where the log stands. Read and written only under the write lock.
+/// Current state of the log. Read and written only under the write lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LogState {
     /// Number of the last commit.
     pub(crate) sequence: u64,
-    /// Id of the last commit record: each names the one before, so leftovers never pass for commits.
+    /// Id of the last commit record. Each record names the one before, so leftovers of failed writes never
+    /// pass for commits.
     pub(crate) previous: [u8; 32],
     pub(crate) pack: u32,
     pub(crate) end: u64,
     pub(crate) next_pack: u32,
     /// Grows with every garbage collection.
     pub(crate) epoch: u64,
-    /// Objects of commits up to this one are in their tables; of later ones some may be in `recent`.
+    /// Objects of commits up to this number are in their tables; those of later ones may be in unsettled
+    /// rows.
     pub(crate) settled: u64,
-    /// How many.
+    /// Number of objects and snapshots in unsettled rows.
     pub(crate) waiting: u32,
 }
 
@@ -138,17 +142,18 @@ const TABLES: [&str; 13] = [
     "stats",
 ];
 
-/// How the environment, and with it the store, is opened.
+/// Access mode of the environment, and with it of the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// As one of any number of processes.
+    /// Read and write, together with any number of other processes.
     Shared,
-    /// Where nobody writes: neither a byte nor a lock of the directory is touched.
+    /// Read only, without a writer: no byte is written and no lock is taken in the directory.
     ReadOnly,
 }
 
 impl Index {
-    /// Opens the index in `directory`, and makes its tables if it is a new one. Takes the write lock only for that.
+    /// Opens the index in `directory` and creates its tables if it is new. Takes the write lock only to
+    /// create them.
     pub(crate) fn open(directory: &Path) -> Result<Self> {
         reserve_lock_file(directory)?;
         let env = open_environment(directory, Access::Shared)?;
@@ -159,13 +164,13 @@ impl Index {
         }
     }
 
-    /// Opens the index in `directory` where nobody writes to it.
+    /// Opens the index in `directory` for [`Access::ReadOnly`].
     pub(crate) fn open_to_read(directory: &Path) -> Result<Self> {
         let env = open_environment(directory, Access::ReadOnly)?;
         Self::with_tables(&env, Access::ReadOnly)?.ok_or_else(|| heed::Error::Mdb(MdbError::Invalid).into())
     }
 
-    /// None if the index has not got all of its tables yet.
+    /// Opens the tables. Returns `None` if some of them do not exist yet.
     fn with_tables(env: &Env<WithoutTls>, access: Access) -> Result<Option<Self>> {
         let data = Data::open(env, access)?;
         data.check()?;
@@ -175,7 +180,7 @@ impl Index {
             tables.extend(env.open_database(&txn, Some(name))?);
         }
         let meta = env.open_database(&txn, None)?;
-        // The handles of a transaction outlive it only if it is committed.
+        // Handles of a transaction outlive it only if it is committed.
         txn.commit()?;
         Ok(match (tables.try_into(), meta) {
             (Ok(tables), Some(meta)) => Some(Self::new(env, data, tables, meta)),
@@ -238,22 +243,22 @@ impl Index {
         Ok(self.env.read_txn()?)
     }
 
-    /// Takes the write lock, which one transaction of all processes has at a time.
+    /// Takes the write lock, which one transaction across all processes holds at a time.
     pub(crate) fn write(&self) -> Result<RwTxn<'_>> {
         let _wait = self.write_waits.begin();
         Ok(self.env.write_txn()?)
     }
 
-    /// Writes everything to disk, in a file as long as it says it is.
+    /// Extends the file to its full length and syncs it.
     pub(crate) fn sync(&self) -> Result<()> {
         self.data.lengthen()?;
         Ok(self.env.force_sync()?)
     }
 
-    /// Commits.
+    /// Commits the transaction and extends the file to its full length.
     pub(crate) fn commit(&self, txn: RwTxn<'_>) -> Result<()> {
         txn.commit().map_err(|error| explain(error, self.env.path()))?;
-        // What was committed is committed; a file that stayed short is built anew when it is opened.
+        // The transaction is committed. A file that stayed short is rebuilt at the next open.
         drop(self.data.lengthen());
         Ok(())
     }
@@ -269,7 +274,7 @@ impl Index {
         Ok(self.meta.put(txn, b"log", &state.encode())?)
     }
 
-    /// Makes a change to the tables of records.
+    /// Applies a change to the tables of records.
     pub(crate) fn apply(&self, txn: &mut RwTxn<'_>, change: &Change) -> Result<()> {
         match change {
             Change::PutSnapshot(snapshot) => {
@@ -306,7 +311,7 @@ impl Index {
         Ok(())
     }
 
-    /// Takes all rows of a table; for tables that are small or wanted whole.
+    /// Reads all rows of a table; for tables that are small or needed whole.
     pub(crate) fn rows(&self, txn: &RoTxn<'_>, table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut rows = Vec::new();
         for entry in table.iter(txn)? {
@@ -316,12 +321,12 @@ impl Index {
         Ok(rows)
     }
 
-    /// The table of live objects of a kind.
+    /// Returns the table of live objects of a kind.
     pub(crate) fn objects(&self, kind: Kind) -> &Table {
         if kind == Kind::Chunk { &self.chunks } else { &self.nodes }
     }
 
-    /// Where a live object lies: one that a commit may rely on.
+    /// Returns the location of a live object: one that a commit may rely on.
     pub(crate) fn live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         match self.objects(kind).get(txn, id)? {
             Some(location) => Ok(Location::decode(location)),
@@ -329,7 +334,7 @@ impl Index {
         }
     }
 
-    /// Where an object lies, be it live or condemned.
+    /// Returns the location of an object, live or condemned.
     pub(crate) fn find(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         if let Some(location) = self.live(txn, kind, id)? {
             return Ok(Some(location));
@@ -346,9 +351,9 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
     let opened = with_most_address_space(|map_size| {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_size).max_dbs(16).max_readers(READERS_MAX);
-        // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the next start
-        // rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may write, which is what
-        // read-only access asks of its caller.
+        // SAFETY: without sync a machine crash can leave the file inconsistent; the trust marker makes the
+        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may
+        // write, which `Access::ReadOnly` requires of its caller.
         unsafe { options.flags(flags) };
         // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
         // lock is held.
@@ -357,7 +362,8 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
     opened.map_err(|error| explain(error, directory))
 }
 
-/// Opens with [`MAP_SIZE`], or with less where a limit of the process (`RLIMIT_AS`) or of the machine allows no more.
+/// Opens with [`MAP_SIZE`], or with less if a limit of the process (`RLIMIT_AS`) or of the machine requires
+/// it.
 fn with_most_address_space<T>(mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
     let mut map_size = MAP_SIZE;
     loop {
@@ -372,8 +378,8 @@ fn with_most_address_space<T>(mut open: impl FnMut(usize) -> heed::Result<T>) ->
     }
 }
 
-/// LMDB maps its lock file into memory and writes to it there: where that has no room, the process dies of it.
-/// So it is given its room before.
+/// Allocates LMDB's lock file in advance. LMDB writes to it through a memory map, so on a full disk the
+/// process would die of `SIGBUS`.
 fn reserve_lock_file(directory: &Path) -> Result<()> {
     let path = directory.join("lock.mdb");
     let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
@@ -383,7 +389,7 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
         return Ok(());
     }
     match platform::reserve(&file, 0, LOCK_FILE) {
-        // Nothing is in it yet, so nothing is overwritten.
+        // The file is empty, so nothing is overwritten.
         Err(Errno::OPNOTSUPP) if meta.len() == 0 => {
             file.write_all_at(&[0; LOCK_FILE as usize], 0).at("write", &path)
         }
@@ -392,9 +398,9 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
     }
 }
 
-/// The file of the index. LMDB reads it through a map: where a page is missing that is in use, the process dies.
-/// LMDB leaves out pages at the end that were given up before they were written, so a short file may be a good one;
-/// to tell one that was cut off, every commit makes it as long as the pages it counts.
+/// The data file of the index. LMDB reads it through a memory map, so a missing page in use kills the
+/// process. LMDB does not write trailing pages that were freed before they were written, so a short file may
+/// be valid. To detect a truncated one, every commit extends the file to the pages it counts.
 struct Data {
     env: Env<WithoutTls>,
     file: File,
@@ -409,7 +415,7 @@ impl Data {
         Ok(Self { env: env.clone(), file, page_size: u64::from(env.stat().page_size) })
     }
 
-    /// How long it is, and how long it should be.
+    /// Returns the length of the file and the length it should have, in bytes.
     fn lengths(&self) -> io::Result<(u64, u64)> {
         let pages = self.env.info().last_page_number as u64 + 1;
         Ok((self.file.metadata()?.len(), pages * self.page_size))
@@ -421,7 +427,7 @@ impl Data {
         if is >= should {
             return Ok(());
         }
-        // Only ever makes it longer, whoever else does.
+        // Never shrinks the file, even if other processes extend it at the same time.
         match platform::reserve(&self.file, is, should - is) {
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.env.write_txn()?;
@@ -432,7 +438,8 @@ impl Data {
         }
     }
 
-    /// Refuses a file that was cut off. One that someone has just committed to is about to have its length.
+    /// Rejects a truncated file. Retries briefly, because another process may be about to extend it after a
+    /// commit.
     fn check(&self) -> Result<()> {
         for _ in 0..20 {
             let (is, should) = self.lengths().at("stat", self.env.path())?;
@@ -445,7 +452,7 @@ impl Data {
     }
 }
 
-/// A disk without room is said to be one: LMDB calls a write that was cut short an I/O error.
+/// Reports a full disk as such: LMDB turns a short write into a plain I/O error.
 fn explain(error: heed::Error, directory: &Path) -> StoreError {
     match &error {
         heed::Error::Io(source) if is_no_room(source, directory) => StoreError::Io {
@@ -469,12 +476,12 @@ pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {
     key
 }
 
-/// Two ids, one after the other, as a key.
+/// Concatenates two ids into a key.
 pub(crate) fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
     [first, second].concat()
 }
 
-/// Roots have sixteen zeros for a parent.
+/// Returns the key of an episode among its siblings. The parent of a root is sixteen zero bytes.
 pub(crate) fn episode_key(parent: Option<&[u8; 16]>, id: &[u8; 16]) -> Vec<u8> {
     joined(parent.unwrap_or(&[0; 16]), id)
 }

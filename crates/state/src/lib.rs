@@ -42,8 +42,8 @@
 //! # }
 //! ```
 //!
-//! Where to read on: `store.rs` has the layout on disk, `commit.rs` how a commit becomes part of it,
-//! `page.rs` and `node.rs` what trees are made of, `gc.rs` how they go away again.
+//! Further reading: `store.rs` documents the layout on disk, `commit.rs` the commit protocol, `page.rs` and
+//! `node.rs` the format of trees, `gc.rs` garbage collection.
 
 mod archive;
 mod batch;

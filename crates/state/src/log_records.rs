@@ -1,7 +1,7 @@
-//! The commit records and checkpoints of the log, read back from the packs.
+//! Commit records and checkpoints of the log, read back from the packs.
 //!
-//! Only their heads are kept in memory: changes may be as large as all records of a store ever were, and are read
-//! again, one record at a time, by whoever replays them.
+//! Only their headers are kept in memory: changes may be as large as all records that a store ever had. A
+//! replay reads them again, one record at a time.
 
 use crate::change::{Change, CheckpointRecord, CommitRecord, LogEnd};
 use crate::codec::Decoded;
@@ -18,7 +18,7 @@ enum LogRecord {
     Checkpoint(CheckpointPart),
 }
 
-/// The head of a commit record and its place in the log.
+/// Header of a commit record and its location in the log.
 pub(crate) struct LoggedCommit {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: u64,
@@ -28,7 +28,7 @@ pub(crate) struct LoggedCommit {
     location: Location,
 }
 
-/// The head of one part of a checkpoint and its place in the log.
+/// Header of one part of a checkpoint and its location in the log.
 pub(crate) struct CheckpointPart {
     id: [u8; 32],
     pub(crate) sequence: u64,
@@ -43,12 +43,13 @@ pub(crate) struct CheckpointPart {
 /// The last checkpoint and the commits after it.
 #[derive(Default)]
 pub(crate) struct Tail<'a> {
-    /// Parts of the checkpoint; empty in a log that never had one. Some are missing if `lossy` says so.
+    /// Parts of the checkpoint; empty in a log without one. Some are missing if `lossy` is set.
     pub(crate) checkpoint: Vec<&'a CheckpointPart>,
     pub(crate) commits: Vec<&'a LoggedCommit>,
-    /// Number of the commit of a later checkpoint that lacks parts.
+    /// Sequence number of a later checkpoint that lacks parts.
     pub(crate) incomplete: Option<u64>,
-    /// The older log does not tell what the incomplete checkpoint lacks, so `checkpoint` is what is left of it.
+    /// Set if the older log cannot replace the incomplete checkpoint, so that `checkpoint` holds its
+    /// remaining parts.
     pub(crate) lossy: bool,
 }
 
@@ -58,7 +59,7 @@ impl LoggedCommit {
         Self { id, sequence, previous, synced, durable, location }
     }
 
-    /// End of the record in the log.
+    /// Returns the end of the record in the log.
     pub(crate) fn end(&self) -> LogEnd {
         LogEnd { pack: self.location.pack, end: self.location.end() }
     }
@@ -91,7 +92,7 @@ impl CheckpointPart {
     /// Returns true if no part is missing between `last` and this one.
     fn follows(&self, last: &Self) -> bool {
         let (from, to) = (last.location, self.location);
-        // Parts are written one behind the other, with nothing between them.
+        // Parts are written back to back.
         let behind = (to.pack == from.pack && u64::from(to.offset) == from.end())
             || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER);
         let next = match (last.number, self.number) {
@@ -100,7 +101,7 @@ impl CheckpointPart {
             (None, None) => true,
             _ => false,
         };
-        // A part that was left of another checkpoint ends none.
+        // A leftover part of another checkpoint does not continue this one.
         self.continues(last) && behind && next
     }
 }
@@ -115,8 +116,7 @@ fn decoded<T>(record: Decoded<T>) -> Result<T> {
 }
 
 impl LogRecords {
-    /// Takes up a record of the log; other kinds are ignored. A record that is intact and yet cannot be decoded is
-    /// left out: it is not ours to guess at.
+    /// Adds a record of the log; other kinds are ignored. An intact record that cannot be decoded is skipped.
     pub(crate) fn add(&mut self, location: Location, header: &Header, stored: &[u8]) {
         let payload = || header.open(stored);
         let record = match header.kind {
@@ -146,13 +146,13 @@ impl LogRecords {
             }
             let mut records = Self::default();
             packs.scan(pack, |location, header, stored| {
-                // Bytes behind the end are leftovers of killed writers.
+                // Bytes after the end are leftovers of killed writers.
                 if pack < end.pack || u64::from(location.offset) < end.end {
                     records.add(location, header, stored);
                 }
                 Ok(())
             })?;
-            // It may go on in the logs after this one.
+            // The checkpoint may continue in later logs.
             let begins = records.begin_checkpoint();
             records.append(read);
             read = records;
@@ -169,7 +169,7 @@ impl LogRecords {
 
     pub(crate) fn tail(&self) -> Tail<'_> {
         let mut tail = Tail::default();
-        // The intact parts of a checkpoint that is not complete so far, and whether one is missing already.
+        // Intact parts of a checkpoint that is not complete so far, and whether a part is missing.
         let (mut open, mut broken): (Vec<&CheckpointPart>, bool) = (Vec::new(), false);
         for record in &self.0 {
             match record {
@@ -196,7 +196,8 @@ impl LogRecords {
         tail
     }
 
-    /// How far the log is known to have been on disk. A log is synced before the next one begins.
+    /// Returns the end of the log that is known to have been on disk. A log is synced before the next one is
+    /// started.
     pub(crate) fn durable(&self) -> LogEnd {
         let of_commit = |record: &LogRecord| match record {
             LogRecord::Commit(commit) => {
@@ -209,25 +210,25 @@ impl LogRecords {
 }
 
 impl<'a> Tail<'a> {
-    /// Set if it begins with a complete checkpoint.
+    /// Returns true if it begins with a complete checkpoint.
     fn is_complete(&self) -> bool {
         !self.checkpoint.is_empty() && !self.lossy
     }
 
     fn begin_at(&mut self, checkpoint: Vec<&'a CheckpointPart>) {
-        // One that was written but never taken into use is behind its predecessor's log,
-        // unless a rebuild wrote it: then what it does not cover was given up.
+        // A checkpoint that was written but never used comes before commits of the older log. If a rebuild
+        // wrote it, the commits that it does not cover were dropped.
         let (covered, cut) = (checkpoint[0].sequence, checkpoint[0].cut);
         self.commits.retain(|commit| !cut && commit.sequence > covered);
         self.checkpoint = checkpoint;
     }
 
-    /// Takes a commit that is behind the parts of `open`, a checkpoint that is not complete.
+    /// Adds a commit that follows the parts of `open`, an incomplete checkpoint.
     fn add(&mut self, commit: &'a LoggedCommit, open: Option<&CheckpointPart>) {
         if let Some(part) = open.filter(|part| part.cut)
             && (part.sequence + 1, part.previous) == (commit.sequence, commit.previous)
         {
-            // The rebuild that wrote it was taken into use: what it gave up stays given up.
+            // The rebuild that wrote it was completed: commits that it dropped stay dropped.
             self.commits.retain(|commit| commit.sequence <= part.sequence);
         }
         let last = self.commits.last().map(|last| last.sequence);
@@ -237,13 +238,13 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Takes what is left of a checkpoint, the last one in the log. Where the log before it tells everything up to
-    /// there, it is not needed.
+    /// Handles the remaining parts of the last checkpoint. It is not needed if the log before it holds
+    /// everything up to there.
     fn add_incomplete(&mut self, parts: Vec<&'a CheckpointPart>) {
         let part = parts[0];
         self.incomplete = Some(part.sequence);
         let behind = |commit: &&LoggedCommit| commit.location.pack >= part.location.pack;
-        // Whoever was killed while writing it left the log before it in use.
+        // A process killed while writing it had not switched away from the log before it.
         let in_use = parts.iter().any(|part| part.last) || self.commits.iter().any(behind);
         if self.reaches(part) || (!in_use && self.has_begin()) {
             return;
@@ -253,12 +254,13 @@ impl<'a> Tail<'a> {
         self.lossy = true;
     }
 
-    /// Returns true if it begins with a whole state: a checkpoint, or the first commit of the store.
+    /// Returns true if it begins with a complete state: a checkpoint, or the first commit of the store.
     fn has_begin(&self) -> bool {
         !self.checkpoint.is_empty() || self.commits.first().is_some_and(|first| first.previous == [0; 32])
     }
 
-    /// Returns true if the checkpoint and the commits give, without a gap, the state that `part` is a part of.
+    /// Returns true if the checkpoint and the commits lead, without a gap, to the state that `part` belongs
+    /// to.
     fn reaches(&self, part: &CheckpointPart) -> bool {
         let mut at = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.previous));
         for commit in &self.commits {

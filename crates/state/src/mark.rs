@@ -1,9 +1,9 @@
-//! The mark: whether the index on disk can be trusted.
+//! Trust marker of the index: tells whether the index on disk can be read after a reboot.
 //!
 //! One small file, overwritten in place so that a change costs one cheap sync. It holds `clean` while the
-//! index is known to be complete on disk, else the boot of the machine in which the index is being written:
-//! in another boot the index may be anything. It fits in one sector; whatever else is in it counts as
-//! another boot.
+//! index is known to be complete on disk, else the boot id of the machine that is writing the index. After
+//! another boot the index may be inconsistent, because it is never synced by a commit. The text fits in one
+//! sector; any other content counts as another boot.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,15 +15,16 @@ use crate::platform;
 
 const NAME: &str = "boot";
 const CLEAN: &str = "clean";
-/// The text is padded, so that a shorter one replaces a longer one whole.
+/// Length of the file in bytes. The text is padded with spaces, so that a shorter one fully replaces a longer
+/// one.
 const LENGTH: usize = 64;
 
-/// What the mark says; nothing for an index that was never written.
+/// Returns the text of the marker; `None` for an index that was never written.
 pub(crate) fn read(store: &Path) -> Option<String> {
     fs::read_to_string(store.join(NAME)).ok().map(|text| text.trim_end().to_owned())
 }
 
-/// Says that the index on disk is complete.
+/// Records that the index on disk is complete.
 pub(crate) fn set_clean(store: &Path) -> Result<()> {
     set(store, CLEAN)
 }
@@ -32,7 +33,7 @@ pub(crate) fn is_clean(mark: &str) -> bool {
     mark == CLEAN
 }
 
-/// Replaces what the mark says, durably.
+/// Replaces the text of the marker durably.
 pub(crate) fn set(store: &Path, text: &str) -> Result<()> {
     let path = store.join(NAME);
     let there = path.exists();
@@ -42,8 +43,8 @@ pub(crate) fn set(store: &Path, text: &str) -> Result<()> {
     if there { Ok(()) } else { sync_directory(store) }
 }
 
-/// Changes with every start of the machine.
+/// Returns the boot id of the machine.
 pub(crate) fn boot_id() -> String {
-    // Where that cannot be told, every open after a close looks like a reboot: slow, never wrong.
+    // Where the boot id is unknown, every open after a close looks like a reboot: slow, but safe.
     platform::boot_id().unwrap_or_else(|| format!("process {}", std::process::id()))
 }

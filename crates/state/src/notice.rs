@@ -1,4 +1,4 @@
-//! Notices: what a person should hear about a store, whoever opened it.
+//! Notices about a store for people, regardless of which code opened it.
 
 use std::fmt;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Objects that are not part of the store, read as if they were.
+//! Objects that are not committed, readable like those of the store.
 //!
-//! What a tree would hold if it were committed can be compared and read like any other tree, and nothing is written
-//! for it: the objects that only it has are looked up here before the store is asked.
+//! This makes it possible to read and compare the tree that a commit would produce without writing to the
+//! store: objects that only this tree has are looked up here before the store is queried.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::record::{self, Kind};
 use crate::session::Guard;
 use crate::store::{Inner, Store};
 
-/// What a batch collected that will never be committed.
+/// Objects collected by a batch that will never be committed.
 pub(crate) struct Pending {
     buffer: Vec<u8>,
     places: HashMap<(Kind, [u8; 32]), Place>,
-    /// Open and locked, so that nobody takes the packs away. They go with this.
+    /// Open and locked, so that garbage collection leaves the packs alone. They are deleted on drop.
     bulk: Vec<BulkPack>,
     store: Arc<Inner>,
-    /// Content that was streamed in before.
+    /// Content that was streamed in earlier.
     staged: Option<Arc<Batch>>,
-    /// What the objects refer to in the store stays there.
+    /// Protects stored objects that these objects refer to from garbage collection.
     _guard: Arc<Guard>,
 }
 
@@ -51,7 +51,7 @@ impl Pending {
         Self { buffer, places, bulk, store: Arc::clone(&store.inner), staged, _guard: guard }
     }
 
-    /// The content of an object, if it is one of these.
+    /// Returns the content of an object; `None` if it is not in this set.
     pub(crate) fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         match self.places.get(&(kind, *id)) {
             Some(Place::Memory { offset, len }) => {
@@ -70,7 +70,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         for pack in &self.bulk {
-            // One that stays goes with the next collection.
+            // Garbage collection removes a pack that could not be deleted here.
             drop(std::fs::remove_file(self.store.packs.path(pack.number)));
         }
     }

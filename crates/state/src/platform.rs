@@ -1,4 +1,4 @@
-//! What systems do differently: the same functions for each of them, so that nothing else need tell them apart.
+//! Platform differences: the same functions for each operating system.
 
 #[cfg(target_os = "linux")]
 mod linux;

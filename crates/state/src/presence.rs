@@ -1,8 +1,9 @@
-//! Presence: keeps those who cannot write to a store apart from those who can.
+//! Separation of processes with read-only access from those that write.
 //!
-//! Who opens the index on a file system that is mounted read-only cannot enter itself into LMDB's table of readers, so a
-//! writer would overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file for as long
-//! as they have the store open, and each waits for the other kind to be gone. Who only reads gives way.
+//! A process that opens the index on a read-only file system cannot register in LMDB's reader table, so a
+//! writer could overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file
+//! while they have the store open, and each waits until no process of the other kind is left. On contention a
+//! reader yields.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,10 +17,10 @@ use crate::waiting::PolledWait;
 
 const CAN_WRITE: u64 = EPOCHS_MAX;
 const CANNOT_WRITE: u64 = EPOCHS_MAX + 1;
-/// Longest wait for the other kind.
+/// Longest wait for processes of the other kind.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Locks the byte of this kind; it stays locked until the file is closed.
+/// Locks the byte of this access mode; it stays locked until the file is closed.
 pub(crate) fn announce(lock: &File, path: &Path, access: Access) -> Result<()> {
     let (own, other) = match access {
         Access::Shared => (CAN_WRITE, CANNOT_WRITE),

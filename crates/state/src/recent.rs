@@ -1,12 +1,12 @@
-//! What the latest small commits brought, on its way into the tables of the index.
+//! Rows of the latest small commits that are not in the tables of the index yet.
 //!
-//! Ids are random: putting the dozen objects of a small commit and its snapshot into their tables would write
-//! a dozen pages and more. So all of them become one row of the table `recent`, and each process keeps in
-//! memory what those rows say. Once there are enough, they settle: they move into the tables together, in order
-//! of their ids.
+//! Ids are random, so putting the dozen objects of a small commit and its snapshot into their tables would
+//! write a dozen pages or more. Instead they become one row of the table `recent`, and each process caches
+//! the content of those rows in memory. Once there are enough rows, they are settled: their objects move into
+//! the tables together, sorted by id.
 //!
-//! Whoever takes objects or snapshots out of the tables settles first, in the same transaction. Otherwise a
-//! second copy of an object would stand in for the one that was taken out.
+//! Code that removes objects or snapshots from the tables settles first, in the same transaction. Otherwise a
+//! second copy of an object in an unsettled row would replace the removed one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -25,17 +25,18 @@ use crate::record::Kind;
 use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
 
-/// A commit with more objects than this puts them into the tables itself.
+/// Most objects of a commit that becomes one row. A larger one writes into the tables itself.
 const SMALL: usize = 64;
-/// So does one whose row would be longer than this, for the message of its snapshot.
+/// Longest row in bytes. A commit whose row would be longer, because of the message of its snapshot, writes
+/// into the tables itself.
 const ROW_MAX: usize = 6 << 10;
-/// What waits before it settles: enough to fill the pages it goes to, little enough to be read by every process
-/// that opens the store.
+/// Objects and snapshots in rows above which they are settled: enough to fill the table pages they go to, few
+/// enough to be read by every process that opens the store.
 const WAITING_MAX: u32 = 4096;
-/// What a snapshot in a row begins with, where objects have their kind.
+/// Tag of a snapshot in a row, in the position of an object's kind.
 const SNAPSHOT: u8 = 3;
 
-/// What the rows say, as far as this process has read them.
+/// Content of the unsettled rows, as far as this process has read them.
 #[derive(Default)]
 pub(crate) struct Memory {
     places: RwLock<Places>,
@@ -43,15 +44,16 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct Places {
-    /// [`LogState::settled`] when they were read: rows behind another one are other rows.
+    /// [`LogState::settled`] when the rows were read. If it changed since, the cached rows are gone from the
+    /// table.
     settled: u64,
-    /// The last commit whose row was read.
+    /// Number of the last commit whose row was read.
     read: u64,
     of: HashMap<ObjectId, Location, ById>,
     snapshots: BTreeMap<SnapshotId, Snapshot>,
 }
 
-/// What a commit brought.
+/// Objects and snapshots of one commit.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Row {
     pub(crate) objects: Vec<(ObjectId, Location)>,
@@ -59,18 +61,18 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// How much waits with it to settle.
+    /// Returns the number of objects and snapshots.
     pub(crate) fn len(&self) -> usize {
         self.objects.len() + self.snapshots.len()
     }
 
-    /// Its encoding, if it is small enough to wait.
+    /// Encodes the row; `None` if it is too large for the table `recent`.
     pub(crate) fn encode_small(&self) -> Option<Vec<u8>> {
         let few = (1..=SMALL).contains(&self.len());
         few.then(|| self.encode()).filter(|row| row.len() <= ROW_MAX)
     }
 
-    /// First the objects, `kind u8, id, location` each, then the snapshots.
+    /// Encodes the objects (`kind u8, id, location` each), then the snapshots.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut row = Vec::with_capacity(self.objects.len() * 45 + self.snapshots.len() * 200);
         for ((kind, id), location) in &self.objects {
@@ -116,12 +118,12 @@ impl Places {
 }
 
 impl Index {
-    /// Where an object lies that has not settled yet.
+    /// Returns the location of an object that is in an unsettled row.
     pub(crate) fn recent_place(&self, txn: &RoTxn<'_>, object: &ObjectId) -> Result<Option<Location>> {
         self.recall(txn, |places| places.of.get(object).copied())
     }
 
-    /// The snapshot with this id, be it settled or not.
+    /// Returns the snapshot with this id, settled or not.
     pub(crate) fn snapshot(&self, txn: &RoTxn<'_>, id: &SnapshotId) -> Result<Option<Snapshot>> {
         if let Some(record) = self.snapshots.get(txn, id.as_bytes())? {
             return decode_snapshot(record).map(Some);
@@ -129,7 +131,7 @@ impl Index {
         self.recall(txn, |places| places.snapshots.get(id).cloned())
     }
 
-    /// Snapshots whose ids begin with `start`, oldest first, as long as `more` says so.
+    /// Calls `more` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
     pub(crate) fn snapshots_from(
         &self,
         txn: &RoTxn<'_>,
@@ -149,7 +151,7 @@ impl Index {
         Ok(())
     }
 
-    /// The snapshots that have a tree.
+    /// Returns the ids of all snapshots that have this tree.
     pub(crate) fn snapshots_with_tree(&self, txn: &RoTxn<'_>, tree: &TreeId) -> Result<Vec<SnapshotId>> {
         let mut found = Vec::new();
         for row in self.trees.prefix_iter(txn, tree.as_bytes())? {
@@ -170,7 +172,8 @@ impl Index {
         self.for_each_row(txn, |row| row.snapshots.into_iter().for_each(&mut found))
     }
 
-    /// Asks what is remembered of the rows that `txn` sees. Nothing of it is in the tables.
+    /// Queries the cached content of the unsettled rows that `txn` sees, after reading new rows if needed.
+    /// None of it is in the tables.
     fn recall<T: Default>(&self, txn: &RoTxn<'_>, ask: impl FnOnce(&Places) -> T) -> Result<T> {
         let Some(state) = self.log_state(txn)? else { return Ok(T::default()) };
         if state.waiting == 0 {
@@ -189,8 +192,8 @@ impl Index {
         Ok(ask(&places))
     }
 
-    /// Reads only rows of commits that `txn` knows to be done: one in the making may yet fail, and another
-    /// take its number.
+    /// Reads the rows of commits that are complete in `txn`. A commit that is still being written may fail,
+    /// and another one may get its number.
     fn read_places(&self, txn: &RoTxn<'_>, state: &LogState, places: &mut Places) -> Result<()> {
         if places.settled != state.settled {
             places.of.clear();
@@ -210,12 +213,12 @@ impl Index {
         Ok(())
     }
 
-    /// Puts what the commit `sequence` brought, as an encoded [`Row`].
+    /// Stores the encoded [`Row`] of commit `sequence`.
     pub(crate) fn put_recent(&self, txn: &mut RwTxn<'_>, sequence: u64, row: &[u8]) -> Result<()> {
         Ok(self.recent.put_with_flags(txn, PutFlags::APPEND, &sequence.to_be_bytes(), row)?)
     }
 
-    /// Calls `found` for every object that has not settled.
+    /// Calls `found` for every object in an unsettled row.
     pub(crate) fn for_each_recent(
         &self,
         txn: &RoTxn<'_>,
@@ -233,7 +236,7 @@ impl Index {
         Ok(())
     }
 
-    /// Settles when enough is waiting.
+    /// Settles if more than [`UNSETTLED_MAX`] objects and snapshots are in rows.
     pub(crate) fn settle_if_many(&self, txn: &mut RwTxn<'_>) -> Result<()> {
         match self.log_state(txn)? {
             Some(state) if state.waiting > WAITING_MAX => self.settle(txn),
@@ -241,7 +244,7 @@ impl Index {
         }
     }
 
-    /// Moves everything recent into the tables.
+    /// Moves the content of all rows into the tables.
     pub(crate) fn settle(&self, txn: &mut RwTxn<'_>) -> Result<()> {
         let Some(mut state) = self.log_state(txn)? else { return Ok(()) };
         let mut objects = Vec::with_capacity(state.waiting as usize);
@@ -250,7 +253,7 @@ impl Index {
             objects.extend(row.objects);
             snapshots.extend(row.snapshots);
         })?;
-        // Of two copies the older stays, as in memory.
+        // The older of two copies wins, as it does in the cache.
         objects.sort_by_key(|(object, _)| *object);
         for (object, location) in objects {
             self.put_object(txn, &object, location)?;
@@ -264,8 +267,8 @@ impl Index {
         self.put_log_state(txn, &state)
     }
 
-    /// Puts an object into its table. Who stored it first wins; a second copy is dead weight until its pack
-    /// is rewritten.
+    /// Puts an object into its table. The first copy wins; a second one stays unused until its pack is
+    /// rewritten.
     pub(crate) fn put_object(
         &self,
         txn: &mut RwTxn<'_>,

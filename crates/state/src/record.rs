@@ -11,24 +11,24 @@
 //! 48  stored bytes
 //! ```
 //!
-//! The checksum finds a torn or damaged record without decoding it; the id proves the content. Both are
-//! checked before a byte is handed out.
+//! The checksum detects a torn or damaged record without decoding it; the id verifies the content. Both are
+//! checked before content is returned.
 
 use std::cell::RefCell;
 
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::error::{Result, StoreError};
 
-/// Length of a record's header.
+/// Length of a record's header in bytes.
 pub(crate) const HEADER: usize = 48;
 
-/// Largest content of one record: lengths are 32 bits, and a pack stays addressable by 32 bits too.
+/// Largest content of one record in bytes: lengths are 32 bits, and offsets in a pack are 32 bits too.
 pub(crate) const RAW_MAX: usize = 1 << 30;
 
-/// Below this, compression saves less than a disk sector's rounding is worth.
+/// Content length in bytes below which compression saves less than a disk sector.
 const COMPRESS_MIN: usize = 64;
 
-/// What a record holds.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -71,12 +71,12 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Length of the whole record.
+    /// Returns the length of the whole record.
     pub(crate) fn total(&self) -> u64 {
         HEADER as u64 + u64::from(self.stored)
     }
 
-    /// `Ok(None)` at the end of what was written.
+    /// Decodes a header. Returns `Ok(None)` for a header of zeros, the end of the written part.
     pub(crate) fn decode(bytes: &[u8; HEADER]) -> Decoded<Option<Self>> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -105,12 +105,12 @@ impl Header {
         Ok(Some(header))
     }
 
-    /// Whether header and stored bytes are as they were written.
+    /// Returns true if the checksum of header and stored bytes matches.
     pub(crate) fn is_intact(&self, header: &[u8; HEADER], stored: &[u8]) -> bool {
         stored.len() == self.stored as usize && checksum(header, stored) == self.checksum
     }
 
-    /// The content, proven to be what the id names.
+    /// Returns the content after verifying its hash.
     pub(crate) fn open(&self, stored: &[u8]) -> Decoded<Vec<u8>> {
         let raw = if self.compressed { decompress(stored, self.raw as usize)? } else { stored.to_vec() };
         if raw.len() != self.raw as usize || blake3::hash(&raw).as_bytes() != &self.id {
@@ -120,23 +120,23 @@ impl Header {
     }
 }
 
-/// How hard to try to make a record smaller.
+/// Compression level of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// As it is: where a few microseconds count more than bytes.
+    /// Uncompressed: where microseconds matter more than bytes.
     None,
     Fast,
     Thorough,
 }
 
-/// What is smaller than this has nothing to gain: zstd's levels 1 and 2 make the same of it.
+/// Content length in bytes below which zstd's levels 1 and 2 give the same result.
 const LITTLE: usize = 8 << 10;
 
 impl Effort {
     fn level(self, len: usize) -> Option<i32> {
         match self {
             Self::None => None,
-            // Level 3 takes a quarter longer and saves two hundredths.
+            // Level 3 takes a quarter longer and saves only 2 %.
             Self::Thorough if len >= LITTLE => Some(2),
             Self::Fast | Self::Thorough => Some(1),
         }
@@ -173,7 +173,7 @@ pub(crate) fn append(
     Ok(HEADER as u32 + stored)
 }
 
-/// The content of an encoded record.
+/// Returns the content of an encoded record after verifying it.
 pub(crate) fn open(record: &[u8]) -> Decoded<Vec<u8>> {
     let (head, stored) = record.split_first_chunk::<HEADER>().ok_or(DecodeError("shorter than a header"))?;
     let header = Header::decode(head)?.ok_or(DecodeError("there is no record"))?;
@@ -188,7 +188,7 @@ fn checksum(header: &[u8; HEADER], stored: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A compressor with the level it is set to and room for its output.
+/// A compressor with its current level and output buffer.
 struct Compressor {
     context: zstd::bulk::Compressor<'static>,
     level: i32,
@@ -196,13 +196,13 @@ struct Compressor {
 }
 
 thread_local! {
-    // Contexts are a megabyte and slow to make; every thread keeps its own.
+    // Contexts take a megabyte and are slow to create; every thread keeps its own.
     static COMPRESSOR: RefCell<Option<Compressor>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 impl Compressor {
-    /// The compressed form. The output has room for the worst case: running out of room in the middle
+    /// Compresses `raw`. The output buffer is large enough for the worst case: running out of space midway
     /// would leave the context unusable.
     fn compress(&mut self, raw: &[u8], level: i32) -> std::io::Result<&[u8]> {
         if self.level != level {
@@ -216,7 +216,7 @@ impl Compressor {
     }
 }
 
-/// Appends `raw` compressed if that saves at least a sixteenth; otherwise leaves `out` as it was.
+/// Appends `raw` compressed if that saves at least 1/16; otherwise leaves `out` unchanged.
 fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
     if raw.len() < COMPRESS_MIN {
         return false;
@@ -234,7 +234,7 @@ fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
             }
             Ok(_) => false,
             Err(_) => {
-                // Never seen; a fresh context will do for the next record.
+                // Not expected to happen; the next record gets a fresh context.
                 *slot = None;
                 false
             }
@@ -243,7 +243,7 @@ fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
 }
 
 fn decompress(stored: &[u8], raw: usize) -> Decoded<Vec<u8>> {
-    // A hostile length must not allocate more than zstd could make of the input.
+    // Fails instead of aborting if a hostile length is too large to allocate.
     let mut out = Vec::new();
     out.try_reserve_exact(raw).map_err(|_| DecodeError("too large to decompress"))?;
     DECOMPRESSOR.with_borrow_mut(|slot| {

@@ -1,6 +1,6 @@
-//! The records of a store (snapshots, references, episodes, pins) in a form in which two sources can be compared.
+//! Records of a store (snapshots, references, episodes, pins) in a form that allows comparing two sources.
 //!
-//! Rows are kept as digests, so that memory grows with their number and not with what they hold.
+//! Rows are kept as digests, so that memory use depends on their number and not on their size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,23 +23,23 @@ fn digest(row: &[u8]) -> Digest {
     digest
 }
 
-/// The records of an index, or of a log that was replayed.
+/// Records of an index, or of a replayed log.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     snapshots: BTreeMap<SnapshotId, Digest>,
-    /// Tree and id of each snapshot, as the key of the table that finds snapshots by tree.
+    /// Tree id and snapshot id of each snapshot: keys of the table `trees`.
     trees: BTreeSet<Vec<u8>>,
-    /// Targets; not a whole id where the row is damaged.
+    /// Targets; not a complete id if the row is damaged.
     references: BTreeMap<Vec<u8>, Vec<u8>>,
     episodes: BTreeMap<EpisodeId, Digest>,
-    /// Parent and id of each episode, as the key of the table that finds episodes by parent.
+    /// Parent id and id of each episode: keys of the table `episode_children`.
     children: BTreeSet<Vec<u8>>,
     pins: BTreeMap<PinId, Digest>,
-    /// Trees of the snapshots that changes brought, to take their keys out with them.
+    /// Keys in `trees` by snapshot, to remove them together with the snapshot.
     tree_keys: BTreeMap<SnapshotId, Vec<u8>>,
 }
 
-/// How a row of the index differs from the log.
+/// Difference between a row of the index and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     Changed,
@@ -58,7 +58,7 @@ impl How {
 }
 
 impl Records {
-    /// Makes a change as [`Index::apply`] does.
+    /// Applies a change as [`Index::apply`] does.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::PutSnapshot(snapshot) => self.put_snapshot(snapshot),
@@ -98,7 +98,7 @@ impl Records {
         self.tree_keys.insert(snapshot.id, key);
     }
 
-    /// Reads the records that `txn` sees. Rows are taken as they are, decodable or not.
+    /// Reads the records that `txn` sees. Rows are not decoded.
     pub(crate) fn of_index(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
         let mut records = Self::default();
         for_each_row(txn, &index.snapshots, |key, row| {
@@ -132,7 +132,7 @@ impl Records {
         Ok(records)
     }
 
-    /// Everything in which these records, of an index, differ from those of the log.
+    /// Returns all differences between these records, of an index, and those of the log.
     pub(crate) fn differences_from(&self, log: &Self) -> Vec<Damage> {
         let mut found = Vec::new();
         let mut say = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
@@ -167,18 +167,18 @@ impl Records {
         found
     }
 
-    /// Snapshots that are not among `later`.
+    /// Returns the snapshots that `later` lacks.
     pub(crate) fn snapshots_gone(&self, later: &Self) -> Vec<SnapshotId> {
         self.snapshots.keys().filter(|id| !later.snapshots.contains_key(id)).copied().collect()
     }
 
-    /// Episodes that are not among `later`, or with another record there.
+    /// Returns the episodes that `later` lacks or has with another record.
     pub(crate) fn episodes_gone(&self, later: &Self) -> Vec<EpisodeId> {
         let gone = self.episodes.iter().filter(|(id, row)| later.episodes.get(id) != Some(row));
         gone.map(|(id, _)| *id).collect()
     }
 
-    /// References that are not among `later`, or elsewhere there: name, target here, target there.
+    /// Returns the references that `later` lacks or has with another target: name, target here, target there.
     pub(crate) fn references_gone(&self, later: &Self) -> Vec<(String, Vec<u8>, Option<Vec<u8>>)> {
         let moved =
             self.references.iter().filter(|(name, target)| later.references.get(*name) != Some(target));

@@ -1,13 +1,15 @@
-//! Rebuilding the index from the packs, after a crash of the machine or on request.
+//! Rebuilding the index from the packs, after a machine crash or on request.
 //!
-//! The log is replayed from its last complete checkpoint. Where parts of a later one are missing and the log before it
-//! does not tell what they held any more, what is left of it is kept and the rest reported as lost. Up to the last synced commit that some record
-//! knows to have reached the disk, everything is kept, damaged or not, for `verify` to judge. Behind that,
-//! what the disk holds may have gaps, and leftovers of killed writers: a commit counts only if it follows
-//! the one before it and all its content is there; the first that does not, and all after it, are as if
-//! they had never been made. If the machine did not crash, nothing acknowledged is missing, and only what
-//! does not follow is looked at so closely. The rebuild ends with a new log that begins with a checkpoint, so what was
-//! left out stays out.
+//! The log is replayed from its last complete checkpoint. If parts of a later one are missing and the log
+//! before it cannot replace them, its remaining parts are kept and the rest is reported as lost.
+//!
+//! Everything up to the last synced commit that is known to have reached the disk is kept, damaged or not,
+//! for `verify` to report. After that, the log may have gaps and leftovers of killed writers: a commit counts
+//! only if it follows the one before it and all its content exists. The first one that does not, and all
+//! after it, are dropped. Without a machine crash, nothing acknowledged is missing, and only commits that do
+//! not follow are checked this closely.
+//!
+//! The rebuild ends with a new log that begins with a checkpoint, so that dropped commits stay dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -28,16 +30,16 @@ use crate::pin;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 
-/// The new index, until it is whole.
+/// Directory of the new index until it is complete.
 const NEW: &str = "index.new";
 
 /// Rebuilds the index of the store in `path`. The caller holds the store's lock exclusively.
 ///
-/// The new index is built beside the old one and takes its place when it is whole. The old one is compared with it
-/// afterwards, and kept if it knew something that the packs no longer tell.
+/// The new index is built next to the old one and replaces it when it is complete. The old one is compared
+/// with it afterwards, and kept if it has records that the packs no longer hold.
 pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     let crashed = may_have_crashed(path);
-    // Until the end, whoever opens the store must rebuild as well, and from as little.
+    // Until this is done, opening the store must rebuild it too, under the same assumptions.
     mark::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
     let new = path.join(NEW);
     remove_directory(&new)?;
@@ -45,14 +47,14 @@ pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     let report = match build(path, &new, crashed) {
         Ok(report) => report,
         Err(error) => {
-            // On a full disk, what was built so far is in the way of the next attempt.
+            // On a full disk, the partial index is in the way of the next attempt.
             drop(remove_directory(&new));
             return Err(error);
         }
     };
     let old = take_into_use(path, &new)?;
     mark::set(path, &mark::boot_id())?;
-    // After a crash of the machine the old index may be anything, and reading it could end the process.
+    // After a machine crash the old index may be inconsistent, and reading it could kill the process.
     loss::compare(path, old, report, !crashed)
 }
 
@@ -70,10 +72,10 @@ fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     Ok(RebuildReport { index, commits_given_up, log_damaged, ..RebuildReport::default() })
 }
 
-/// Puts the new index in the place of the old one, which is moved aside; says where to.
+/// Replaces the old index by the new one. Returns the path that the old one was moved to.
 fn take_into_use(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     let directory = path.join("index");
-    // One that is empty held nothing.
+    // An empty index held nothing.
     let old = if fs::metadata(directory.join("data.mdb")).is_ok_and(|data| data.len() > 0) {
         let old = loss::name_for_old_index(path)?;
         fs::rename(&directory, &old).at("rename", &directory)?;
@@ -94,18 +96,18 @@ pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether the machine may have crashed since the packs were last written.
+/// Returns true if the machine may have crashed since the packs were last written.
 fn may_have_crashed(path: &Path) -> bool {
     let mark = mark::read(path).unwrap_or_default();
     !mark::is_clean(&mark) && mark != mark::boot_id() && mark != rebuilding()
 }
 
-/// The boot mark of a rebuild that no crash came before.
+/// Returns the trust marker of a rebuild without a preceding machine crash.
 fn rebuilding() -> String {
     format!("rebuilding in {}", mark::boot_id())
 }
 
-/// Everything intact in the packs.
+/// All intact records of the packs.
 #[derive(Default)]
 struct Found {
     objects: HashMap<ObjectId, Location>,
@@ -136,11 +138,11 @@ impl Found {
     }
 }
 
-/// What a replay found out about the log.
+/// Result of a replay of the log.
 struct Replayed {
-    /// Commits at the end of the log that were left out.
+    /// Commits at the end of the log that were dropped.
     commits_given_up: u64,
-    /// A commit that was kept does not follow the one before it, or parts of the last checkpoint are missing.
+    /// Set if a kept commit does not follow the one before it, or parts of the last checkpoint are missing.
     log_damaged: bool,
 }
 
@@ -188,7 +190,7 @@ fn replay(
     index_reachable(packs, found, index, txn)?;
     for pack in &found.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;
-        // The checkpoint promises all of it, and the machine may not have crashed at all.
+        // The checkpoint promises that everything is on disk.
         packs.open_for_writing(*pack)?.sync_data().at("sync", &packs.path(*pack))?;
     }
     packs.sync_directory()?;
@@ -197,7 +199,8 @@ fn replay(
     Ok(replayed)
 }
 
-/// Only what records reach is live: what else lies in the packs may refer to what was collected long ago.
+/// Indexes the objects that records reach. Other objects in the packs may refer to objects that were deleted
+/// long ago.
 fn index_reachable(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
     let mut reach = Reach::new(packs, found);
     let mut snapshots = Vec::new();
@@ -227,7 +230,7 @@ fn roots(changes: &[Change]) -> Vec<ObjectId> {
     roots
 }
 
-/// Walks what is reachable, each object once.
+/// Walks reachable objects, each once.
 struct Reach<'a> {
     packs: &'a Packs,
     found: &'a Found,
@@ -239,7 +242,7 @@ impl<'a> Reach<'a> {
         Self { packs, found, seen: HashSet::new() }
     }
 
-    /// Whether everything below `roots` that was not seen before is there.
+    /// Returns true if all objects below `roots` exist, except for those visited before.
     fn has_all(&mut self, roots: &[ObjectId]) -> Result<bool> {
         let mut complete = true;
         let mut open = roots.to_vec();

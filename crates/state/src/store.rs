@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! format      the version of this layout, and a copy of it with a checksum (`format.rs`)
-//! lock        held shared by every process that has the store open, exclusively for rebuilding the index; single
-//!             bytes of it say what living processes rely on (`session.rs`, `presence.rs`)
-//! packs/      the truth (`pack.rs`)
-//! index/      LMDB over it (`index.rs`); `index.old-N` is one that a repair kept (`loss.rs`)
-//! boot        whether the index can be trusted (`mark.rs`)
-//! reserve     room for removals and collections on a full disk (`reserve.rs`)
+//! lock        held shared by every process that has the store open, exclusively for rebuilding the index; locks on
+//!             single bytes of it protect objects and separate readers from writers (`session.rs`, `access_lock.rs`)
+//! packs/      the source of truth (`pack.rs`)
+//! index/      LMDB index of the packs (`index.rs`); `index.old-N` is one that a repair kept (`loss.rs`)
+//! boot        trust marker of the index (`index_trust.rs`)
+//! reserve     disk space for removals and garbage collections on a full disk (`reserve.rs`)
 //! pins/       lock files of pins that end with their process (`pin.rs`)
-//! directories/ which tree each directory outside holds (`directory/state.rs`); stat records are in the index
+//! directories/ tree that each checked-out directory holds (`directory/state.rs`); stat records are in the index
 //! ```
 
 use std::collections::HashMap;
@@ -52,20 +52,20 @@ use crate::walk_limits::WalkLimits;
 /// Decoded directory pages kept in memory, in bytes (up to twice this).
 const PAGE_CACHE: usize = 32 << 20;
 
-/// Longest wait for others to close a store whose index must be rebuilt.
+/// Longest wait for other processes to close a store whose index must be rebuilt.
 const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time that the first commit of a store has, from its pack to its row in the index.
+/// Longest time between the creation of a store's first pack and its row in the index.
 const FIRST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An open store. Cheap to clone; all clones share caches, locks and the queue of commits.
+/// An open store. Cheap to clone; all clones share caches, locks and the commit queue.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-    /// Objects that are read as if they were part of it.
+    /// Objects that this handle reads like those of the store.
     pending: Option<Arc<Pending>>,
     /// Stops reads and new objects of this handle.
     cancel: Cancel,
-    /// Bounds the walks of this handle.
+    /// Memory limits of this handle's walks.
     walk_limits: WalkLimits,
 }
 
@@ -77,11 +77,11 @@ pub(crate) struct Inner {
     pub(crate) committer: Committer,
     pub(crate) log: Log,
     pub(crate) pages: Cache<NodeId, Arc<Page>, ById>,
-    /// Whether this process has marked the index as written in this boot.
+    /// Set once this process has recorded that it writes the index in this boot.
     marked: AtomicBool,
     lock: File,
     pub(crate) reserve: Reserve,
-    /// The rebuild of the index that opening the store took.
+    /// Report of the rebuild that opening the store required.
     rebuild: Option<RebuildReport>,
 }
 
@@ -91,11 +91,12 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// LMDB must not be opened twice by one process, so a store opened twice is the same store.
+/// Stores that this process has open, by canonical path. LMDB must not be opened twice by one process, so
+/// opening a store twice gives the same one.
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    /// Opens the store in `path`, making it if the directory is missing or empty.
+    /// Opens the store in `path`; creates it if the directory is missing or empty.
     pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         fs::create_dir_all(path).at("create", path)?;
@@ -137,17 +138,17 @@ impl Store {
         Self { inner, pending: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
     }
 
-    /// The directory of the store.
+    /// Returns the directory of the store.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// The rebuild of the index that opening the store took, or that was asked for.
+    /// Returns the report of the rebuild that opening the store required, or that was requested.
     pub fn rebuild_report(&self) -> Option<&RebuildReport> {
         self.inner.rebuild.as_ref()
     }
 
-    /// Builds the index again from the packs, mends the format files, and opens the store.
+    /// Rebuilds the index from the packs, repairs the format files, and opens the store.
     ///
     /// No other process may have the store open.
     pub fn rebuild_index(path: impl AsRef<Path>) -> Result<Self> {
@@ -162,24 +163,24 @@ impl Store {
         Self::open_at(path, Some(report))
     }
 
-    /// Returns a handle whose work fails with [`StoreError::Cancelled`] once `cancel` is set. Trees that are opened
-    /// through the handle stop with it; a commit that has begun to write its record is finished.
+    /// Returns a handle whose operations fail with [`StoreError::Cancelled`] once `cancel` is set. It also
+    /// applies to trees opened through the handle. A commit that has begun to write its record is finished.
     pub fn with_cancel(&self, cancel: Cancel) -> Self {
         Self { cancel, ..self.clone() }
     }
 
-    /// The flag that stops the work of this handle.
+    /// Returns the flag that cancels operations of this handle.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// Returns a handle whose walks through directories and trees hold no more than `limits` allow. Trees that are opened
-    /// through the handle are compared within them.
+    /// Returns a handle whose walks through directories and trees are bounded by `limits`. It also applies to
+    /// comparisons of trees opened through the handle.
     pub fn with_walk_limits(&self, limits: WalkLimits) -> Self {
         Self { walk_limits: limits, ..self.clone() }
     }
 
-    /// The limits of this handle's walks.
+    /// Returns the limits of this handle's walks.
     pub fn walk_limits(&self) -> WalkLimits {
         self.walk_limits
     }
@@ -193,12 +194,12 @@ impl Store {
         self.inner.sessions.guard(|| self.inner.epoch())
     }
 
-    /// The content of a chunk.
+    /// Returns the content of a chunk.
     pub fn read_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
         self.read_object(Kind::Chunk, id.as_bytes())?.ok_or(StoreError::MissingChunk(*id))
     }
 
-    /// The encoding of a node.
+    /// Returns the encoding of a node.
     pub(crate) fn read_node(&self, id: &NodeId) -> Result<Vec<u8>> {
         self.read_object(Kind::Node, id.as_bytes())?.ok_or(StoreError::MissingNode(*id))
     }
@@ -213,12 +214,12 @@ impl Store {
         self.inner.read_object(kind, id)
     }
 
-    /// This store with objects that are not committed.
+    /// Returns a handle that also reads the given uncommitted objects.
     pub(crate) fn with_pending(&self, pending: Pending) -> Self {
         Self { pending: Some(Arc::new(pending)), ..self.clone() }
     }
 
-    /// A list: a directory, a page of one, or the same of its times.
+    /// Reads a list: a directory or one of its pages, or their times. Cached.
     pub(crate) fn read_page(&self, id: &NodeId) -> Result<Arc<Page>> {
         self.cancel.check()?;
         if let Some(page) = self.inner.pages.get(id) {
@@ -231,7 +232,7 @@ impl Store {
         Ok(page)
     }
 
-    /// Puts a page that was just written where the next reader finds it.
+    /// Adds a page that was just written to the cache.
     pub(crate) fn remember_page(&self, id: NodeId, page: Page) {
         let weight = page.weight();
         self.inner.pages.insert(id, Arc::new(page), weight);
@@ -274,7 +275,7 @@ impl Inner {
     }
 
     pub(crate) fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
-        // A collection may move the object to another pack between the look-up and the read.
+        // Garbage collection may move the object to another pack between the lookup and the read.
         for _ in 0..8 {
             let location = {
                 let txn = self.index.read()?;
@@ -288,8 +289,8 @@ impl Inner {
         Ok(None)
     }
 
-    /// Must be called before the index is written: says on disk that from now on, only this boot of the
-    /// machine may trust the index.
+    /// Records on disk that only this boot of the machine may trust the index. Must be called before the
+    /// index is written.
     pub(crate) fn mark_written(&self) -> Result<()> {
         if self.marked.load(Ordering::Acquire) {
             return Ok(());
@@ -302,7 +303,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The last process to close a store leaves the index synced, so that a reboot needs no rebuild.
+    /// Syncs the index and marks it clean if this is the last process to close the store, so that a reboot
+    /// needs no rebuild.
     fn leave_clean(&self) -> Result<()> {
         if !self.marked.load(Ordering::Acquire) {
             return Ok(());
@@ -311,11 +313,11 @@ impl Inner {
             return Ok(());
         }
         if self.log.has_failed() {
-            // What the disk holds is unknown: only a rebuild can tell.
+            // The content of the disk is unknown: the next open must rebuild the index.
             return mark::set(&self.path, "a sync failed");
         }
         self.trim_log()?;
-        // What the index refers to comes first.
+        // Objects must be on disk before index rows that refer to them.
         self.sync_packs()?;
         self.index.sync()?;
         self.reserve.fill();
@@ -325,14 +327,14 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Failing to leave a mark costs a rebuild after a crash, nothing else.
+        // A failure only costs a rebuild after a machine crash.
         drop(self.leave_clean());
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
     }
 }
 
-/// Opens the index with the store's lock held shared, which keeps others from replacing it; where it cannot be
-/// used, it is built anew first.
+/// Opens the index, after rebuilding it if it cannot be used. The store's lock is held shared afterwards, so
+/// that other processes cannot replace the index.
 fn open_sound_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
     let mut report = None;
     loop {
@@ -342,7 +344,7 @@ fn open_sound_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, O
         }
         flock(lock, FlockOperation::Unlock).at("unlock", path)?;
         lock_exclusively(lock, path)?;
-        // Someone else may have built it meanwhile.
+        // Another process may have rebuilt it meanwhile.
         if sound_index(path, packs)?.is_none() {
             report = Some(recovery::rebuild(path)?);
         }
@@ -361,7 +363,7 @@ fn open_index(path: &Path) -> Result<Index> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match Index::open(&path.join("index")) {
-            // The last owner in this process has let go of it but not closed it yet.
+            // The last owner in this process has dropped it but not closed it yet.
             Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -370,7 +372,7 @@ fn open_index(path: &Path) -> Result<Index> {
     }
 }
 
-/// What a store whose making was interrupted, or is going on elsewhere, may hold.
+/// Names that may exist in a store whose creation was interrupted or is in progress.
 const OWN: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
 
 fn create(path: &Path) -> Result<()> {
@@ -384,7 +386,7 @@ fn create(path: &Path) -> Result<()> {
     if foreign && !format::exists(path) {
         return Err(StoreError::NotAStore { path: path.to_owned() });
     }
-    // Of several processes that make a store one does, and the others wait for it.
+    // One process creates the store; the others wait for it.
     let (lock, _) = open_lock(path)?;
     while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         if format::exists(path) {
@@ -404,19 +406,19 @@ fn create(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens the lock file, and finds out whether the store can be written.
+/// Opens the lock file and determines the access mode.
 fn open_lock(path: &Path) -> Result<(File, Access)> {
     let lock = path.join("lock");
     match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock) {
         Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => {
-            // What is missing for writing is the error to tell if there is nothing to read either.
+            // If it cannot be read either, report why it cannot be written.
             File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).at("open", &lock)
         }
         other => Ok((other.at("open", &lock)?, Access::Shared)),
     }
 }
 
-/// Opens the index of a store that cannot be written. If the index cannot be used, that is all there is to say.
+/// Opens the index of a store on a read-only file system. Fails if it would need a rebuild.
 fn open_unwritable_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
     lock_shared(lock, path)?;
     let directory = path.join("index");
@@ -428,7 +430,7 @@ fn open_unwritable_index(path: &Path, lock: &File, packs: &Packs) -> Result<Inde
     if is_unusable(&index, packs)? { unusable() } else { index }
 }
 
-/// Waits as long as someone else builds the index.
+/// Takes the lock shared. Waits while another process rebuilds the index.
 fn lock_shared(lock: &File, path: &Path) -> Result<()> {
     let mut wait = PolledWait::new(path, "to open it");
     loop {
@@ -454,8 +456,8 @@ fn holder_of(lock: &File, path: &Path) -> Option<u32> {
     lock_holder::of_exclusive_lock(lock, &path.join("lock"))
 }
 
-/// Whether the index, though nothing says that it is behind the packs, is not the one over these packs: it
-/// is no index at all, or a new one.
+/// Returns true if an index without a sign of a crash does not belong to these packs: it is damaged, or
+/// empty.
 fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
     let index = match index {
         Ok(index) => index,
@@ -468,7 +470,7 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         Err(_) => return Ok(false),
     };
     let known = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
-        // Written by another version: the packs say the same.
+        // Written by another version; the packs hold the same records.
         Err(StoreError::Undecodable { .. }) => Ok(Some(true)),
         Ok(Some(_)) => Ok(Some(false)),
         Ok(None) => Ok(None),
@@ -479,8 +481,8 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         return Ok(unusable);
     }
     drop(txn);
-    // The first commit ever writes its pack before the index knows of it: it is given a moment. Whoever would build
-    // the index anew after that waits until nobody has the store open, and looks again.
+    // The first commit of a store writes its pack before the index has a row for it, so wait a moment. A
+    // rebuild after that waits until no process has the store open, and checks again.
     let deadline = Instant::now() + FIRST_COMMIT_TIMEOUT;
     while has_records(packs)? {
         let txn = index.read()?;
@@ -512,8 +514,8 @@ fn index_is_trustworthy(path: &Path) -> Result<bool> {
     }
 }
 
-/// Replaces a small file in one step, durably once its directory is synced. Several processes may do so at
-/// once: the last wins.
+/// Replaces a small file atomically; durable once its directory is synced. Several processes may do so at
+/// once: the last one wins.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("new-{}", Uuid::now_v7()));
     let written = File::create(&new)
@@ -521,7 +523,7 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
         .at("write", &new)
         .and_then(|()| fs::rename(&new, path).at("rename", &new));
     if written.is_err() {
-        // The error that is on its way says more than a failure to clean up would.
+        // The original error is more useful than a failure to clean up.
         drop(fs::remove_file(&new));
     }
     written

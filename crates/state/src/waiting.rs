@@ -1,4 +1,4 @@
-//! Waiting for locks of a store: whoever waits longer than a second hears about it.
+//! Lock waits with notices: a wait that takes longer than a second is reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use crate::lock_holder;
 use crate::notice::{self, Notice};
 
-/// A wait that is shorter is not worth a word.
+/// Duration of a wait before the first notice.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// Time between two notices about one wait.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
-/// Time between two looks at whether someone waits.
+/// Time between two checks of pending waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// The thread that looks ends when nobody has waited for so long.
+/// Time without a wait after which the watcher thread ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A wait by polling; sends notices.
+/// A wait by polling that sends notices.
 pub(crate) struct PolledWait<'a> {
     store: &'a Path,
     purpose: &'static str,
@@ -33,7 +33,7 @@ impl<'a> PolledWait<'a> {
         self.started.elapsed()
     }
 
-    /// Sleeps for a moment; `holder` is asked for when there is something to say.
+    /// Sleeps for one polling step. `holder` is called only if a notice is due.
     pub(crate) fn sleep(&mut self, holder: impl FnOnce() -> Option<u32>) {
         if is_due(self.started, self.told) {
             let (store, purpose, holder) = (self.store, self.purpose, holder());
@@ -48,7 +48,7 @@ fn is_due(since: Instant, told: Option<Instant>) -> bool {
     since.elapsed() >= NOTICE_AFTER && told.is_none_or(|told| told.elapsed() >= NOTICE_INTERVAL)
 }
 
-/// Watches over waits for the write lock of an index, which LMDB does not let us poll for.
+/// Watcher of waits for the write lock of an index, which LMDB cannot poll for.
 pub(crate) struct WriteWaits(Arc<Shared>);
 
 struct Shared {
@@ -60,14 +60,14 @@ struct Shared {
 
 struct State {
     waiting: usize,
-    /// Start of the wait, or the last time that someone got the lock.
+    /// Start of the oldest wait, or the last time that the lock was granted.
     since: Instant,
     told: Option<Instant>,
     is_watched: bool,
     is_stopped: bool,
 }
 
-/// One wait; it ends when this is dropped.
+/// One wait; it ends on drop.
 pub(crate) struct WriteWait<'a>(&'a Shared);
 
 impl WriteWaits {
@@ -85,7 +85,7 @@ impl WriteWaits {
         state.waiting += 1;
         if !state.is_watched {
             let shared = Arc::clone(&self.0);
-            // Without a thread there is no notice, and nothing else is lost.
+            // If no thread can be started, there are no notices.
             let watcher = std::thread::Builder::new().name("store-waits".to_owned());
             state.is_watched = watcher.spawn(move || shared.watch()).is_ok();
         }

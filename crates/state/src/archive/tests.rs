@@ -35,7 +35,7 @@ impl Bench {
         out
     }
 
-    /// The message of the refusal; nothing may be left behind.
+    /// Returns the error message of a refused import, and checks that nothing was stored.
     fn refusal(&self, members: &[Vec<u8>]) -> String {
         let refused = self.import(&archive(members)).unwrap_err();
         assert!(self.store.snapshots().unwrap().is_empty());
@@ -47,7 +47,7 @@ impl Bench {
     }
 }
 
-/// A member as hostile as the test wants it: no check of the `tar` crate stands in between.
+/// Returns a member with unchecked fields.
 fn member(kind: EntryType, name: &[u8], target: &[u8], content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -77,7 +77,7 @@ fn attributes(nanos: i64) -> Attributes {
     Attributes { mode: 0o640, modified: Some(Timestamp(nanos)), ..Attributes::default() }
 }
 
-/// A tree with everything that a tree can have.
+/// Returns a tree with every feature that a tree can have.
 fn rich_tree(bench: &Bench) -> VirtualTree {
     let mut tree = bench.store.empty_tree().unwrap();
     let xattrs = Xattrs::from([
@@ -119,7 +119,7 @@ fn everything_a_tree_has_survives_the_round_trip() {
     assert!(report.skipped.is_empty() && report.replaced.is_empty());
     // Times and link groups are in the archive too, so equal archives mean equal times.
     assert!(bench.export(&report) == first);
-    // Holes take no room.
+    // Holes take no space.
     assert!(first.len() < 500_000, "{}", first.len());
 }
 
@@ -172,7 +172,7 @@ fn links_that_lead_outside_are_refused_or_only_text() {
     let itself = |name: &[u8]| member(EntryType::Link, name, name, b"");
     assert!(bench.refusal(&[itself(b"x/y")]).ends_with("not in the archive before it"));
     assert!(bench.refusal(&[file(b"x/y", b""), itself(b"x")]).ends_with("the place of a directory"));
-    // Nothing follows a symlink, so where it points is nothing but data.
+    // Symlinks are never followed, so their targets are only data.
     let symlink = member(EntryType::Symlink, b"s", b"/etc", b"");
     let report = bench.import(&archive(std::slice::from_ref(&symlink))).unwrap();
     assert_eq!(bench.restored(&report).read_link("s").unwrap(), b"/etc");
@@ -251,7 +251,7 @@ fn an_archive_that_ends_early_is_refused_wherever_it_ends() {
     for end in (0..content).step_by(step).chain([0, 1, 511, 512, 513, content - 512, content]) {
         let refused = bench.import(&whole[..end]).unwrap_err();
         let is_expected = match refused {
-            // Nobody can tell what so few bytes were to be.
+            // The kind of so few bytes cannot be determined.
             ArchiveError::NotAnArchive { .. } => end < 512,
             ArchiveError::Truncated { .. } | ArchiveError::Read { .. } => end >= 512,
             _ => false,
@@ -292,7 +292,7 @@ fn files_without_parents_in_the_archive_get_them() {
     assert_eq!(bench.restored(&report).read("a/b/c").unwrap(), b"x");
 }
 
-/// A member with pax records before it.
+/// Returns a member with pax records before it.
 fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
     let mut pax = Records::default();
     for (key, value) in records {
@@ -301,7 +301,7 @@ fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
     [&self::member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode())[..], member].concat()
 }
 
-/// A sparse member of format 1.0 without any data.
+/// Returns a sparse member of format 1.0 without data.
 fn hole(name: &[u8], size: u64) -> Vec<u8> {
     let size = size.to_string();
     let records = [
@@ -391,7 +391,7 @@ fn names_and_attributes_are_bounded() {
     assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Metadata, .. }), "{refused}");
 }
 
-/// A number of bytes that imports share.
+/// Number of bytes shared by imports.
 #[derive(Debug)]
 struct Budget(AtomicU64);
 
@@ -480,7 +480,7 @@ fn names_of_one_file_share_its_content_without_reading_it() {
 #[test]
 fn a_cancelled_import_stops_and_leaves_nothing() {
     let bench = Bench::new();
-    // Set by the input itself, at some byte of the archive.
+    // Cancelled by the input itself, at some byte of the archive.
     struct CancelAt<'a> {
         bytes: &'a [u8],
         left: usize,
@@ -515,7 +515,8 @@ fn a_cancelled_import_stops_and_leaves_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A valid archive with bytes changed is taken or refused; it never panics, and never leaves a broken snapshot.
+    /// A valid archive with changed bytes is accepted or refused; it never panics, and never leaves a broken
+    /// snapshot.
     #[test]
     fn damaged_archives_are_taken_or_refused(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
@@ -539,7 +540,7 @@ proptest! {
             bytes[at] = byte;
         }
         if fix {
-            // Behind a checksum that fits, the fields themselves are wrong.
+            // With a valid checksum, the fields themselves are wrong.
             let mut header = Header::from_byte_slice(&bytes[..512]).clone();
             header.set_cksum();
             bytes[..512].copy_from_slice(header.as_bytes());

@@ -1,4 +1,4 @@
-//! Keeping alive what a commit refers to, while a collection condemns.
+//! Keeps objects alive that a commit refers to while a garbage collection condemns objects.
 
 use std::collections::HashSet;
 
@@ -18,8 +18,9 @@ use crate::store::Inner;
 use super::{Request, missing};
 
 impl Inner {
-    /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
-    /// is nothing to do; during a collection, what this commit relies on is taken back.
+    /// Makes sure that all objects referred to by new objects are live. Usually nothing is condemned and
+    /// there is nothing to do; during a garbage collection, condemned objects that this commit relies on are
+    /// revived.
     pub(super) fn keep_alive(
         &self,
         txn: &mut RwTxn<'_>,
@@ -42,7 +43,7 @@ impl Inner {
             let buffer = &writing.bytes[(base - writing.start) as usize..];
             self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
         }
-        // What the commit brings is not in sight before it is done.
+        // Objects of the commit itself are not in the index yet.
         let own: HashSet<ObjectId, ById> =
             request.contents.objects.iter().map(|object| (object.kind, object.id)).collect();
         for root in roots.into_iter().filter(|root| !own.contains(root)) {
@@ -72,11 +73,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a condemned object and all it refers to back among the living.
+    /// Makes a condemned object live again, with everything it refers to.
     pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
         let mut open = vec![root];
         while let Some((kind, id)) = open.pop() {
-            // What is live refers to nothing but what is live.
+            // Live objects refer only to live objects.
             if self.index.live(txn, kind, &id)?.is_some() {
                 continue;
             }

@@ -1,24 +1,24 @@
-//! What two trees did to the one they come from, looked at together only where both did something.
+//! Three-way diff: the changes of two trees relative to their common base.
 
 use super::{Comparison, Difference, Directory, root};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::tree::Tree;
 
-/// What one of two trees did.
+/// Changes of one of two trees relative to their common base.
 #[derive(Debug, Default)]
 pub struct Beside {
-    /// What differs in directories that the other tree changed too, sorted by path. Renames are found among these alone.
+    /// Differences in directories that both trees changed, sorted by path. Renames are detected only among
+    /// these.
     pub differences: Vec<Difference>,
-    /// Directories in such directories that the other tree has not changed inside: it has them as they were, or
-    /// not at all any more.
+    /// Changed directories that the other tree left unchanged or removed; they were not read.
     pub alone: Vec<Subtree>,
 }
 
-/// A directory that has not been looked into.
+/// A changed directory that was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subtree {
-    /// Where it is; empty for the whole tree.
+    /// Path of the directory; empty for the whole tree.
     pub path: Vec<u8>,
     pub(crate) id: NodeId,
     pub(crate) times: Option<NodeId>,
@@ -29,18 +29,19 @@ impl Subtree {
         self.path.iter().rposition(|byte| *byte == b'/')
     }
 
-    /// The path of the directory that holds it; nothing for the whole tree.
+    /// Returns the path of the parent directory; `None` for the whole tree.
     pub(crate) fn parent(&self) -> Option<&[u8]> {
         (!self.path.is_empty()).then(|| &self.path[..self.slash().unwrap_or(0)])
     }
 
-    /// Its name there.
+    /// Returns the last component of the path.
     pub(crate) fn name(&self) -> &[u8] {
         &self.path[self.slash().map_or(0, |at| at + 1)..]
     }
 }
 
-/// What two trees did to `base`. Directories that only one of them changed are not read.
+/// Compares two trees with their common `base`. Directories that only one of them changed are not read.
+/// Returns the changes of `one` and of `other`, in this order.
 pub fn diff_beside(base: &Tree, one: &Tree, other: &Tree) -> Result<[Beside; 2]> {
     let mut sides = [one, other].map(|tree| Side::new(base, tree));
     for (side, tree) in sides.iter_mut().zip([one, other]) {
@@ -77,7 +78,8 @@ impl<'s> Side<'s> {
     }
 }
 
-/// Takes what both sides found changed below one directory, which is in the order of names. What both have waits.
+/// Matches the changed directories that both sides queued, which are in order of name. Those that both
+/// changed are pushed to `waiting`, the others are left unread.
 fn meet(sides: &mut [Side<'_>; 2], waiting: &mut Vec<(Vec<u8>, Directory, [Directory; 2])>) {
     let [one, other] = sides;
     let mut others = std::mem::take(&mut other.comparison.waiting).into_iter().peekable();

@@ -7,7 +7,7 @@ use crate::node::{Extent, FileNode, TAG_TIMES, TAG_TIMES_PAGE, Xattrs};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
 use crate::snapshot::Timestamp;
 
-/// Nodes that no store has: a test chooses which of them can be read.
+/// Nodes outside of any store: a test chooses which of them can be read.
 #[derive(Default)]
 struct Shelf(RefCell<HashMap<NodeId, Vec<u8>>>);
 
@@ -48,7 +48,7 @@ fn directory(name: &str, directory: Directory) -> Line {
     (name.into(), NodeRef::Directory(directory.id).encode(), time.encode())
 }
 
-/// Reading this directory is an error.
+/// Returns a directory that cannot be read.
 fn unreadable(name: &str) -> Line {
     directory(name, Directory { id: NodeId::of(b"nowhere"), times: None })
 }
@@ -70,7 +70,8 @@ impl Library {
         self.store.remember_page(id, Page::decode(node).unwrap());
     }
 
-    /// Makes readable what only one side has, and all times. How many nodes of directories those are.
+    /// Makes nodes readable that only one side has, and all times. Returns the number of directory nodes
+    /// among them.
     fn reveal_what_differs(&self, old: &Shelf, new: &Shelf) -> usize {
         let mut revealed = 0;
         for (shelf, other) in [(old, new), (new, old)] {
@@ -119,7 +120,7 @@ fn equal_directories_are_not_read() {
     assert_eq!(summary(&library.diff(a, b).unwrap()), ["Modified f"]);
 }
 
-/// A directory of which all that can be known is its name.
+/// Returns a directory of which only the id is known.
 fn closed(name: &str, content: &str) -> Line {
     let directory = Directory { id: NodeId::of(content.as_bytes()), times: Some(NodeId::of(b"times")) };
     self::directory(name, directory)
@@ -137,7 +138,7 @@ fn of_two_trees_only_what_both_changed_is_read() {
     let base = tree("0", ["0", "0", "0", "0"], &[file("gone", "1")]);
     let one = tree("1", ["1", "0", "0", "1"], &[file("gone", "1")]);
     let other = tree("2", ["0", "2", "2", "2"], &[]);
-    // Both changed `d`: it is opened, and cannot be read.
+    // Both changed `d`: it is opened, but cannot be read.
     assert!(diff_beside(&base, &one, &other).unwrap_err().is_corruption());
     let other = tree("2", ["0", "2", "2", "0"], &[]);
     let [by_one, by_other] = diff_beside(&base, &one, &other).unwrap();

@@ -1,6 +1,6 @@
-//! Reaching directories that keep even their owner out, by their own modes or by that of one above them.
+//! Temporary access to directories whose mode, or that of a parent, denies it to their owner.
 //!
-//! They are lent the bits that are missing for as long as some work takes, and get back their modes after it.
+//! Missing permission bits are added for the duration of an operation, and the modes are restored afterwards.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::path::{open_as_owner, open_directory, shown};
 use super::read::looks;
 use super::stat_index::Looks;
 
-/// Directories beneath a root that were lent permissions.
+/// Directories beneath a root whose modes were changed temporarily.
 pub(super) struct Lent<'r> {
     root: &'r OwnedFd,
-    /// Where the root is, for people.
+    /// Path of the root, for error messages.
     at: &'r Path,
-    /// The modes they had, in the order they were changed: what is above comes before what is below.
+    /// Original modes in the order of the changes: parents before children.
     modes: Mutex<Vec<(Vec<u8>, Mode)>>,
 }
 
@@ -28,7 +28,7 @@ impl<'r> Lent<'r> {
         Self { root, at, modes: Mutex::default() }
     }
 
-    /// Opens a directory, lending what is missing for `need` to it and, on the way to it, to those above.
+    /// Opens a directory. If access is denied, first adds the missing permissions to it and to its parents.
     pub(super) fn open(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
         match self.lend(path, need) {
             Err(Errno::ACCESS) => {}
@@ -36,7 +36,7 @@ impl<'r> Lent<'r> {
         }
         for above in above(path) {
             match self.lend(above, Access::EXEC_OK) {
-                // Somebody else's may be passed through all the same: what is below it tells.
+                // A directory of another user may still be searchable: opening what is below tells.
                 Ok(_) | Err(Errno::ACCESS) => {}
                 Err(error) => return Err(error),
             }
@@ -51,10 +51,10 @@ impl<'r> Lent<'r> {
         Ok(fd)
     }
 
-    /// Puts back all modes, also when one of them fails; how the directories look then.
+    /// Restores all modes, even if one of them fails. Returns the fingerprints of the directories afterwards.
     pub(super) fn give_back(&self) -> Result<Vec<(Vec<u8>, Looks)>> {
         let modes = std::mem::take(&mut *self.modes.lock().unwrap_or_else(PoisonError::into_inner));
-        // From below: nothing is reached any more through one that has its mode again.
+        // Children first: a restored parent may deny access to them.
         let done: Vec<Result<_>> =
             modes.into_iter().rev().map(|(path, mode)| self.put_back(path, mode)).collect();
         done.into_iter().collect()
@@ -69,7 +69,7 @@ impl<'r> Lent<'r> {
     }
 }
 
-/// The directories above a path, from the root down.
+/// Iterates over the parents of a path, from the root down.
 fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
     std::iter::once(0).chain(ends).map(|end| &path[..end])

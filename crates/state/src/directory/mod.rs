@@ -1,7 +1,7 @@
-//! Real directories: taking snapshots of them and checking snapshots out into them.
+//! Directories of the file system: taking snapshots of them and checking out snapshots into them.
 //!
-//! Everything here works relative to an open directory and never follows a symlink inside it, so that
-//! nothing outside is read or written whatever the tree or the directory holds.
+//! Everything works relative to an open directory and never follows a symlink inside it, so that nothing
+//! outside is read or written, whatever the tree or the directory contains.
 
 mod attributes;
 mod checkout;
@@ -34,18 +34,18 @@ pub use skipped::{SkipReason, Skipped, SkippedEntries};
 pub use stat_index::Looks;
 pub(crate) use switch::times as timestamps;
 
-/// The user attributes of a file in a layer of an overlay that keeps its notes in user attributes, as whoever set them
-/// knows them.
+/// Unescapes user attributes of a file in a layer of an overlay with `userxattr`. The kernel's own attributes
+/// are dropped.
 pub fn unescape_attributes(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
     attributes::unescape(xattrs)
 }
 
-/// The user attributes of a file as a layer of such an overlay holds them, so that they stay data.
+/// Escapes user attributes for a file in a layer of such an overlay, so that they stay data.
 pub fn escape_attributes(xattrs: &crate::node::Xattrs) -> crate::node::Xattrs {
     attributes::escape(xattrs).into_owned()
 }
 
-/// The stat index's format, for [`crate::testing`].
+/// Format of the stat index, for [`crate::testing`].
 #[cfg(feature = "failpoints")]
 pub(crate) mod stat_record {
     use super::stat_index::{Looks, StatEntry, StatRecord};

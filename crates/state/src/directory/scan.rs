@@ -33,22 +33,22 @@ use super::skipped::{SkipReason, Skipped, SkippedEntries};
 use super::stat_index::{Looks, StatEntry, StatRecord};
 use super::state::Known;
 
-/// How a directory is snapshotted.
+/// Options of a snapshot of a directory.
 #[derive(Debug, Clone)]
 pub struct SnapshotOptions {
-    /// What the snapshot's record says.
+    /// Description of the snapshot.
     pub new: NewSnapshot,
-    /// Whether `.workspaceignore` files are honoured.
+    /// Honour `.workspaceignore` files.
     pub ignore: bool,
-    /// Whether the directory counts as holding the snapshot from then on, so that a checkout may replace it by
-    /// another. Not for a snapshot that will not stay: what a checkout replaced would be nowhere any more.
+    /// Record the directory as a checkout of the snapshot, so that a checkout may replace its content. Not
+    /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
     pub note: bool,
-    /// Whether nobody writes to the directory meanwhile, so that young files need not be read twice.
+    /// No process writes to the directory meanwhile, so that recently changed files need not be read twice.
     pub still: bool,
-    /// Whether to fail with [`DirectoryError::Incomplete`], before anything is committed, when something of the user's
-    /// cannot be read. Otherwise it is left out and reported.
+    /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
+    /// Otherwise it is skipped and reported.
     pub complete: bool,
-    /// Name every socket, device and named pipe that is left out, not only the first thousand.
+    /// Report every skipped socket, device and named pipe by name, not only the first thousand.
     pub all_special: bool,
 }
 
@@ -65,41 +65,42 @@ impl Default for SnapshotOptions {
     }
 }
 
-/// What a snapshot of a directory took and left.
+/// Result of a snapshot of a directory.
 #[derive(Debug, Clone)]
 pub struct SnapshotReport {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Regular files in it.
+    /// Number of regular files in it.
     pub files: u64,
-    /// Directories in it, the root not counted.
+    /// Number of directories in it, without the root.
     pub directories: u64,
-    /// Symlinks in it.
+    /// Number of symlinks in it.
     pub symlinks: u64,
-    /// Bytes of the files in it.
+    /// Total size of its files in bytes.
     pub bytes: u64,
-    /// Files whose content had to be read.
+    /// Number of files whose content had to be read.
     pub files_read: u64,
-    /// The first thousand entries that are not in it, and why. What an ignore file leaves out is not listed.
+    /// First thousand skipped entries, with reasons. Ignored entries are not listed.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that are not in it.
+    /// Number of all skipped entries.
     pub skipped_count: u64,
 }
 
-/// What a directory holds, as a tree that is not part of the store.
+/// Content of a directory as an uncommitted tree.
 #[derive(Clone)]
 pub struct DirectoryPreview {
-    /// What a snapshot would hold.
+    /// Tree that a snapshot would have.
     pub tree: Tree,
-    /// The first thousand entries that it would not hold, and why.
+    /// First thousand entries that a snapshot would skip, with reasons.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that it would not hold.
+    /// Number of all entries that a snapshot would skip.
     pub skipped_count: u64,
 }
 
 /// Takes a snapshot of a directory.
 ///
-/// Files that look as they did at the last snapshot of, or checkout into, this directory are not read.
+/// Files whose fingerprint has not changed since the last snapshot of, or checkout into, this directory are
+/// not read.
 pub fn snapshot_directory(
     store: &Store,
     directory: &Path,
@@ -110,7 +111,7 @@ pub fn snapshot_directory(
     snapshot_directory_with(store, directory, options, reading, progress)
 }
 
-/// Takes a snapshot of a directory whose files are opened by `reading`.
+/// Takes a snapshot of a directory whose files are accessed through `reading`.
 pub fn snapshot_directory_with(
     store: &Store,
     directory: &Path,
@@ -120,7 +121,7 @@ pub fn snapshot_directory_with(
 ) -> Result<SnapshotReport> {
     let known = Known::of(store, directory)?;
     let root = known.open_for(reading)?;
-    // The batch guards what the stat index refers to from being collected.
+    // The batch protects objects that the stat index refers to from garbage collection.
     let batch = store.batch()?;
     let scan = Scan::new(&known, &root, &batch, &options, reading, progress)?;
     let done = scan.run()?;
@@ -131,7 +132,7 @@ pub fn snapshot_directory_with(
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     known.update(&changed)?;
     if options.note {
-        // The next checkout still has to remove what is left.
+        // The next checkout still has to remove leftovers.
         let marks = known.marks(&root)?;
         known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
     }
@@ -148,8 +149,8 @@ pub fn snapshot_directory_with(
     })
 }
 
-/// Lets a directory count as holding a snapshot that was taken of it without a note, so that a checkout may bring it from
-/// there to another. What was changed in it since then counts as local changes.
+/// Records a directory as a checkout of a snapshot that was taken of it without doing so, so that a checkout
+/// may replace its content. Changes since the snapshot count as local changes.
 pub fn note_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
     let known = Known::of(store, directory)?;
     let root = known.open()?;
@@ -157,7 +158,8 @@ pub fn note_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Re
     known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)
 }
 
-/// What a snapshot of the directory would hold. Costs what a snapshot costs, and nothing is kept.
+/// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
+/// nothing.
 pub fn preview_directory(
     store: &Store,
     directory: &Path,
@@ -167,7 +169,7 @@ pub fn preview_directory(
     preview_directory_with(store, directory, options, reading_of(options), progress)
 }
 
-/// What a snapshot of a directory whose files are opened by `reading` would hold.
+/// Returns the tree that a snapshot of a directory would have whose files are accessed through `reading`.
 pub fn preview_directory_with(
     store: &Store,
     directory: &Path,
@@ -187,12 +189,12 @@ pub fn preview_directory_with(
     Ok(DirectoryPreview { tree, skipped, skipped_count })
 }
 
-/// The way any directory is read.
+/// Returns the default reader for these options.
 fn reading_of(options: &SnapshotOptions) -> &'static dyn Reading {
     if options.still { &Still } else { &Plain }
 }
 
-/// The store, if it lies inside the directory: never part of its own snapshots.
+/// Returns the path of the store if it is inside the directory: it is never part of its own snapshots.
 fn own_directory(store: &Store, directory: &Path) -> Option<Vec<u8>> {
     let inside = store.path().strip_prefix(directory).ok()?;
     Some(inside.as_os_str().as_bytes().to_vec())
@@ -216,7 +218,7 @@ struct Scan<'a> {
     use_index: bool,
     ignore: bool,
     own: Option<Vec<u8>>,
-    /// Of checkouts that did not end: what they were writing is left out.
+    /// Marks of unfinished checkouts: their temporary files are skipped.
     marks: Vec<String>,
     progress: &'a dyn Progress,
     counts: Counts,
@@ -225,25 +227,25 @@ struct Scan<'a> {
     changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 
-/// A directory that was read.
+/// Result of reading a directory.
 #[derive(Clone, Copy)]
 struct Done {
     node: NodeId,
     times: NodeId,
 }
 
-/// A name as it was found.
+/// An entry found in a directory.
 struct Seen {
     name: Vec<u8>,
     looks: Looks,
     kind: FileType,
-    /// Number of names, here or elsewhere.
+    /// Number of hard links, inside or outside of this tree.
     links: u64,
 }
 
-/// An entry ready to be written into its directory.
+/// An entry that is ready to be written into its directory.
 enum Ready {
-    /// As the stat index's node has it.
+    /// Unchanged: the same as in the node of the stat record.
     Kept,
     New {
         reference: Vec<u8>,
@@ -298,7 +300,8 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Entries that were left out, sorted, and the number of all. An error if the snapshot is to be complete and is not.
+    /// Returns the skipped entries, sorted, and their number. Fails if the snapshot must be complete and is
+    /// not.
     fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<Skipped>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
         if options.complete { skipped.finish_complete() } else { Ok(skipped.finish()) }
@@ -306,7 +309,7 @@ impl<'a> Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads a directory and everything below; nothing if it vanished.
+    /// Reads a directory and everything below; `None` if it vanished.
     fn directory(
         &self,
         path: &[u8],
@@ -342,13 +345,14 @@ impl Scan<'_> {
         self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
     }
 
-    /// Fails once the store's handle is cancelled: entries that did not change need nothing of the store.
+    /// Fails if the store's handle is cancelled. Needed here because unchanged entries do not access the
+    /// store.
     fn must_go_on(&self) -> Result<()> {
         Ok(self.store.cancel().check().map_err(StoreError::from)?)
     }
 
-    /// The stat record of a directory. One that is not of the tree that the records above it are of was left
-    /// by someone else, and what it names may have been collected: it is not believed.
+    /// Returns the stat record of a directory. A record that does not belong to the same tree as those of its
+    /// parents was left by another operation, and its objects may have been collected: it is ignored.
     fn record(&self, path: &[u8], known: Option<Looks>) -> Result<Option<StatRecord>> {
         let record = self.known.record(path)?;
         Ok(record.filter(|record| {
@@ -357,10 +361,11 @@ impl Scan<'_> {
         }))
     }
 
-    /// The names in a directory that belong into the snapshot, sorted, and the rules that hold in it.
+    /// Returns the entries of a directory that belong in the snapshot, sorted, and the ignore rules inside
+    /// it.
     fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<Seen>, Ignores)> {
         let here = || shown(&self.known.path, path);
-        // Only directories are held with their path, but whoever reads the snapshot may hold all of them.
+        // Only directories are held with their path here, but readers of the snapshot may hold all paths.
         let size = |name: &[u8]| path.len() + 1 + name.len();
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
@@ -399,7 +404,7 @@ impl Scan<'_> {
         Ok((seen, ignores))
     }
 
-    /// Looks at a name; nothing if it does not belong into the snapshot.
+    /// Inspects an entry; `None` if it does not belong in the snapshot.
     fn look(&self, fd: &OwnedFd, path: &[u8], name: Vec<u8>, ignores: &Ignores) -> Result<Option<Seen>> {
         let here = || join(path, &name);
         let stat = match self.reading.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
@@ -425,7 +430,7 @@ impl Scan<'_> {
         Ok(Some(Seen { name, looks: looks(&stat), kind, links: links_of(&stat) }))
     }
 
-    /// Looks at every entry that is no directory: what changed is read.
+    /// Processes all entries that are not directories: changed ones are read.
     fn leaves(
         &self,
         fd: &OwnedFd,
@@ -452,7 +457,7 @@ impl Scan<'_> {
             }
             Ok(ready)
         };
-        // Going parallel costs more than a look at files that did not change.
+        // For unchanged files, parallel processing costs more than it saves.
         let work = seen.iter().filter(|seen| {
             seen.kind != FileType::Directory
                 && old.and_then(|old| old.find(&seen.name)).is_none_or(|known| known.looks != seen.looks)
@@ -460,7 +465,7 @@ impl Scan<'_> {
         if work.take(2).count() > 1 { each_while_open(seen, look) } else { seen.iter().map(look).collect() }
     }
 
-    /// Goes into every directory.
+    /// Descends into all directories.
     fn below(
         &self,
         path: &[u8],
@@ -520,7 +525,7 @@ impl Scan<'_> {
         self.ready_file(&node, looks, link, settled).map(Some)
     }
 
-    /// The label that makes names of one file, or of one symlink, the same in a snapshot.
+    /// Returns the link label of a file or symlink with several names.
     fn label(&self, seen: &Seen, looks: Looks, links: u64, old: Option<&StatRecord>) -> Result<Option<u64>> {
         if links > 1 {
             Ok(Some(self.known.label_of(looks.inode)?))
@@ -529,8 +534,8 @@ impl Scan<'_> {
         }
     }
 
-    /// A file that has one name here and a label all the same: its other names were outside of what a snapshot
-    /// took. It keeps the label for as long as it is the file that was checked out.
+    /// Returns the label of a file with a single name: its other names were outside of the snapshot. It keeps
+    /// the label as long as it is the file that was checked out.
     fn lone_label(&self, seen: &Seen, looks: Looks, old: Option<&StatRecord>) -> Result<Option<u64>> {
         let Some(record) = old else { return Ok(None) };
         if record.find(&seen.name).is_none_or(|known| known.looks != looks) {
@@ -571,7 +576,7 @@ impl Scan<'_> {
         Ok(Some(Ready::New { reference, time, looks: seen.looks, trusted }))
     }
 
-    /// Writes the directory's node, unless it is the one the stat index already has.
+    /// Writes the directory's node, unless it equals that of the stat record.
     fn write(
         &self,
         path: &[u8],
@@ -617,7 +622,7 @@ impl Scan<'_> {
         Ok(Done { node, times })
     }
 
-    /// Records of directories that are gone, and of all below them, go too.
+    /// Removes the stat records of vanished directories and of everything below them.
     fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[Seen]) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
         let is_gone = |entry: &&StatEntry| match seen.binary_search_by(|seen| seen.name.cmp(&entry.name)) {
@@ -646,7 +651,7 @@ impl Scan<'_> {
         if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }
 
-    /// Counts a path that is held from now on.
+    /// Counts a path that is held in memory from now on.
     fn hold(&self, path: Vec<u8>) -> Result<Vec<u8>> {
         self.count_bytes(path.len())?;
         Ok(path)
@@ -681,9 +686,9 @@ struct Base<'a> {
 }
 
 impl Base<'_> {
-    /// Whether writing the directory would give the node there is.
+    /// Returns true if writing the directory would result in the same node.
     fn is_same(&self, own: Looks, entries: &[(Seen, Ready)]) -> bool {
-        // The number of links and the size of a directory say nothing about its node.
+        // Inode and size of a directory are not part of its node.
         let same_own = self.record.own_trusted
             && (own.mode, own.mtime, own.ctime)
                 == (self.record.own.mode, self.record.own.mtime, self.record.own.ctime);
@@ -701,7 +706,7 @@ impl Base<'_> {
             })
     }
 
-    /// Copies an entry that did not change.
+    /// Copies an unchanged entry.
     fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
         let missing = || StoreError::MissingNode(self.record.node);
         let (page, times, at) =

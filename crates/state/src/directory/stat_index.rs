@@ -1,8 +1,9 @@
-//! The stat index: what files looked like when they were read, so that they need not be read again.
+//! Stat index: fingerprints of files at the time they were read, so that unchanged files need not be read
+//! again.
 //!
-//! One record per directory, in the store's index. It holds the node that the directory became and, per
-//! entry, type and mode, size, mtime, ctime and inode. An entry is trusted only if it was read well after
-//! its ctime: a file changed in the same tick of the clock looks unchanged otherwise (the racy timestamp).
+//! One record per directory, in the store's index. It holds the node of the directory and, per entry, type
+//! and mode, size, mtime, ctime and inode. An entry is trusted only if it was read well after its ctime:
+//! otherwise a file changed within the same clock tick looks unchanged (racy timestamp).
 
 use rustix::fs::FileType;
 
@@ -10,18 +11,18 @@ use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::NodeId;
 use crate::platform::raw_mode;
 
-/// What `stat` says about an entry, as far as it tells a change.
+/// Metadata of a file that reveals changes: a file whose fingerprint is the same was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Looks {
     /// Type and permission bits.
     pub mode: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was modified, in nanoseconds since 1970.
+    /// Modification time, in nanoseconds since the Unix epoch.
     pub mtime: i64,
-    /// When anything about it changed last.
+    /// Status change time, in nanoseconds since the Unix epoch. Users cannot set it.
     pub ctime: i64,
-    /// Its number in its filesystem.
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -38,7 +39,8 @@ impl Looks {
         FileType::from_raw_mode(raw_mode(self.mode)) == FileType::Directory
     }
 
-    /// Directories are known by what they became, not by how they look.
+    /// Returns a fingerprint derived from a directory's nodes: directories are compared by content, not by
+    /// metadata.
     pub(super) fn of_directory(mode: u32, node: NodeId, times: NodeId) -> Self {
         let hash = blake3::hash(&[&node.as_bytes()[..], times.as_bytes()].concat());
         let word = |at: usize| {
@@ -55,7 +57,7 @@ impl Looks {
 pub(super) struct StatRecord {
     pub(super) node: NodeId,
     pub(super) times: NodeId,
-    /// The directory itself.
+    /// Fingerprint of the directory itself.
     pub(super) own: Looks,
     pub(super) own_trusted: bool,
     pub(super) entries: Vec<StatEntry>,
@@ -105,7 +107,7 @@ impl StatRecord {
     }
 }
 
-/// Neighbours look alike: differences to the entry before are short.
+/// Encodes a fingerprint as a difference to the previous one: neighbours are similar, so this is short.
 fn encode_looks(out: &mut Vec<u8>, looks: &Looks, trusted: bool, last: &Looks) {
     out.varint(u64::from(looks.mode) << 1 | u64::from(trusted));
     out.varint(looks.size);
@@ -126,7 +128,7 @@ fn decode_looks(reader: &mut Reader<'_>, last: &Looks) -> Decoded<(Looks, bool)>
     Ok((looks, mode & 1 == 1))
 }
 
-/// Key of a directory's record: the root it belongs to, and its path below.
+/// Returns the key of a directory's record: hash of the root's path, and hash of the path below.
 pub(super) fn key(root: &[u8; 16], path: &[u8]) -> [u8; 32] {
     let mut key = [0; 32];
     key[..16].copy_from_slice(root);

@@ -1,4 +1,4 @@
-//! Changing a directory from one tree to another, touching only what differs.
+//! Switching a directory from one tree to another, writing only differences.
 
 mod apply;
 mod check;
@@ -37,7 +37,7 @@ use super::state::Known;
 use links::Group;
 
 const SET_ID: u16 = 0o6000;
-/// What is needed to look into a directory, and to change it.
+/// Access needed to read a directory, and to change it.
 pub(super) const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
 pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
 
@@ -46,14 +46,14 @@ pub(super) struct Switch<'a> {
     pub(super) known: &'a Known<'a>,
     pub(super) root: &'a OwnedFd,
     pub(super) options: &'a CheckoutOptions,
-    /// What names of files that are being written carry.
+    /// Mark in the names of temporary files.
     pub(super) mark: &'a str,
     pub(super) progress: &'a dyn Progress,
     edits: Mutex<Vec<PathBuf>>,
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
-    /// Linked files that were written, by label.
+    /// Hard-linked files that were written, by label.
     links: Mutex<HashMap<u64, Group>>,
-    /// Directories that names are linked in.
+    /// Temporary access to directories in which names are linked.
     lent: Lent<'a>,
     /// Inodes and the labels they got.
     labels: Mutex<Vec<(u64, u64)>>,
@@ -64,7 +64,7 @@ pub(super) struct Switch<'a> {
     bytes: AtomicU64,
 }
 
-/// An open directory on the way, and what the stat index knows about it.
+/// An open directory and its stat record.
 struct Place<'p> {
     fd: &'p OwnedFd,
     path: &'p [u8],
@@ -104,10 +104,10 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Writes down what is known about the files now, and what was done.
+    /// Records the state of the files, and adds the counters to the report.
     pub(super) fn finish(&self, report: &mut CheckoutReport) -> Result<()> {
         let mut records = std::mem::take(&mut *locked(&self.records));
-        // What was written in the last tick of the clock could be changed without that showing.
+        // Files written within the last clock tick could be changed without a new timestamp.
         let now = now();
         for (_, record) in &mut records {
             if let Some(record) = record {
@@ -118,7 +118,7 @@ impl<'a> Switch<'a> {
                 }
             }
         }
-        // A directory may have been removed and made again as something else: the last word counts.
+        // A directory may have been removed and created again: the last record wins.
         let mut last: BTreeMap<Vec<u8>, Option<StatRecord>> = BTreeMap::new();
         for (path, record) in records {
             last.insert(path, record);
@@ -133,7 +133,7 @@ impl<'a> Switch<'a> {
         Ok(())
     }
 
-    /// What was done so far.
+    /// Returns the counters so far.
     pub(super) fn report(&self) -> CheckoutReport {
         CheckoutReport {
             written: self.written.load(Ordering::Relaxed),
@@ -144,31 +144,31 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Gives what was made to whom it is to belong.
+    /// Sets the owner of a written file.
     fn give(&self, file: impl AsFd, here: &[u8]) -> Result<()> {
         let Some((user, group)) = self.options.owner else { return Ok(()) };
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         fchown(file, Some(user), Some(group)).on("give away", &self.shown(here))
     }
 
-    /// Asks whether so many bytes more may be written.
+    /// Fails if the write limit does not allow `bytes` more.
     fn take_room(&self, bytes: u64, here: &[u8]) -> Result<()> {
         let Some(limit) = &self.options.limit else { return Ok(()) };
         limit.take(bytes).on("write", &self.shown(here))
     }
 
-    /// The attributes of a tree as they are written.
+    /// Returns the attributes of a tree as they are written.
     fn attributes<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
         if self.options.escape { attributes::escape(xattrs) } else { Cow::Borrowed(xattrs) }
     }
 
-    /// What the stat index knows about a directory, if that is what the old tree has there. A snapshot that was
-    /// interrupted leaves records of another tree.
+    /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves
+    /// records of another tree.
     fn record_of(&self, path: &[u8], from: Option<Ids>) -> Result<Option<StatRecord>> {
         Ok(self.known.record(path)?.filter(|record| from == Some((record.node, record.times))))
     }
 
-    /// What is at a name, if anything is.
+    /// Returns the status of an entry, if it exists.
     fn stat(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<Option<Stat>> {
         match statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
@@ -176,12 +176,12 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Puts back the mode of a directory that was opened by its owner against it.
+    /// Restores the mode of a directory that was changed for access.
     fn give_back(&self, fd: &OwnedFd, path: &[u8], lent: Option<Mode>) -> Result<()> {
         lent.map_or(Ok(()), |mode| fchmod(fd, mode)).on("change", &self.shown(path))
     }
 
-    /// The same for a directory that was closed meanwhile.
+    /// Restores the mode of a directory that was closed meanwhile.
     fn give_back_at(&self, path: &[u8], lent: Option<Mode>) -> Result<()> {
         if lent.is_none() {
             return Ok(());
@@ -211,7 +211,7 @@ impl<'a> Switch<'a> {
         let time = EntryTime::decode(raw.time).map_err(wrong)?;
         let mut entry = self.store.entry_of(raw.name, reference, time)?;
         if let Node::Directory(node) = &mut entry.node {
-            // A tree without times is switched to all the same; the node stands in for them.
+            // A tree without times can be checked out as well; the node replaces them.
             node.times = node.times.or(match time {
                 EntryTime::Directory(times) => Some(times),
                 _ => None,

@@ -15,39 +15,39 @@ use crate::walk_limits::file_metadata;
 
 use super::{Child, File, Result, Staging, TreeError, VirtualTree, shown};
 
-/// From so many files on, threads share the reading.
+/// Number of files from which on they are read in parallel.
 const MANY: usize = 4;
 
-/// A file to take up.
+/// A file to add to the tree.
 #[derive(Debug, Clone)]
 pub struct FileAt {
-    /// Its name in the directory.
+    /// Name in the directory.
     pub name: Vec<u8>,
-    /// Its path in the tree.
+    /// Path in the tree.
     pub path: Vec<u8>,
-    /// Equal for names of one file.
+    /// Link label: equal for all hard links to one file.
     pub link: Option<u64>,
 }
 
-/// What came of taking up a file.
+/// Outcome of adding a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It is in the tree.
+    /// The file was added.
     File {
-        /// How it looked when it was read.
+        /// Fingerprint of the file when it was read.
         looks: Looks,
-        /// Whether a change after that would show in how it looks.
+        /// True if a later change is certain to change the fingerprint.
         settled: bool,
         /// Bytes of attributes and extents that the tree holds of it.
         metadata: usize,
     },
-    /// There is no such file any more; the tree is as it was.
+    /// The file no longer exists; the tree is unchanged.
     Vanished,
-    /// It cannot be read; the tree is as it was.
+    /// The file cannot be read; the tree is unchanged.
     Skipped(SkipReason),
 }
 
-/// A file of a tree, to be put under its other names: they share what is known of it.
+/// A file of a tree, to be added under its other names. They share its content and attributes.
 #[derive(Clone)]
 pub struct SameFile(Child);
 
@@ -57,7 +57,7 @@ enum Found {
 }
 
 impl VirtualTree {
-    /// Takes up files of one directory, each as it is at one moment.
+    /// Adds files of one directory, each with a consistent state.
     pub fn take_files(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -85,20 +85,21 @@ impl VirtualTree {
         Ok(taken)
     }
 
-    /// The file that was put at `path`; none if something else is there, or what the tree was made from has it.
+    /// Returns the file that was added at `path`; `None` if there is another kind of entry, or only the base
+    /// has it.
     pub fn file_at(&self, path: impl AsRef<[u8]>) -> Result<Option<SameFile>> {
         let found = self.find(path.as_ref())?;
         let Some(super::Found::Virtual(child)) = found else { return Ok(None) };
         Ok((self.kind_of(child)? == NodeKind::File).then(|| SameFile(child.clone())))
     }
 
-    /// Puts another name of a file of this tree, without reading it.
+    /// Adds another name of a file of this tree, without reading it.
     pub fn put_same(&mut self, path: impl AsRef<[u8]>, file: &SameFile) -> Result<()> {
         self.put(path.as_ref(), file.0.clone())
     }
 
-    /// Gives a file that was put into this tree another name, without reading it. Both get the link label `label`,
-    /// unless the file has one.
+    /// Adds another name of a file that was added to this tree, without reading it. Both get the link label
+    /// `label`, unless the file has one.
     pub(crate) fn link_file(&mut self, file: &[u8], name: &[u8], label: u64) -> Result<()> {
         let found = match self.find(file)? {
             Some(super::Found::Virtual(Child::File(found))) => Arc::clone(found),
@@ -115,7 +116,8 @@ impl VirtualTree {
         self.put(name, Child::File(linked))
     }
 
-    /// Like [`VirtualTree::staging`], for content that is wanted again at once.
+    /// Returns the staging area, like [`VirtualTree::staging`], optimised for content that is read again
+    /// soon.
     fn quick_staging(&mut self) -> StoreResult<Arc<Staging>> {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));

@@ -1,4 +1,4 @@
-//! What a virtual tree holds, read like any other tree, before and without being committed.
+//! Preview of a virtual tree: reads it like any other tree, without committing it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::tree::Tree;
 use super::{Result, VirtualTree};
 
 impl VirtualTree {
-    /// The tree as it would be if it were committed now. It can be compared and read; nothing is kept of it.
+    /// Returns the tree as it would be if it were committed now. It can be read and compared; nothing is
+    /// written to the store.
     pub fn preview(&self) -> Result<Tree> {
         let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;

@@ -1,4 +1,4 @@
-//! Directories beneath the root of an extraction: opening, making and removing them without following links.
+//! Directories beneath the root of an extraction: opens, creates and removes them without following symlinks.
 
 use std::os::fd::OwnedFd;
 
@@ -10,14 +10,14 @@ use crate::archive::refused;
 use crate::platform::{DIRECTORY_HANDLE, RawDir, open_beneath};
 use crate::tree::{DEPTH_MAX, join};
 
-/// How a directory is opened whose entries are wanted.
+/// Flags that open a directory for listing.
 pub(super) const LIST: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const PASS: OFlags = DIRECTORY_HANDLE.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// As the kernel follows at most.
+/// Most symlinks that are followed for one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// An open directory, and its path from the root on which no name is a symlink.
+/// An open directory with its path from the root, in which no component is a symlink.
 pub(super) struct Place {
     pub(super) fd: OwnedFd,
     pub(super) path: Vec<u8>,
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-/// What has that name, if anything has.
+/// Returns the type of an entry, if it exists.
 pub(super) fn kind(parent: &Place, name: &[u8]) -> Result<Option<FileType>> {
     match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
@@ -51,7 +51,7 @@ struct Removal {
 }
 
 impl Extractor {
-    /// Opens a directory by its names, making those that are missing.
+    /// Opens a directory by its components and creates missing ones.
     pub(super) fn directory(&mut self, names: &[Vec<u8>]) -> Result<Place> {
         if let Some(place) = self.plain_directory(names)? {
             return Ok(place);
@@ -76,7 +76,7 @@ impl Extractor {
         Ok(at)
     }
 
-    /// Opens a directory by its names; nothing where there is none.
+    /// Opens a directory by its components; `None` if it does not exist.
     pub(super) fn existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<Place>> {
         if let Some(place) = self.plain_directory(names)? {
             return Ok(Some(place));
@@ -87,7 +87,7 @@ impl Extractor {
         self.resolve(Vec::new(), names.iter().rev().cloned().collect())
     }
 
-    /// Opens a directory if it is there and no name on the way is a symlink.
+    /// Opens a directory if it exists and no component is a symlink.
     fn plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<Place>> {
         let path = names.join(&b'/');
         match open_beneath(&self.root, &path, PASS) {
@@ -109,13 +109,14 @@ impl Extractor {
         open_in(parent, name)
     }
 
-    /// Opens the directory that a symlink leads to; nothing if it leads to none.
+    /// Opens the directory that a symlink leads to; `None` if it does not lead to a directory.
     fn follow(&self, parent: &Place, name: &[u8]) -> Result<Option<Place>> {
         let at = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         self.resolve(at.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
     }
 
-    /// Walks from the directory `at` along `rest`, last name first, as if the root of the extraction were `/`.
+    /// Walks from the directory `at` along `rest`, whose last component comes first, as if the root of the
+    /// extraction were `/`.
     fn resolve(&self, mut at: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<Place>> {
         let mut links = 0;
         while let Some(name) = rest.pop() {
@@ -145,7 +146,7 @@ impl Extractor {
         self.plain_directory(&at)
     }
 
-    /// Removes what has that name, with everything in it. Nothing need have it.
+    /// Removes an entry with everything below it, if it exists.
     pub(super) fn remove(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
         let path = parent.path_of(name);
         match kind(parent, name)? {
@@ -156,13 +157,13 @@ impl Extractor {
         self.unlink(&path)
     }
 
-    /// Removes from a directory what the present layer did not make.
+    /// Removes entries from a directory that the current layer did not create.
     pub(super) fn clear_lower(&mut self, parent: &Place) -> Result<()> {
         self.empty(parent.path.clone(), true)
     }
 
-    /// Removes what is in a directory; with `keep_made`, not what the present layer made. One directory is open at a
-    /// time, however deep they are nested.
+    /// Removes the entries of a directory; with `keep_made`, not those created by the current layer. One
+    /// directory is open at a time, whatever the depth.
     fn empty(&mut self, top: Vec<u8>, keep_made: bool) -> Result<()> {
         let mut open = vec![self.unlink_files(top, keep_made)?];
         while let Some(removal) = open.last_mut() {
@@ -179,7 +180,7 @@ impl Extractor {
         Ok(())
     }
 
-    /// Removes the entries of a directory that are no directories; those that are remain to be removed.
+    /// Removes entries of a directory that are not directories; returns the directories that are left.
     fn unlink_files(&self, path: Vec<u8>, keep_made: bool) -> Result<Removal> {
         self.options.cancel.check()?;
         let fd = open_beneath(&self.root, &path, LIST).map_err(failed(&path))?;
@@ -208,8 +209,8 @@ impl Extractor {
         Ok(Removal { path: place.path, directories })
     }
 
-    /// Removes a directory that was emptied; with `keep_made`, not one that the present layer made or that holds something
-    /// that it made.
+    /// Removes an emptied directory; with `keep_made`, not one that the current layer created or that holds
+    /// something it created.
     fn remove_emptied(&self, path: &[u8], keep_made: bool) -> Result<()> {
         let (above, name) = split(path);
         let parent = self.open(above.to_vec())?;
@@ -223,7 +224,7 @@ impl Extractor {
         }
     }
 
-    /// Removes a file, a link or an empty directory.
+    /// Removes a file, a symlink or an empty directory.
     fn unlink(&self, path: &[u8]) -> Result<()> {
         let (above, name) = split(path);
         let parent = self.open(above.to_vec())?;
@@ -236,7 +237,7 @@ impl Extractor {
     }
 }
 
-/// The directory of a path, and its last name.
+/// Splits a path into its parent and its last component.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(cut) => (&path[..cut], &path[cut + 1..]),

@@ -1,4 +1,4 @@
-//! Bringing a directory from one tree to the other.
+//! Applying a switch: changes the directory from one tree to the other.
 
 use std::os::fd::OwnedFd;
 
@@ -26,16 +26,16 @@ use crate::tree::{DirectoryNode, Entry, Node, join};
 
 use super::{Place, SET_ID, Switch, WRITE, ids, locked, times};
 
-/// What came of one entry.
+/// Result of applying one entry.
 enum Applied {
     Gone,
     Leaf(StatEntry),
     Directory(Below),
 }
 
-/// A directory that is there, to be gone into when the one around it is closed.
+/// A directory that exists, to be descended into after its parent is closed.
 struct Below {
-    /// Its place among the entries.
+    /// Position among the entries.
     at: usize,
     name: Vec<u8>,
     from: Option<Ids>,
@@ -44,7 +44,7 @@ struct Below {
 }
 
 impl Switch<'_> {
-    /// Makes the directory hold `to`.
+    /// Changes the directory to hold `to`.
     pub(in crate::directory) fn apply(&self, from: Option<Ids>, to: Ids) -> Result<()> {
         let (node, modified) = self.store.directory(to.0, Some(to.1))?;
         self.apply_directory(b"", 0, from, &node, modified)?;
@@ -68,7 +68,7 @@ impl Switch<'_> {
             fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700))).on("change", &self.shown(path))?;
         }
         let place = Place { fd: &fd, path, record: record.as_ref() };
-        // A checkout that goes back to what the directory held finds most files as they were noted then.
+        // A forced checkout back to the recorded tree finds most files as recorded.
         let noted = if self.options.force { self.record_of(path, ids(Some(to)))? } else { None };
         let (mut entries, below) = self.apply_entries(&place, noted.as_ref(), &pairs(&old, &new))?;
         if !below.is_empty() {
@@ -84,8 +84,8 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Most entries stay as they are; those that do not are brought to where they should be in parallel. What is
-    /// in directories is left for later: those are returned.
+    /// Applies the entries of a directory: most are unchanged, the others are processed in parallel.
+    /// Subdirectories are returned for later.
     fn apply_entries(
         &self,
         place: &Place<'_>,
@@ -134,7 +134,7 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// What the stat index says about an entry that need not be touched.
+    /// Returns the stat entry of an entry that need not be changed.
     fn kept_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Option<StatEntry> {
         if !pair.is_same() {
             return None;
@@ -150,7 +150,8 @@ impl Switch<'_> {
         Some(known.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
     }
 
-    /// The note of a file that is still what it should be now. Names of one file are placed together.
+    /// Returns the recorded stat entry of a file that already is as it should be. Hard links are handled
+    /// together later.
     fn noted_entry(
         &self,
         place: &Place<'_>,
@@ -172,7 +173,7 @@ impl Switch<'_> {
         known.trusted && stat().is_ok_and(|stat| looks(&stat) == known.looks)
     }
 
-    /// Gives a directory its attributes and time, where they differ. Returns how it looks then.
+    /// Sets attributes and mtime of a directory, where they differ. Returns its fingerprint afterwards.
     fn settle_directory(
         &self,
         fd: &OwnedFd,
@@ -204,9 +205,9 @@ impl Switch<'_> {
         Mode::from_raw_mode(RawMode::from(mode))
     }
 
-    /// Brings one name to where it should be.
+    /// Applies one entry.
     fn apply_entry(&self, place: &Place<'_>, at: usize, pair: &Pair<'_>) -> Result<Applied> {
-        // What is removed, or shares its blocks with another file, is not read from the store.
+        // Checked here because removed and reflinked files are not read from the store.
         self.store.cancel().check().map_err(StoreError::from)?;
         self.progress.advance(1);
         let here = join(place.path, pair.name);
@@ -226,7 +227,7 @@ impl Switch<'_> {
         self.apply_leaf(place.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Applied::Leaf)
     }
 
-    /// Makes sure that a name is a directory; which one it was, if it was.
+    /// Creates a directory if it does not exist. Returns the ids of the old directory, if there was one.
     fn make_directory(
         &self,
         place: &Place<'_>,
@@ -252,7 +253,7 @@ impl Switch<'_> {
         Ok(None)
     }
 
-    /// A file or symlink.
+    /// Applies a file or symlink.
     fn apply_leaf(
         &self,
         fd: &OwnedFd,
@@ -276,8 +277,8 @@ impl Switch<'_> {
         }
         self.written.fetch_add(1, Ordering::Relaxed);
         if let Some(link) = new.link {
-            // Whoever comes first writes the file; the others become names of it at the end, if they are
-            // the same file at all.
+            // The first name writes the file; the others are linked to it at the end, if they really are the
+            // same file.
             if self.is_further_name(link, here, &new.node, new.modified) {
                 return Ok(StatEntry { name: name.to_vec(), looks: Looks::default(), trusted: false });
             }
@@ -298,7 +299,8 @@ impl Switch<'_> {
         }
     }
 
-    /// With force, content may have been changed behind equal trees.
+    /// Returns true if the content on disk is that of the entry. Only checked with `force`; otherwise `check`
+    /// has done so.
     fn is_on_disk_content(&self, fd: &OwnedFd, name: &[u8], new: &Entry) -> Result<bool> {
         if !self.options.force {
             return Ok(true);
@@ -311,7 +313,7 @@ impl Switch<'_> {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = match openat(fd, name, flags, Mode::empty()) {
                 Ok(file) => file,
-                // Not even readable to us: the owner may still change its mode by replacing it.
+                // Not readable to us: the owner can still replace it.
                 Err(Errno::ACCESS) => return self.place_file(fd, here, name, node, new.modified, true),
                 Err(error) => return Err(error).on("open", &self.shown(here)),
             };
@@ -332,7 +334,7 @@ impl Switch<'_> {
     }
 }
 
-/// An entry that stays and of which the stat index knows nothing: to be looked at next time.
+/// Returns the stat entry of an unchanged entry without a stat record: to be inspected next time.
 fn unknown_entry(name: &[u8], raw: Option<Raw<'_>>) -> StatEntry {
     let looks = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {

@@ -1,4 +1,4 @@
-//! Looking for local changes that a switch would undo.
+//! Detection of local changes that a switch would undo.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -21,20 +21,20 @@ use crate::tree::{DirectoryNode, Entry, Node, join};
 
 use super::{Place, READ, SET_ID, Switch, ids, locked};
 
-/// A directory to be looked into when the one around it is closed.
+/// A directory to be checked after its parent is closed.
 struct Below {
     path: Vec<u8>,
     old: Option<DirectoryNode>,
     new: Option<DirectoryNode>,
-    /// Whether it makes room for a file.
+    /// True if a file replaces it.
     goes: bool,
 }
 
-/// A directory on disk, and what its tree has there.
+/// A directory on disk, with its node in the tree.
 type InTree = (Vec<u8>, Option<DirectoryNode>);
 
 impl Switch<'_> {
-    /// Finds local changes that the switch would undo. Touches nothing.
+    /// Fails if the switch would undo local changes. Changes nothing.
     pub(in crate::directory) fn check(&self, from: Option<Ids>, to: Ids) -> Result<()> {
         self.check_directory(b"", 0, from, Some(to))?;
         let mut paths = std::mem::take(&mut *locked(&self.edits));
@@ -74,7 +74,7 @@ impl Switch<'_> {
         self.check_directory(&below.path, depth, ids(below.old.as_ref()), ids(below.new.as_ref()))
     }
 
-    /// Looks at what differs in a directory; returns the directories among it.
+    /// Checks the differing entries of a directory; returns the directories among them.
     fn check_entries(
         &self,
         fd: &OwnedFd,
@@ -87,7 +87,7 @@ impl Switch<'_> {
         let place = Place { fd, path, record: record.as_ref() };
         let mut changed = pairs(&old, &new);
         changed.retain(|pair| !pair.is_same());
-        // A directory that goes away takes nothing along that the tree does not know: see `remove`.
+        // Untracked files of a removed directory are kept: see `remove`.
         let below = each_while_open(&changed, |pair| self.check_entry(&place, pair))?;
         Ok(below.into_iter().flatten().collect())
     }
@@ -101,7 +101,7 @@ impl Switch<'_> {
             _ => None,
         };
         let (old_directory, new_directory) = (directory(&old), directory(&new));
-        // Gone already: what was to be removed is, what was to be there will be written.
+        // Missing on disk: nothing to lose.
         let Some(stat) = self.stat(place.fd, &here, pair.name)? else { return Ok(None) };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if is_directory && (old_directory.is_some() || new_directory.is_some()) {
@@ -121,7 +121,7 @@ impl Switch<'_> {
         Ok(None)
     }
 
-    /// Whether the directory on disk holds, at any depth, something its tree does not.
+    /// Returns true if the directory on disk holds, at any depth, an entry that its tree does not have.
     fn has_unknown(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
         let (fd, lent) = open_as_owner(self.root, path, READ).on("open", &self.shown(path))?;
         let below = self.known_directories(&fd, path, tree);
@@ -141,7 +141,8 @@ impl Switch<'_> {
         Ok(false)
     }
 
-    /// The directories in a directory that holds only names of its tree; nothing if it holds others.
+    /// Returns the subdirectories of a directory that holds only names of its tree; `None` if it holds
+    /// others.
     fn known_directories(
         &self,
         fd: &OwnedFd,
@@ -162,7 +163,7 @@ impl Switch<'_> {
         Ok(Some(below))
     }
 
-    /// Whether what is on disk is what the tree says, times aside.
+    /// Returns true if the file on disk equals the entry, except for times.
     pub(super) fn is_on_disk(&self, fd: &OwnedFd, name: &[u8], entry: Option<&Entry>) -> Result<bool> {
         let at = || self.known.path.join(relative(name));
         match entry.map(|entry| &entry.node) {

@@ -1,4 +1,4 @@
-//! Names of one file: linked at the end, when what they share is there.
+//! Hard links: created at the end, when the files they share exist.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -21,24 +21,25 @@ use crate::tree::{Entry, Node, join};
 
 use super::{READ, Switch, WRITE, locked, times};
 
-/// A linked file or symlink that was written, and its names.
+/// A hard-linked file or symlink that was written, and its names.
 pub(super) struct Group {
     node: Node,
-    /// The first was written; the others wait to become names of the same file.
+    /// The first name was written; the others are to be linked to it.
     names: Vec<(Vec<u8>, Option<Timestamp>)>,
 }
 
-/// Names that stay as they are, by label.
+/// Unchanged names by label.
 type Kept = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
 
-/// Groups in which names that stay are looked for, and the paths that were written.
+/// Groups for which unchanged names are searched, and the paths that were written.
 struct Wanted<'g> {
     groups: &'g HashMap<u64, Group>,
     written: HashSet<&'g [u8]>,
 }
 
 impl Switch<'_> {
-    /// Whether another name of this file was met before. The first is to be written, others wait.
+    /// Returns true if another name of this file was seen before. The first name is written, others are
+    /// linked later.
     pub(super) fn is_further_name(
         &self,
         label: u64,
@@ -61,10 +62,10 @@ impl Switch<'_> {
         }
     }
 
-    /// Makes names of one file what they are. Where some of them stayed, those that were written join them.
+    /// Links the names of each file. Written names are linked to unchanged ones, if there are any.
     pub(super) fn place_links(&self, to: Ids) -> Result<()> {
         let linked = self.link_groups(to);
-        // Their directories have got their modes already, which may keep us out.
+        // The directories already have their final modes, which may deny access.
         let given_back = self.lent.give_back();
         linked?;
         self.note_given_back(&given_back?.into_iter().collect());
@@ -100,14 +101,14 @@ impl Switch<'_> {
         for (path, modified) in waiting {
             self.with_parent(path, |fd, name| match self.link(first, fd, name) {
                 Ok(()) => Ok(()),
-                // Not every filesystem has links, and no file any number of them.
+                // Not every file system supports hard links, and their number is limited.
                 Err(_) => self.place_leaf(fd, path, name, &group.node, *modified, true),
             })?;
         }
         Ok(())
     }
 
-    /// Works on a name in its directory, whose time stays what it is.
+    /// Runs `work` on a name in its directory without changing the directory's mtime.
     fn with_parent<R>(&self, path: &[u8], work: impl FnOnce(&OwnedFd, &[u8]) -> Result<R>) -> Result<R> {
         let (parent, name) = split(path);
         let fd = self.lent.open(parent, WRITE).on("open", &self.shown(parent))?;
@@ -117,8 +118,8 @@ impl Switch<'_> {
         Ok(done)
     }
 
-    /// Names of the new tree that were not written although another name of the same file was. They can be
-    /// anywhere in it, also where nothing differs: this looks through all of the tree, but only if it must.
+    /// Finds names of the new tree that were not written although another name of the same file was. They may
+    /// be anywhere, even in unchanged directories: this reads the whole tree, but only if needed.
     fn kept_names(&self, to: Ids, groups: &HashMap<u64, Group>) -> Result<Kept> {
         if groups.is_empty() || self.unchanged.load(Ordering::Relaxed) == 0 {
             return Ok(Kept::new());
@@ -167,7 +168,7 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// The first of the names that stay which still is what the tree says: what was edited keeps to itself.
+    /// Returns the first unchanged name that still equals the entry on disk: edited files are not linked.
     fn holder(&self, mut kept: Vec<(Vec<u8>, Entry)>) -> Result<Option<Vec<u8>>> {
         kept.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (path, entry) in kept {
@@ -188,7 +189,7 @@ impl Switch<'_> {
         let temporary = self.temporary_name();
         linkat(&from, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
         let renamed = renameat(fd, temporary.as_slice(), fd, name);
-        // Renaming one name of a file onto another does nothing, and leaves both.
+        // Renaming a file onto another of its hard links does nothing and leaves both names.
         match unlinkat(fd, temporary.as_slice(), AtFlags::empty()) {
             Err(Errno::NOENT) => renamed,
             other => renamed.and(other),
@@ -201,7 +202,7 @@ impl Switch<'_> {
         Ok(self.stat(&fd, path, name)?.map(|stat| looks(&stat)))
     }
 
-    /// Linking changed how names look, and the directories they are in: the records say so.
+    /// Updates the stat records of linked names and of their directories: linking changed their fingerprints.
     fn look_again(&self, linked: &HashMap<&[u8], Option<Timestamp>>) -> Result<()> {
         let parents: HashSet<&[u8]> = linked.keys().map(|path| split(path).0).collect();
         for (path, record) in locked(&self.records).iter_mut() {
@@ -214,14 +215,14 @@ impl Switch<'_> {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
                 let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
                 entry.looks = looks(&stat);
-                // Another time: somebody else wrote to it meanwhile.
+                // Another mtime: it was written to by another process meanwhile.
                 entry.trusted = modified.is_some_and(|modified| modified.0 == entry.looks.mtime);
             }
         }
         Ok(())
     }
 
-    /// So did lending and giving back.
+    /// Updates the stat records of directories whose mode was restored.
     fn note_given_back(&self, given_back: &HashMap<Vec<u8>, Looks>) {
         for (path, record) in locked(&self.records).iter_mut() {
             if let (Some(record), Some(own)) = (record, given_back.get(path)) {

@@ -1,4 +1,4 @@
-//! Putting files, links and symlinks where they belong, whole or not at all.
+//! Writing files and symlinks atomically.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -75,7 +75,7 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Writes a file that has no name until it is whole.
+    /// Writes a file under a temporary name, or unnamed, until it is complete.
     pub(super) fn place_file(
         &self,
         fd: &OwnedFd,
@@ -119,13 +119,13 @@ impl Switch<'_> {
             Ok(())
         });
         if placed.is_err() && named {
-            // The error that is on its way says more than a failure to clean up would.
+            // The original error is more useful than a failure to clean up.
             unlinkat(fd, temporary.as_slice(), AtFlags::empty()).unwrap_or(());
         }
         placed
     }
 
-    /// Gives a file all that it should have; `shared` says that it has its content.
+    /// Sets content and attributes of a file; `shared` means that it already has its content.
     fn fill(
         &self,
         file: &File,
@@ -142,7 +142,7 @@ impl Switch<'_> {
         let fresh = !(shared && CLONES_ATTRIBUTES);
         attributes::write(file, &self.attributes(&node.xattrs), fresh)
             .on("set the attributes of", &at_path())?;
-        // Before the mode: a new owner takes set-id bits away.
+        // Before the mode: changing the owner clears set-id bits.
         self.give(file, here)?;
         fchmod(file, self.mode(node.mode)).on("change", &at_path())?;
         if let Some(modified) = modified {
@@ -151,7 +151,7 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// The same file elsewhere, for a new one to share its blocks. What does not work is written.
+    /// Opens the same file in one of the `share` directories, for a reflink copy.
     fn same_file(&self, here: &[u8], size: u64) -> Option<OwnedFd> {
         let source = self.options.share.iter().find_map(|directory| {
             let root = rustix::fs::open(directory, DIRECTORY_HANDLE, Mode::empty()).ok()?;
@@ -197,7 +197,7 @@ fn write_sparsely(file: &File, content: &[u8], offset: u64) -> std::io::Result<(
     let mut at = offset;
     let mut rest = content;
     while !rest.is_empty() {
-        // Blocks are those of the file, not of the content.
+        // Blocks are aligned in the file, not in the content.
         let len = (BLOCK - (at % BLOCK as u64) as usize).min(rest.len());
         let (block, tail) = rest.split_at(len);
         if !(len == BLOCK && is_zero(block)) {

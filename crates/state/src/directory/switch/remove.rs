@@ -1,4 +1,4 @@
-//! Taking away what the new tree does not have.
+//! Removal of entries that the new tree does not have.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use crate::tree::{Entry, Node, join};
 
 use super::{Switch, WRITE, ids, locked};
 
-/// The name of a directory that goes, how it looked, and what the old tree has there.
+/// Name of a directory to remove, its status, and its entry in the old tree.
 type Below = (Vec<u8>, Stat, Option<Entry>);
 
-/// What becomes of what no tree knows.
+/// Handling of untracked entries: those that no tree has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unknown {
     Stays,
@@ -24,12 +24,13 @@ enum Unknown {
 }
 
 impl Switch<'_> {
-    /// Removes what the old tree has at a name. What it does not know stays, and so do the directories around it.
+    /// Removes the old tree's entry. Untracked entries below it are kept, and so are the directories around
+    /// them.
     pub(super) fn remove(&self, fd: &OwnedFd, here: &[u8], name: &[u8], old: Option<&Entry>) -> Result<()> {
         self.take_away(fd, here, name, old, Unknown::Stays)
     }
 
-    /// The same for what is in the way of a file: then, if forced, what the old tree does not know goes as well.
+    /// Removes a directory that a file replaces. If forced, untracked entries below it are removed as well.
     pub(super) fn make_way(&self, fd: &OwnedFd, here: &[u8], name: &[u8], old: Option<&Entry>) -> Result<()> {
         let unknown = if self.options.force { Unknown::Goes } else { Unknown::Stays };
         self.take_away(fd, here, name, old, unknown)
@@ -53,7 +54,7 @@ impl Switch<'_> {
         self.remove_emptied(fd, here, name, &stat)
     }
 
-    /// Removes what the old tree has in a directory. It is closed while those in it are emptied.
+    /// Removes the old tree's entries from a directory. It is closed while its subdirectories are emptied.
     fn empty(&self, here: &[u8], old: Option<&Entry>, unknown: Unknown) -> Result<()> {
         let (fd, _) = open_as_owner(self.root, here, WRITE).on("open", &self.shown(here))?;
         if fstat(&fd).on("stat", &self.shown(here))?.st_mode & 0o700 != 0o700 {
@@ -74,7 +75,7 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Removes what is no directory; returns those that are.
+    /// Removes entries that are not directories; returns the directories.
     fn remove_leaves(
         &self,
         fd: &OwnedFd,
@@ -104,7 +105,7 @@ impl Switch<'_> {
         Ok(below)
     }
 
-    /// Removes a directory, unless something had to stay in it: then it gets back the mode it had.
+    /// Removes a directory, or restores its mode if it is not empty.
     fn remove_emptied(&self, fd: &OwnedFd, here: &[u8], name: &[u8], before: &Stat) -> Result<()> {
         locked(&self.records).push((here.to_vec(), None));
         match unlinkat(fd, name, AtFlags::REMOVEDIR) {
