@@ -1,10 +1,12 @@
 //! Tar archives: a snapshot as a stream that other tools read, and back.
 //!
 //! Archives are written in the pax format: long names, times in nanoseconds, user extended attributes
-//! (`SCHILY.xattr.`), hard links by link label, and holes (GNU sparse format 1.0). What is read may come from anyone:
-//! everything goes into a [`VirtualTree`](crate::VirtualTree), so nothing outside the new snapshot can be reached, and an
-//! archive that tries is refused as a whole. An [`Extractor`] writes an archive into a directory of the file system, for
-//! everything in the product that unpacks one. [`ArchiveLimits`] bound both.
+//! (`SCHILY.xattr.`), hard links by link label, and holes (GNU sparse format 1.0).
+//!
+//! Imported archives may be hostile: everything goes into a [`VirtualTree`](crate::VirtualTree), so nothing
+//! outside the new snapshot can be reached, and an archive that tries is refused as a whole. An [`Extractor`]
+//! writes an archive into a directory of the file system, for all callers that unpack one. [`ArchiveLimits`]
+//! bound both.
 
 mod export;
 mod extract;

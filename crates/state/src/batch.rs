@@ -1,4 +1,4 @@
-//! Batches: new objects on their way into the store.
+//! Batches: new objects that are collected for a commit.
 //!
 //! Objects are hashed, looked up, compressed and collected; objects that are already in the store are not
 //! written again. A small batch stays in memory and goes into the log with its commit, in one write. A large
@@ -15,17 +15,17 @@ use crate::id::{ById, ChunkId, NodeId};
 use crate::node::Extent;
 use crate::pack::{Location, PACK_HEADER, Role};
 use crate::page::{NodeSink, Page};
-use crate::record::{self, Effort, Kind};
+use crate::record::{self, Compression, Kind};
 use crate::session::Guard;
 use crate::store::Store;
 
 /// Buffer size in bytes above which a batch spills into a bulk pack.
-const SPILL: usize = 4 << 20;
+const SPILL_AT: usize = 4 << 20;
 /// Largest chunk, in bytes, that a search step stores uncompressed: compressing it takes longer than writing
 /// it. Garbage collection compresses chunks when it moves them.
-const INTERACTIVE_PLAIN: usize = 16 << 10;
+const UNCOMPRESSED_MAX: usize = 16 << 10;
 /// Initial capacity of the buffer in bytes, about the size of a typical search step.
-const STEP_USUAL: usize = 32 << 10;
+const STEP_CAPACITY: usize = 32 << 10;
 /// Most objects of a search step that are looked up together at commit.
 const UNCHECKED_MAX: usize = 64;
 /// Size in bytes above which a bulk pack is closed.
@@ -38,7 +38,7 @@ pub(crate) struct Batch {
     /// Optimise for latency: skip expensive compression and cache the written pages for the next step.
     interactive: bool,
     /// Only compute ids: nothing is looked up or collected.
-    names_only: bool,
+    ids_only: bool,
     state: Mutex<State>,
     spilled: Condvar,
 }
@@ -55,7 +55,7 @@ struct State {
     /// Number of writes into bulk packs that are in progress.
     spilling: usize,
     /// Contents of a commit that is in progress, see [`Batch::start_commit`].
-    lent: Option<Contents>,
+    in_flight: Option<Contents>,
 }
 
 /// An object and its position in the buffer or pack.
@@ -99,7 +99,7 @@ impl Batch {
             store,
             _guard: guard,
             interactive: false,
-            names_only: false,
+            ids_only: false,
             state: Mutex::default(),
             spilled: Condvar::new(),
         })
@@ -112,24 +112,24 @@ impl Batch {
             store,
             _guard: guard,
             interactive: true,
-            names_only: false,
+            ids_only: false,
             state: Mutex::default(),
             spilled: Condvar::new(),
         }
     }
 
     /// Creates a batch that only computes the ids that objects would have.
-    pub(crate) fn of_names(store: Store, guard: Arc<Guard>) -> Self {
+    pub(crate) fn computing_ids(store: Store, guard: Arc<Guard>) -> Self {
         let mut batch = Self::interactive(store, guard);
-        batch.names_only = true;
+        batch.ids_only = true;
         batch
     }
 
-    fn effort(&self, kind: Kind, len: usize) -> Effort {
+    fn compression(&self, kind: Kind, len: usize) -> Compression {
         match (self.interactive, kind) {
-            (false, _) => Effort::Thorough,
-            (true, Kind::Chunk) if len > INTERACTIVE_PLAIN => Effort::Fast,
-            (true, _) => Effort::None,
+            (false, _) => Compression::Thorough,
+            (true, Kind::Chunk) if len > UNCOMPRESSED_MAX => Compression::Fast,
+            (true, _) => Compression::None,
         }
     }
 
@@ -144,25 +144,25 @@ impl Batch {
     /// to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         self.store.cancel().check()?;
-        if self.names_only || self.lock().known.contains(&(kind, *id)) {
+        if self.ids_only || self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }
         self.put_unknown(kind, id, content)
     }
 
     fn put_unknown(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
-        let effort = self.effort(kind, content.len());
-        if effort == Effort::None && content.len() <= INTERACTIVE_PLAIN {
+        let compression = self.compression(kind, content.len());
+        if compression == Compression::None && content.len() <= UNCOMPRESSED_MAX {
             let mut state = self.lock();
             if state.objects.len() < UNCHECKED_MAX && state.unchecked == state.objects.len() {
                 if !state.known.insert((kind, *id)) {
                     return Ok(());
                 }
                 if state.buffer.is_empty() {
-                    state.buffer.reserve(STEP_USUAL);
+                    state.buffer.reserve(STEP_CAPACITY);
                 }
                 let offset = state.buffer.len() as u32;
-                let len = record::append(&mut state.buffer, kind, id, content, effort)?;
+                let len = record::append(&mut state.buffer, kind, id, content, compression)?;
                 state.objects.push(Placed { kind, id: *id, offset, len });
                 state.unchecked += 1;
                 return Ok(());
@@ -172,9 +172,9 @@ impl Batch {
             return Ok(());
         }
         let mut encoded = Vec::new();
-        let len = record::append(&mut encoded, kind, id, content, effort)?;
+        let len = record::append(&mut encoded, kind, id, content, compression)?;
         let mut state = self.lock();
-        if state.buffer.len() + encoded.len() > SPILL && !state.buffer.is_empty() {
+        if state.buffer.len() + encoded.len() > SPILL_AT && !state.buffer.is_empty() {
             state = self.spill(state)?;
         }
         if !state.known.insert((kind, *id)) {
@@ -241,8 +241,8 @@ impl Batch {
         state.spilling -= 1;
         self.spilled.notify_all();
         if let Err(error) = written {
-            state.take_back(number, start, &buffer, &objects);
-            return Err(error).at("write", &self.store.inner.packs.path(number));
+            state.undo_spill(number, start, &buffer, &objects);
+            return Err(error).context("write", &self.store.inner.packs.path(number));
         }
         Ok(state)
     }
@@ -255,25 +255,25 @@ impl Batch {
 
     /// Ends collecting as [`Batch::finish`] does, but keeps the contents readable while their commit is in
     /// progress. Call [`Batch::commit_failed`] or [`Batch::commit_done`] afterwards.
-    pub(crate) fn lend(&self) -> Result<Contents> {
+    pub(crate) fn start_commit(&self) -> Result<Contents> {
         let mut state = self.end_collecting()?;
         let contents = state.take_contents();
-        state.lent = Some(contents.clone());
+        state.in_flight = Some(contents.clone());
         Ok(contents)
     }
 
     /// Puts the contents of the failed commit back, for the next one.
-    pub(crate) fn take_back(&self) {
+    pub(crate) fn commit_failed(&self) {
         let mut state = self.lock();
-        if let Some(contents) = state.lent.take() {
+        if let Some(contents) = state.in_flight.take() {
             state.append(&contents.buffer, &contents.objects);
             state.bulk.splice(0..0, contents.bulk);
         }
     }
 
     /// Drops the contents of the finished commit: they are in the store now.
-    pub(crate) fn forget(&self) {
-        self.lock().lent = None;
+    pub(crate) fn commit_done(&self) {
+        self.lock().in_flight = None;
     }
 
     fn end_collecting(&self) -> Result<MutexGuard<'_, State>> {
@@ -300,8 +300,12 @@ impl Batch {
 
     pub(crate) fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let state = self.lock();
-        let lent = state.lent.as_ref().map(|lent| (&lent.buffer, &lent.objects, &lent.bulk));
-        for (buffer, objects, bulk) in lent.into_iter().chain([(&state.buffer, &state.objects, &state.bulk)])
+        let in_flight = state
+            .in_flight
+            .as_ref()
+            .map(|in_flight| (&in_flight.buffer, &in_flight.objects, &in_flight.bulk));
+        for (buffer, objects, bulk) in
+            in_flight.into_iter().chain([(&state.buffer, &state.objects, &state.bulk)])
         {
             if let Some(object) = find(objects, kind, id) {
                 let at = object.offset as usize;
@@ -348,7 +352,7 @@ impl State {
     }
 
     /// Undoes a failed write into a bulk pack: its records are back in the buffer.
-    fn take_back(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
+    fn undo_spill(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
         let end = start + buffer.len() as u64;
         if let Some(pack) = self.bulk.iter_mut().find(|pack| pack.number == number) {
             pack.objects.retain(|object| !(start..end).contains(&u64::from(object.offset)));
@@ -380,7 +384,7 @@ impl NodeSink for Batch {
 
     fn put_page(&self, page: Page) -> Result<NodeId> {
         let id = self.put_node(page.bytes())?;
-        if self.interactive && !self.names_only {
+        if self.interactive && !self.ids_only {
             self.store.remember_page(id, page);
         }
         Ok(id)
@@ -388,7 +392,7 @@ impl NodeSink for Batch {
 
     fn put_times(&self, times: Page) -> Result<NodeId> {
         // The tree id does not depend on times.
-        if self.names_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
+        if self.ids_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
     }
 }
 
@@ -400,7 +404,7 @@ impl BulkPack {
     /// Appends an encoded record and returns its offset. For a single writer.
     pub(crate) fn append(&mut self, encoded: &[u8], path: &std::path::Path) -> Result<u32> {
         let offset = self.end as u32;
-        self.file.write_all_at(encoded, self.end).at("write", path)?;
+        self.file.write_all_at(encoded, self.end).context("write", path)?;
         self.end += encoded.len() as u64;
         Ok(offset)
     }

@@ -45,7 +45,7 @@ fn call(file: &File, command: i32, kind: c_short, start: u64, len: u64) -> io::R
     lock.l_type = kind;
     lock.l_whence = libc::SEEK_SET as c_short;
     (lock.l_start, lock.l_len) = (offset(start)?, offset(len)?);
-    // SAFETY: the call takes an open file and writes to nothing but the structure, which outlives it.
+    // SAFETY: the call takes an open file and writes only to the structure, which outlives it.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
     if done == -1 {
         return Err(io::Error::last_os_error());

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_the_rest_goes() {
+    fn entries_in_use_survive_eviction() {
         let cache: Cache<_, _, std::hash::RandomState> = Cache::new(10);
         for key in 0..100 {
             cache.insert(key, key, 1);

@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 
 use heed::RwTxn;
 
-use crate::change::{Change, CheckpointRecord, Expect};
 use crate::codec::DecodeError;
 use crate::episode;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{PinId, SnapshotId};
 use crate::index::{Index, LogState};
-use crate::log::{Writing, create_log};
+use crate::log::{LogAppend, create_log};
+use crate::log_record::{Change, CheckpointRecord, Expect};
 use crate::pack::Packs;
 use crate::record::Kind;
 
@@ -85,7 +85,8 @@ fn write_parts(
 ) -> Result<(LogState, Vec<u32>)> {
     create_log(packs, &mut state)?;
     let logs = vec![state.pack];
-    let mut parts = Parts { limits, packs, state, logs, cut, number: 0, changes: Vec::new(), bytes: 0 };
+    let mut parts =
+        CheckpointWriter { limits, packs, state, logs, cut, number: 0, changes: Vec::new(), bytes: 0 };
     add_state(index, txn, &mut parts)?;
     parts.write(true)?;
     parts.sync()?;
@@ -93,7 +94,7 @@ fn write_parts(
 }
 
 /// A checkpoint that is being written.
-struct Parts<'a> {
+struct CheckpointWriter<'a> {
     limits: Limits,
     packs: &'a Packs,
     state: LogState,
@@ -106,7 +107,7 @@ struct Parts<'a> {
     bytes: usize,
 }
 
-impl Parts<'_> {
+impl CheckpointWriter<'_> {
     fn add(&mut self, change: Change) -> Result<()> {
         let len = change.encoded_len();
         // A large change may fill a record alone.
@@ -137,23 +138,23 @@ impl Parts<'_> {
         };
         self.number += 1;
         self.bytes = 0;
-        let mut writing = Writing { start: self.state.end, bytes: Vec::new() };
-        writing.append_record(Kind::Checkpoint, &record.encode())?;
+        let mut append = LogAppend { start: self.state.end, bytes: Vec::new() };
+        append.append_record(Kind::Checkpoint, &record.encode())?;
         let file = self.packs.open_for_writing(self.state.pack)?;
         failpoint::hit("checkpoint-write")
-            .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
-            .at("write", &self.packs.path(self.state.pack))?;
-        self.state.end = writing.end();
+            .and_then(|()| file.write_all_at(&append.bytes, append.start))
+            .context("write", &self.packs.path(self.state.pack))?;
+        self.state.end = append.end();
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         let file = self.packs.open_for_writing(self.state.pack)?;
-        file.sync_all().at("sync", &self.packs.path(self.state.pack))
+        file.sync_all().context("sync", &self.packs.path(self.state.pack))
     }
 }
 
-fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut Parts<'_>) -> Result<()> {
+fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut CheckpointWriter<'_>) -> Result<()> {
     let undecodable = |what: &str, source| StoreError::Undecodable { what: what.to_owned(), source };
     let id = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map_err(|_| DecodeError("not an id"));
     let mut added = Ok(());
@@ -188,9 +189,9 @@ fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut Parts<'_>) -> Result<()
 mod tests {
     use super::*;
     use crate::Episode;
-    use crate::change::LogEnd;
     use crate::id::EpisodeId;
-    use crate::log_records::LogRecords;
+    use crate::log_record::LogEnd;
+    use crate::log_scan::LogRecords;
 
     struct Fixture {
         _home: tempfile::TempDir,
@@ -298,11 +299,11 @@ mod tests {
     /// Replaces the records of a pack.
     fn rewrite(packs: &Packs, pack: u32, records: &[CheckpointRecord]) {
         let file = packs.create(pack, crate::pack::Role::Log).unwrap();
-        let mut writing = Writing { start: crate::pack::PACK_HEADER, bytes: Vec::new() };
+        let mut append = LogAppend { start: crate::pack::PACK_HEADER, bytes: Vec::new() };
         for record in records {
-            writing.append_record(Kind::Checkpoint, &record.encode()).unwrap();
+            append.append_record(Kind::Checkpoint, &record.encode()).unwrap();
         }
-        file.write_all_at(&writing.bytes, writing.start).unwrap();
+        file.write_all_at(&append.bytes, append.start).unwrap();
     }
 
     /// Damages the record with this number in the log.
@@ -322,7 +323,7 @@ mod tests {
 
     /// Reads parts as earlier versions wrote them, all in one log or each in its own log.
     #[test]
-    fn parts_without_numbers_are_read_and_a_damaged_one_is_missed() {
+    fn unnumbered_parts_are_read_and_a_missing_one_is_detected() {
         for (limits, in_one_log) in
             [(Limits { record: 16 << 10, log: 1 << 20 }, true), (Limits { record: 16 << 10, log: 17 }, false)]
         {
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_a_log_is_missed() {
+    fn a_damaged_last_part_of_a_log_is_detected() {
         let fixture = Fixture::new();
         fixture.put_episodes(20, 10_000);
         // Two parts in each log: after a damaged one the next log begins.
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_left_of_another_checkpoint_complete_none() {
+    fn leftover_parts_never_complete_another_checkpoint() {
         let fixture = Fixture::new();
         fixture.put_episodes(10, 10_000);
         // One log per part, so that the first part of one checkpoint can replace another's.

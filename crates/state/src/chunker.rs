@@ -231,7 +231,7 @@ mod tests {
     const FROZEN_FIRST: &str = "183e465bd999f2601f8c7317eeb6084b6aa95c57b7e0cef2bd23f482270c67e7";
 
     #[test]
-    fn how_content_arrives_does_not_matter() {
+    fn cut_points_do_not_depend_on_how_content_is_split() {
         let mut content = noise(700_000);
         content[200_000..330_000].fill(0);
         let whole = cut_in_parts(&content, content.len());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn told_zeros_equal_read_zeros() {
+    fn pushed_zeros_equal_zero_bytes() {
         for (before, zeros, after) in
             [(0, 1 << 20, 0), (100, 200_000, 5), (70_000, 4096 * 9, 70_000), (3, 70_000, 0), (65_536, 1, 0)]
         {

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::node::Extent;
 
 /// Number of pieces that are hashed and compressed in parallel: enough for every core, few enough for memory.
-const TOGETHER: usize = 32;
+const PARALLEL_PIECES: usize = 32;
 
 /// Streams content into a batch.
 pub(crate) struct ContentWriter<'b> {
@@ -31,12 +31,12 @@ impl<'b> ContentWriter<'b> {
 
     pub(crate) fn push(&mut self, data: &[u8]) -> Result<()> {
         self.chunker.push(data);
-        if self.chunker.pieces.len() >= TOGETHER { self.store() } else { Ok(()) }
+        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store() } else { Ok(()) }
     }
 
     pub(crate) fn push_zeros(&mut self, len: u64) -> Result<()> {
         self.chunker.push_zeros(len);
-        if self.chunker.pieces.len() >= TOGETHER { self.store() } else { Ok(()) }
+        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store() } else { Ok(()) }
     }
 
     /// Returns the number of extents in memory, without those of the last few pieces.

@@ -35,12 +35,12 @@ impl IndexCounts {
     pub(crate) fn of(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
         let mut snapshots = 0;
         index.for_each_snapshot(txn, |_| snapshots += 1)?;
-        let mut recent: HashSet<ObjectId> = HashSet::new();
-        index.for_each_recent(txn, |object, _| {
-            recent.insert(object);
+        let mut unsettled: HashSet<ObjectId> = HashSet::new();
+        index.for_each_unsettled(txn, |object, _| {
+            unsettled.insert(object);
         })?;
         let mut objects = index.chunks.len(txn)? + index.nodes.len(txn)?;
-        for (kind, id) in recent {
+        for (kind, id) in unsettled {
             // A second copy may have been written before the first one settled.
             objects += u64::from(index.objects(kind).get(txn, &id)?.is_none());
         }
@@ -59,7 +59,7 @@ mod tests {
     use crate::snapshot::NewSnapshot;
 
     #[test]
-    fn what_has_not_settled_counts_once() {
+    fn unsettled_objects_are_counted_once() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
         let store = Store::open_or_create(&path).unwrap();

@@ -6,9 +6,9 @@
 //!
 //! Times are not a difference: they are not part of a tree's identity.
 
-mod beside;
 mod cursor;
 mod renames;
+mod three_way;
 
 use crate::error::Result;
 use crate::id::NodeId;
@@ -18,7 +18,7 @@ use crate::tree::{Entry, Node, Tree, join};
 use crate::walk_limits::{WalkUsage, entry_size};
 use cursor::{Cursor, Leaf, Next};
 
-pub use beside::{Beside, Subtree, diff_beside};
+pub use three_way::{SideDiff, Subtree, ThreeWayDiff, diff_both};
 
 /// One difference between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Change, Durability};
 use crate::codec::{DecodeError, Decoded};
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, SnapshotId};
 use crate::index::episode_key;
+use crate::log_record::{Change, Durability};
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 

@@ -168,11 +168,11 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// Adds the attempted action and the path to an I/O error.
 pub(crate) trait IoContext<T> {
-    fn at(self, action: &'static str, path: &Path) -> Result<T>;
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
-    fn at(self, action: &'static str, path: &Path) -> Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|error| StoreError::Io { action, path: path.to_owned(), source: error.into() })
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(StoreError::NotAStore { path: path.to_owned() });
         }
-        other => other.at("read", &file)?,
+        other => other.context("read", &file)?,
     };
     // The copy has a checksum: if it is intact, it is right.
     let found = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
@@ -62,13 +62,13 @@ pub(crate) fn problems(path: &Path) -> Vec<String> {
 }
 
 /// Rewrites the files if one of them is damaged or missing. The version must be checked before.
-pub(crate) fn mend(path: &Path) -> Result<()> {
+pub(crate) fn repair(path: &Path) -> Result<()> {
     if path.join(COPY).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
 }
 
 /// Adds the copy to a store that was made before there was one. Failures are ignored: the store works without
 /// it.
-pub(crate) fn complete(path: &Path) {
+pub(crate) fn add_missing_copy(path: &Path) {
     if !path.join(COPY).exists() {
         drop(replace_file(&path.join(COPY), copy_line(FORMAT).as_bytes()));
     }

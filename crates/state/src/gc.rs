@@ -2,11 +2,11 @@
 //!
 //! 1. **Mark** everything reachable from snapshots and pins, as of one moment.
 //! 2. **Condemn** the rest, one batch per transaction, after marking what was committed meanwhile. Nodes are
-//! condemned before the objects that they refer to, so that live objects refer only to live objects after
-//! each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read it,
-//! and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
+//!    condemned before the objects that they refer to, so that live objects refer only to live objects after
+//!    each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read
+//!    it, and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
 //! 3. **Delete** condemned objects once every batch and virtual tree that existed before has ended. A
-//! collection does not wait for that: the next one deletes the rest.
+//!    collection does not wait for that: the next one deletes the rest.
 //! 4. **Rewrite** packs that are mostly dead, and remove them once the new ones are on disk and in use.
 //!
 //! A transaction blocks all commits and keeps its changes in memory, so it handles at most one batch of
@@ -30,13 +30,13 @@ use serde::Serialize;
 
 use crate::batch::BulkPack;
 use crate::cancel::Cancel;
-use crate::change::{Change, Durability};
 use crate::checkpoint;
 use crate::commit::missing;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ById, SnapshotId};
 use crate::index::condemned_key;
+use crate::log_record::{Change, Durability};
 use crate::pack::Location;
 use crate::pin;
 use crate::progress::Progress;
@@ -47,11 +47,11 @@ use crate::store::{Inner, Store};
 /// Dead part of a pack, in percent, above which it is rewritten.
 const REWRITE_PERCENT: u64 = 50;
 /// Size in bytes below which a log is not rewritten.
-const LOG_WORTH_CLOSING: u64 = 4 << 20;
+const LOG_REWRITE_MIN: u64 = 4 << 20;
 /// Most objects that one transaction moves or deletes.
 const BATCH: usize = 4096;
 /// Minimum age of an unused file before it is deleted: its creator may be about to lock it.
-const GRACE: Duration = Duration::from_secs(60);
+const ORPHAN_MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Options of a garbage collection.
 #[derive(Debug, Clone, Default)]
@@ -109,7 +109,7 @@ impl Store {
             self.drop_dead_pins()?;
             inner.delete_condemned(cancel)?;
             // Settled objects are found in the tables, which is cheaper for a long marking.
-            inner.settle_recent()?;
+            inner.settle_rows()?;
         }
         let mut report = GcReport::default();
         progress.begin("marking nodes", None);
@@ -119,12 +119,12 @@ impl Store {
         if options.dry_run {
             return Ok(report);
         }
-        failpoint::hit("gc-marked").at("collect", &inner.path)?;
+        failpoint::hit("gc-marked").context("collect", &inner.path)?;
         inner.condemn(dead, live, seen, cancel)?;
-        failpoint::hit("gc-condemned").at("collect", &inner.path)?;
+        failpoint::hit("gc-condemned").context("collect", &inner.path)?;
         cancel.check()?;
         report.condemned_bytes = inner.delete_condemned(cancel)?;
-        failpoint::hit("gc-deleted").at("collect", &inner.path)?;
+        failpoint::hit("gc-deleted").context("collect", &inner.path)?;
         cancel.check()?;
         inner.rewrite_packs(&mut report, cancel, progress)?;
         inner.remove_orphans(&mut report)?;
@@ -133,16 +133,16 @@ impl Store {
 }
 
 /// First half of a hash, enough to tell objects apart; a collision would only keep an object too long.
-type Short = (Kind, [u8; 16]);
+type ShortId = (Kind, [u8; 16]);
 
-fn short((kind, id): &ObjectId) -> Short {
+fn short_id((kind, id): &ObjectId) -> ShortId {
     let mut half = [0; 16];
     half.copy_from_slice(&id[..16]);
     (*kind, half)
 }
 
 /// Reachable objects, each with the number of the snapshot that reached it first.
-type Live = HashMap<Short, u32>;
+type Live = HashMap<ShortId, u32>;
 
 /// Number for objects reached by a pin, or by a snapshot that was made while marking.
 const UNNUMBERED: u32 = u32::MAX;
@@ -155,7 +155,7 @@ type Dead = Vec<(ObjectId, Location)>;
 
 /// Marks an object as reachable. Returns true the first time.
 fn reach(live: &mut Live, (object, number): &Root) -> bool {
-    match live.entry(short(object)) {
+    match live.entry(short_id(object)) {
         Entry::Vacant(new) => {
             new.insert(*number);
             true
@@ -182,11 +182,11 @@ enum Marking<'a> {
     Parallel(&'a dyn Progress),
     /// On the calling thread. A thread that holds the index's write lock must not wait for other threads: all
     /// of them may be committing, and so waiting for that lock.
-    Alone,
+    SingleThreaded,
 }
 
 /// Objects in unsettled rows.
-type Recent = HashMap<ObjectId, Location, ById>;
+type Unsettled = HashMap<ObjectId, Location, ById>;
 
 /// Ids of the marked snapshots and pins.
 type Seen = HashSet<Vec<u8>>;
@@ -194,13 +194,13 @@ type Seen = HashSet<Vec<u8>>;
 impl Inner {
     fn lock_collection(&self) -> Result<CollectionLock> {
         let path = self.path.join("gc.lock");
-        let lock = File::create(&path).at("open", &path)?;
+        let lock = File::create(&path).context("open", &path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StoreError::Refused("another collection is running on this store".to_owned()))?;
         Ok(CollectionLock(lock))
     }
 
-    fn settle_recent(&self) -> Result<()> {
+    fn settle_rows(&self) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
         self.index.settle(&mut txn)?;
@@ -217,11 +217,11 @@ impl Inner {
         let mut live = Live::new();
         let mut seen = Seen::new();
         let roots = self.roots(&txn, &mut seen, &mut report.snapshots)?;
-        let recent = self.recent(&txn)?;
-        self.mark((&txn, &recent), roots, &mut live, Marking::Parallel(progress), cancel)?;
+        let unsettled = self.unsettled(&txn)?;
+        self.mark((&txn, &unsettled), roots, &mut live, Marking::Parallel(progress), cancel)?;
         let mut dead = Vec::new();
-        self.for_each_living(&txn, |object, location| {
-            if let Some(number) = live.get(&short(&object)) {
+        self.for_each_live(&txn, |object, location| {
+            if let Some(number) = live.get(&short_id(&object)) {
                 report.live_objects += 1;
                 report.live_bytes += u64::from(location.len);
                 if let Some((_, bytes)) = report.snapshots.get_mut(*number as usize) {
@@ -239,12 +239,12 @@ impl Inner {
     /// Returns the objects in unsettled rows as of `txn`. The shared cache is not used, because it follows
     /// commits, which may settle rows at any time. The older of two copies wins, as it does when rows are
     /// settled.
-    fn recent(&self, txn: &RoTxn<'_>) -> Result<Recent> {
-        let mut recent = Recent::default();
-        self.index.for_each_recent(txn, |object, location| {
-            recent.entry(object).or_insert(location);
+    fn unsettled(&self, txn: &RoTxn<'_>) -> Result<Unsettled> {
+        let mut unsettled = Unsettled::default();
+        self.index.for_each_unsettled(txn, |object, location| {
+            unsettled.entry(object).or_insert(location);
         })?;
-        Ok(recent)
+        Ok(unsettled)
     }
 
     /// Returns the roots of snapshots and pins that are not in `seen`, and adds them to it. Snapshots are
@@ -277,22 +277,22 @@ impl Inner {
     /// cannot be told from garbage.
     fn mark(
         &self,
-        (txn, recent): (&RoTxn<'_>, &Recent),
+        (txn, unsettled): (&RoTxn<'_>, &Unsettled),
         roots: Vec<Root>,
         live: &mut Live,
-        how: Marking<'_>,
+        marking: Marking<'_>,
         cancel: &Cancel,
     ) -> Result<()> {
         let mut wave: Vec<Root> = roots.into_iter().filter(|root| reach(live, root)).collect();
         while !wave.is_empty() {
-            if let Marking::Parallel(progress) = how {
+            if let Marking::Parallel(progress) = marking {
                 progress.advance(wave.len() as u64);
             }
             let mut located = Vec::with_capacity(wave.len());
             for ((kind, id), number) in &wave {
                 cancel.check()?;
                 let settled = self.index.objects(*kind).get(txn, id)?.and_then(Location::decode);
-                let location = settled.or_else(|| recent.get(&(*kind, *id)).copied());
+                let location = settled.or_else(|| unsettled.get(&(*kind, *id)).copied());
                 located.push((*id, location.ok_or_else(|| missing(*kind, *id))?, *number));
             }
             let read = |(id, location, number): &([u8; 32], Location, u32)| -> Result<Vec<Root>> {
@@ -300,9 +300,9 @@ impl Inner {
                 let found = self.references_at(id, *location)?;
                 Ok(found.into_iter().map(|object| (object, *number)).collect())
             };
-            let found: Vec<Vec<Root>> = match how {
+            let found: Vec<Vec<Root>> = match marking {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
-                Marking::Alone => located.iter().map(read).collect::<Result<_>>()?,
+                Marking::SingleThreaded => located.iter().map(read).collect::<Result<_>>()?,
             };
             wave = found
                 .into_iter()
@@ -325,7 +325,7 @@ impl Inner {
     }
 
     fn rewrite_packs(&self, report: &mut GcReport, cancel: &Cancel, progress: &dyn Progress) -> Result<()> {
-        self.close_wasteful_log()?;
+        self.close_sparse_log()?;
         let plan = self.plan_rewrite()?;
         if plan.packs.is_empty() {
             return Ok(());
@@ -352,7 +352,7 @@ impl Inner {
     /// Moves the live objects of a plan's packs into new packs, and removes the old ones.
     fn replace_packs(
         &self,
-        plan: &Plan,
+        plan: &RewritePlan,
         report: &mut GcReport,
         cancel: &Cancel,
         progress: &dyn Progress,
@@ -364,9 +364,9 @@ impl Inner {
         let mut new = Vec::new();
         let mut in_use = false;
         let moved = self.copy_objects(plan, &mut new, cancel, progress).and_then(|moved| {
-            failpoint::hit("gc-rewritten").at("collect", &self.path)?;
-            self.take_into_use(&new, &moved, &mut in_use)?;
-            self.give_up_packs(plan)?;
+            failpoint::hit("gc-rewritten").context("collect", &self.path)?;
+            self.switch_to_packs(&new, &moved, &mut in_use)?;
+            self.unlist_packs(plan)?;
             Ok(moved)
         });
         progress.end();
@@ -376,7 +376,7 @@ impl Inner {
         }
         let moved = moved?;
         drop(new);
-        failpoint::hit("gc-before-remove").at("collect", &self.path)?;
+        failpoint::hit("gc-before-remove").context("collect", &self.path)?;
         for (pack, size) in &plan.packs {
             self.packs.remove(*pack)?;
             report.freed_bytes += size;
@@ -390,7 +390,7 @@ impl Inner {
 
     /// Starts a new log if most of the current one is dead, so that it can be rewritten like any other pack.
     /// The log of a store with only small commits holds nearly everything.
-    fn close_wasteful_log(&self) -> Result<()> {
+    fn close_sparse_log(&self) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
@@ -400,26 +400,25 @@ impl Inner {
                 used += u64::from(location.len);
             }
         })?;
-        if state.end < LOG_WORTH_CLOSING
-            || state.end.saturating_sub(used) * 100 <= state.end * REWRITE_PERCENT
+        if state.end < LOG_REWRITE_MIN || state.end.saturating_sub(used) * 100 <= state.end * REWRITE_PERCENT
         {
             return Ok(());
         }
-        self.settle_unsynced(&mut txn, &[])?;
+        self.sync_unsynced_packs(&mut txn, &[])?;
         self.close_log(&state)?;
         checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
         self.index.commit(txn)
     }
 
     /// Selects the packs to remove and the objects to move first.
-    fn plan_rewrite(&self) -> Result<Plan> {
+    fn plan_rewrite(&self) -> Result<RewritePlan> {
         let txn = self.index.read()?;
-        let Some(state) = self.index.log_state(&txn)? else { return Ok(Plan::default()) };
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(RewritePlan::default()) };
         let mut used: HashMap<u32, u64> = HashMap::new();
         self.for_each_object(&txn, |_, location| {
             *used.entry(location.pack).or_insert(0) += u64::from(location.len);
         })?;
-        let mut plan = Plan::default();
+        let mut plan = RewritePlan::default();
         for row in self.index.packs.iter(&txn)? {
             let Ok(pack) = <[u8; 4]>::try_from(row?.0).map(u32::from_be_bytes) else { continue };
             if pack == state.pack {
@@ -429,7 +428,7 @@ impl Inner {
             let size = match fs::metadata(&path) {
                 Ok(meta) => meta.len(),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-                Err(error) => return Err(error).at("stat", &path),
+                Err(error) => return Err(error).context("stat", &path),
             };
             let used = used.get(&pack).copied().unwrap_or(0);
             if used == 0 || size.saturating_sub(used) * 100 > size * REWRITE_PERCENT {
@@ -453,7 +452,7 @@ impl Inner {
     }
 
     /// Calls `found` for all objects that are not condemned, each once: a second copy is unused.
-    fn for_each_living(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
+    fn for_each_live(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
                 let (id, location) = row?;
@@ -462,7 +461,7 @@ impl Inner {
                 }
             }
         }
-        for ((kind, id), location) in self.recent(txn)? {
+        for ((kind, id), location) in self.unsettled(txn)? {
             if self.index.objects(kind).get(txn, &id)?.is_none() {
                 found((kind, id), location);
             }
@@ -472,7 +471,7 @@ impl Inner {
 
     /// Calls `found` for all objects in the packs that can still be read, condemned or not.
     fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
-        self.for_each_living(txn, &mut found)?;
+        self.for_each_live(txn, &mut found)?;
         for row in self.index.condemned.iter(txn)? {
             let (key, location) = row?;
             let kind = if key[0] == Kind::Chunk as u8 { Kind::Chunk } else { Kind::Node };
@@ -486,7 +485,7 @@ impl Inner {
     /// Copies objects into `new` packs. Returns their old and new locations.
     fn copy_objects(
         &self,
-        plan: &Plan,
+        plan: &RewritePlan,
         new: &mut Vec<BulkPack>,
         cancel: &Cancel,
         progress: &dyn Progress,
@@ -499,8 +498,13 @@ impl Inner {
             // it.
             let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
             let mut encoded = Vec::new();
-            let len =
-                crate::record::append(&mut encoded, *kind, id, &content, crate::record::Effort::Thorough)?;
+            let len = crate::record::append(
+                &mut encoded,
+                *kind,
+                id,
+                &content,
+                crate::record::Compression::Thorough,
+            )?;
             if new.last().is_none_or(BulkPack::is_full) {
                 new.push(self.create_bulk()?);
             }
@@ -510,7 +514,7 @@ impl Inner {
             moved.push(((*kind, *id), *from, Location { pack: pack.number, offset, len }));
         }
         for pack in &*new {
-            pack.file.sync_all().at("sync", &self.packs.path(pack.number))?;
+            pack.file.sync_all().context("sync", &self.packs.path(pack.number))?;
         }
         self.packs.sync_directory()?;
         Ok(moved)
@@ -519,7 +523,7 @@ impl Inner {
     /// Points the index to the new packs. From the first batch on they are in use, which is recorded in
     /// `in_use`: after an interruption the old packs are left to the next collection, which finds them to be
     /// more dead.
-    fn take_into_use(
+    fn switch_to_packs(
         &self,
         new: &[BulkPack],
         moved: &[(ObjectId, Location, Location)],
@@ -537,7 +541,7 @@ impl Inner {
             }
             self.index.commit(txn)?;
             *in_use = true;
-            failpoint::hit("gc-moved-batch").at("collect", &self.path)?;
+            failpoint::hit("gc-moved-batch").context("collect", &self.path)?;
         }
         Ok(())
     }
@@ -559,10 +563,10 @@ impl Inner {
 
     /// Removes packs without objects from the index. The log restarts with a checkpoint, so that commit
     /// records in those packs are no longer needed.
-    fn give_up_packs(&self, plan: &Plan) -> Result<()> {
+    fn unlist_packs(&self, plan: &RewritePlan) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
-        self.settle_unsynced(&mut txn, &[])?;
+        self.sync_unsynced_packs(&mut txn, &[])?;
         self.index.settle(&mut txn)?;
         for pack in plan.packs.keys() {
             self.index.packs.delete(&mut txn, &pack.to_be_bytes())?;
@@ -599,14 +603,14 @@ impl Inner {
 }
 
 #[derive(Default)]
-struct Plan {
+struct RewritePlan {
     /// Packs to remove, with their sizes in bytes.
     packs: HashMap<u32, u64>,
     moves: Vec<(ObjectId, Location)>,
     rewritten: u64,
 }
 
-impl Plan {
+impl RewritePlan {
     /// Splits the plan into packs without live objects and the others.
     fn split(mut self) -> (Self, Self) {
         let alive: HashSet<u32> = self.moves.iter().map(|(_, location)| location.pack).collect();
@@ -620,7 +624,7 @@ impl Plan {
 fn is_abandoned(path: &Path) -> bool {
     let old = fs::metadata(path)
         .and_then(|meta| meta.modified())
-        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > GRACE));
+        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ORPHAN_MIN_AGE));
     let unlocked =
         || File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
     old && unlocked()
@@ -628,8 +632,8 @@ fn is_abandoned(path: &Path) -> bool {
 
 /// Removes unfinished files that their creator abandoned.
 fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> Result<()> {
-    for entry in fs::read_dir(directory).at("list", directory)? {
-        let path = entry.at("list", directory)?.path();
+    for entry in fs::read_dir(directory).context("list", directory)? {
+        let path = entry.context("list", directory)?.path();
         if is_unfinished(&path) && is_abandoned(&path) {
             crate::store::remove_if_there(&path)?;
         }

@@ -2,9 +2,9 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use crate::change::{Change, Durability};
 use crate::error::{Result, StoreError};
 use crate::id::{SnapshotId, TreeId};
+use crate::log_record::{Change, Durability};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
@@ -62,11 +62,11 @@ impl Store {
         if let Ok(id) = text.parse::<SnapshotId>() {
             return Ok(self.find_snapshot(&id)?.map_or(Resolved::None, |found| Resolved::One(found.id)));
         }
-        let Some(start) = Start::parse(text) else { return Ok(Resolved::None) };
+        let Some(prefix) = IdPrefix::parse(text) else { return Ok(Resolved::None) };
         let txn = self.inner.index.read()?;
         let mut found = Vec::new();
-        self.inner.index.snapshots_from(&txn, &start.bytes, |id| {
-            found.extend(Some(id).filter(|id| start.fits(id)));
+        self.inner.index.snapshots_from(&txn, &prefix.bytes, |id| {
+            found.extend(Some(id).filter(|id| prefix.matches(id)));
             found.len() <= 8
         })?;
         Ok(match found.as_slice() {
@@ -93,10 +93,10 @@ impl Store {
         let mut common = Vec::new();
         while let Some((snapshot, mut marks)) = walk.next() {
             if marks & (FROM_A | FROM_B) == FROM_A | FROM_B {
-                if marks & BEHIND == 0 {
+                if marks & BELOW_COMMON == 0 {
                     common.push((snapshot.time, snapshot.id));
                 }
-                marks |= BEHIND;
+                marks |= BELOW_COMMON;
             }
             for parent in &snapshot.parents {
                 if let Some(parent) = self.find_snapshot(parent)? {
@@ -104,7 +104,7 @@ impl Store {
                 }
             }
         }
-        common.retain(|(_, id)| walk.marks[id] & BEHIND == 0);
+        common.retain(|(_, id)| walk.marks[id] & BELOW_COMMON == 0);
         Ok(common.into_iter().max().map(|(_, id)| id))
     }
 }
@@ -112,7 +112,7 @@ impl Store {
 const FROM_A: u8 = 1;
 const FROM_B: u8 = 2;
 /// Marks ancestors of a common snapshot.
-const BEHIND: u8 = 4;
+const BELOW_COMMON: u8 = 4;
 
 /// A walk along two histories at once, newest first.
 #[derive(Default)]
@@ -133,7 +133,7 @@ impl Walk {
 
     /// Returns the next snapshot with its marks; `None` once only ancestors of a common snapshot are left.
     fn next(&mut self) -> Option<(Snapshot, u8)> {
-        if self.open.iter().all(|Newest(snapshot)| self.marks[&snapshot.id] & BEHIND != 0) {
+        if self.open.iter().all(|Newest(snapshot)| self.marks[&snapshot.id] & BELOW_COMMON != 0) {
             return None;
         }
         let Newest(snapshot) = self.open.pop()?;
@@ -143,12 +143,12 @@ impl Walk {
 }
 
 /// Prefix of a snapshot id in hexadecimal.
-struct Start {
+struct IdPrefix {
     bytes: Vec<u8>,
     digits: String,
 }
 
-impl Start {
+impl IdPrefix {
     fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
         if digits.len() < 4 || digits.len() > 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -161,7 +161,7 @@ impl Start {
         Some(Self { bytes, digits })
     }
 
-    fn fits(&self, id: &SnapshotId) -> bool {
+    fn matches(&self, id: &SnapshotId) -> bool {
         id.to_string().replace('-', "").starts_with(&self.digits)
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_names_round_trip_through_text() {
+    fn hash_ids_round_trip_through_text() {
         let id = ChunkId::of(b"hello");
         assert_eq!(id.to_string().parse::<ChunkId>().unwrap(), id);
         assert!("xyz".parse::<ChunkId>().is_err());

@@ -12,15 +12,15 @@ use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use rustix::io::Errno;
 
-use crate::change::Change;
 use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::EpisodeId;
+use crate::lock_wait::WriteWaits;
+use crate::log_record::Change;
 use crate::pack::Location;
 use crate::platform;
-use crate::recent::Memory;
 use crate::record::Kind;
-use crate::waiting::WriteWaits;
+use crate::unsettled_rows::UnsettledCache;
 
 /// Address space of the index in bytes, not memory or disk. Every process uses the same size, whatever the
 /// index holds: a process that maps less than another one has written could not read until it reopens the
@@ -30,9 +30,9 @@ const MAP_SIZE: usize = 1 << 40;
 const MAP_SIZE_MIN: usize = 1 << 30;
 const READERS_MAX: u32 = 1024;
 /// Size of LMDB's lock file in bytes: a header and the reader table with 64 bytes per reader.
-const LOCK_FILE: u64 = 72 << 10;
+const LOCK_FILE_LEN: u64 = 72 << 10;
 /// Free disk space in bytes below which a write error counts as a full disk.
-const FULL: u64 = 1 << 20;
+const FULL_BELOW: u64 = 1 << 20;
 
 pub(crate) type Table = Database<Bytes, Bytes>;
 pub(crate) type ReadTxn<'a> = RoTxn<'a, WithoutTls>;
@@ -47,8 +47,8 @@ pub(crate) struct Index {
     /// node id → location
     pub(crate) nodes: Table,
     /// number of a commit (big endian) → its objects that are not in the tables yet (`unsettled_rows.rs`)
-    pub(crate) recent: Table,
-    pub(crate) memory: Memory,
+    pub(crate) unsettled: Table,
+    pub(crate) unsettled_cache: UnsettledCache,
     /// kind, object id → location, epoch of condemnation: readable, but commits must not reuse it
     pub(crate) condemned: Table,
     /// snapshot id → record
@@ -91,7 +91,7 @@ pub(crate) struct LogState {
     /// rows.
     pub(crate) settled: u64,
     /// Number of objects and snapshots in unsettled rows.
-    pub(crate) waiting: u32,
+    pub(crate) unsettled_count: u32,
 }
 
 impl LogState {
@@ -104,7 +104,7 @@ impl LogState {
         out.extend_from_slice(&self.next_pack.to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&self.settled.to_le_bytes());
-        out.extend_from_slice(&self.waiting.to_le_bytes());
+        out.extend_from_slice(&self.unsettled_count.to_le_bytes());
         out
     }
 
@@ -118,7 +118,7 @@ impl LogState {
             next_pack: reader.u32()?,
             epoch: reader.u64()?,
             settled: reader.u64()?,
-            waiting: reader.u32()?,
+            unsettled_count: reader.u32()?,
         };
         reader.end()?;
         Ok(state)
@@ -205,7 +205,7 @@ impl Index {
         let [
             chunks,
             nodes,
-            recent,
+            unsettled,
             condemned,
             snapshots,
             trees,
@@ -223,8 +223,8 @@ impl Index {
             write_waits: WriteWaits::new(env.path().to_owned()),
             chunks,
             nodes,
-            recent,
-            memory: Memory::default(),
+            unsettled,
+            unsettled_cache: UnsettledCache::default(),
             condemned,
             snapshots,
             trees,
@@ -257,7 +257,7 @@ impl Index {
 
     /// Commits the transaction and extends the file to its full length.
     pub(crate) fn commit(&self, txn: RwTxn<'_>) -> Result<()> {
-        txn.commit().map_err(|error| explain(error, self.env.path()))?;
+        txn.commit().map_err(|error| report_full_disk(error, self.env.path()))?;
         // The transaction is committed. A file that stayed short is rebuilt at the next open.
         drop(self.data.lengthen());
         Ok(())
@@ -330,7 +330,7 @@ impl Index {
     pub(crate) fn live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         match self.objects(kind).get(txn, id)? {
             Some(location) => Ok(Location::decode(location)),
-            None => self.recent_place(txn, &(kind, *id)),
+            None => self.unsettled_location(txn, &(kind, *id)),
         }
     }
 
@@ -359,7 +359,7 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
         // lock is held.
         unsafe { options.open(directory) }
     });
-    opened.map_err(|error| explain(error, directory))
+    opened.map_err(|error| report_full_disk(error, directory))
 }
 
 /// Opens with [`MAP_SIZE`], or with less if a limit of the process (`RLIMIT_AS`) or of the machine requires
@@ -383,18 +383,18 @@ fn with_most_address_space<T>(mut open: impl FnMut(usize) -> heed::Result<T>) ->
 fn reserve_lock_file(directory: &Path) -> Result<()> {
     let path = directory.join("lock.mdb");
     let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.at("open", &path)?;
-    let meta = file.metadata().at("stat", &path)?;
-    if meta.blocks() * 512 >= LOCK_FILE {
+    let file = file.context("open", &path)?;
+    let meta = file.metadata().context("stat", &path)?;
+    if meta.blocks() * 512 >= LOCK_FILE_LEN {
         return Ok(());
     }
-    match platform::reserve(&file, 0, LOCK_FILE) {
+    match platform::reserve(&file, 0, LOCK_FILE_LEN) {
         // The file is empty, so nothing is overwritten.
         Err(Errno::OPNOTSUPP) if meta.len() == 0 => {
-            file.write_all_at(&[0; LOCK_FILE as usize], 0).at("write", &path)
+            file.write_all_at(&[0; LOCK_FILE_LEN as usize], 0).context("write", &path)
         }
         Err(Errno::OPNOTSUPP) => Ok(()),
-        other => other.at("write", &path),
+        other => other.context("write", &path),
     }
 }
 
@@ -411,7 +411,7 @@ impl Data {
     fn open(env: &Env<WithoutTls>, access: Access) -> Result<Self> {
         let path = env.path().join("data.mdb");
         let file =
-            File::options().read(true).write(access == Access::Shared).open(&path).at("open", &path)?;
+            File::options().read(true).write(access == Access::Shared).open(&path).context("open", &path)?;
         Ok(Self { env: env.clone(), file, page_size: u64::from(env.stat().page_size) })
     }
 
@@ -423,7 +423,7 @@ impl Data {
 
     fn lengthen(&self) -> Result<()> {
         let path = self.env.path();
-        let (is, should) = self.lengths().at("stat", path)?;
+        let (is, should) = self.lengths().context("stat", path)?;
         if is >= should {
             return Ok(());
         }
@@ -431,10 +431,10 @@ impl Data {
         match platform::reserve(&self.file, is, should - is) {
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.env.write_txn()?;
-                let (is, should) = self.lengths().at("stat", path)?;
-                if is < should { self.file.set_len(should).at("extend", path) } else { Ok(()) }
+                let (is, should) = self.lengths().context("stat", path)?;
+                if is < should { self.file.set_len(should).context("extend", path) } else { Ok(()) }
             }
-            other => other.at("extend", path),
+            other => other.context("extend", path),
         }
     }
 
@@ -442,7 +442,7 @@ impl Data {
     /// commit.
     fn check(&self) -> Result<()> {
         for _ in 0..20 {
-            let (is, should) = self.lengths().at("stat", self.env.path())?;
+            let (is, should) = self.lengths().context("stat", self.env.path())?;
             if is >= should {
                 return Ok(());
             }
@@ -453,9 +453,9 @@ impl Data {
 }
 
 /// Reports a full disk as such: LMDB turns a short write into a plain I/O error.
-fn explain(error: heed::Error, directory: &Path) -> StoreError {
+fn report_full_disk(error: heed::Error, directory: &Path) -> StoreError {
     match &error {
-        heed::Error::Io(source) if is_no_room(source, directory) => StoreError::Io {
+        heed::Error::Io(source) if is_disk_full(source, directory) => StoreError::Io {
             action: "write the index in",
             path: directory.to_owned(),
             source: Errno::NOSPC.into(),
@@ -464,8 +464,8 @@ fn explain(error: heed::Error, directory: &Path) -> StoreError {
     }
 }
 
-fn is_no_room(error: &io::Error, path: &Path) -> bool {
-    let full = || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < FULL);
+fn is_disk_full(error: &io::Error, path: &Path) -> bool {
+    let full = || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < FULL_BELOW);
     let cut_short = error.raw_os_error() == Some(Errno::IO.raw_os_error());
     error.kind() == io::ErrorKind::StorageFull || (cut_short && full())
 }
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn less_address_space_is_taken_where_there_is_not_enough() {
+    fn a_smaller_map_is_used_if_address_space_is_limited() {
         let tried = |most: usize| {
             let mut tried = Vec::new();
             let opened = with_most_address_space(|map_size| {
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_without_room_is_said_to_be_full() {
+    fn a_full_index_is_reported_as_full() {
         let directory = tempfile::tempdir().unwrap();
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(64 << 10).max_dbs(1);

@@ -14,7 +14,7 @@ use crate::diff::{Difference, DifferenceKind, diff};
 use crate::error::Result;
 use crate::node::NodeKind;
 use crate::tree::{Entry, Node, Tree, join};
-use crate::walk_limits::{WalkUsage, waiting_size};
+use crate::walk_limits::{WalkUsage, queued_size};
 pub use lines::LINE_DIFF_MAX;
 pub(crate) use lines::{Content, LineDiff};
 pub use report::{
@@ -115,10 +115,10 @@ impl Inspection<'_> {
     /// depends on its path, and that of a relative link on its depth.
     fn notes_below(&self, from: &[u8], directory: &Entry, notes: &mut Vec<RiskNote>) -> Result<()> {
         let Node::Directory(directory) = &directory.node else { return Ok(()) };
-        self.usage.add(waiting_size(b"", directory))?;
+        self.usage.add(queued_size(b"", directory))?;
         let mut open = vec![(Vec::new(), directory.clone())];
         while let Some((below, directory)) = open.pop() {
-            self.usage.remove(waiting_size(&below, &directory));
+            self.usage.remove(queued_size(&below, &directory));
             if notes.len() >= NOTES_MAX {
                 continue;
             }
@@ -133,7 +133,7 @@ impl Inspection<'_> {
                     notes.push(RiskNote { path: Some(TreePath(path.clone())), ..RiskNote::from(code) });
                 }
                 if let Node::Directory(directory) = entry.node {
-                    self.usage.add(waiting_size(&below, &directory))?;
+                    self.usage.add(queued_size(&below, &directory))?;
                     open.push((below, directory));
                 }
                 Ok(())

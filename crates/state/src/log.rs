@@ -7,23 +7,23 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use heed::RwTxn;
 
-use crate::change::LogEnd;
 use crate::commit::lock;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::index::{Index, LogState};
+use crate::log_record::LogEnd;
 use crate::pack::{PACK_HEADER, Packs, Role};
 use crate::platform::start_writeback;
-use crate::record::{self, Effort, HEADER, Kind};
+use crate::record::{self, Compression, HEADER, Kind};
 use crate::store::Inner;
 
 /// Size in bytes above which a log pack is closed.
 const LOG_MAX: u64 = 64 << 20;
 /// Number of zero bytes preallocated after the end of the log. Overwriting existing blocks needs no journal
 /// commit of the file system: a sync takes about half the time.
-const ZEROS_AHEAD: u64 = 1 << 20;
+const PREALLOCATED: u64 = 1 << 20;
 /// Number of synced commits of a process before it preallocates.
-const WORTH_ZEROS: u32 = 4;
+const PREALLOCATE_AFTER: u32 = 4;
 
 /// State of the log in this process.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Log {
     }
 
     /// Stops all further writes of this process.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn poison(&self) {
         let mut sync = lock(&self.sync);
         sync.failed = true;
         sync.running = false;
@@ -64,9 +64,9 @@ impl Log {
 
     /// Poisons the log if a sync failed. A failed sync is never retried: the kernel may have dropped the
     /// dirty pages and would report success.
-    pub(crate) fn believe(&self, synced: std::io::Result<()>) -> std::io::Result<()> {
+    pub(crate) fn poison_on_error(&self, synced: std::io::Result<()>) -> std::io::Result<()> {
         if synced.is_err() {
-            self.give_up();
+            self.poison();
         }
         synced
     }
@@ -89,9 +89,9 @@ impl Inner {
     /// prefix of the commits.
     pub(crate) fn close_log(&self, state: &LogState) -> Result<()> {
         let (file, path) = (self.log_file(state.pack)?, self.packs.path(state.pack));
-        file.set_len(state.end).at("shorten", &path)?;
+        file.set_len(state.end).context("shorten", &path)?;
         let synced = failpoint::hit("old-log-sync").and_then(|()| file.sync_all());
-        self.log.believe(synced).at("sync", &path)
+        self.log.poison_on_error(synced).context("sync", &path)
     }
 
     /// Allocates a pack number that was never used.
@@ -118,26 +118,26 @@ impl Inner {
         }
     }
 
-    pub(crate) fn write_log(&self, writing: &mut Writing, state: &mut LogState, synced: bool) -> Result<()> {
+    pub(crate) fn write_log(&self, append: &mut LogAppend, state: &mut LogState, synced: bool) -> Result<()> {
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);
-        let length = file.metadata().at("stat", &path)?.len();
-        let end = writing.end();
+        let length = file.metadata().context("stat", &path)?.len();
+        let end = append.end();
         // A header of zeros after the last record cuts off leftovers of a killed writer.
         let terminator = HEADER.min(length.saturating_sub(end) as usize);
-        writing.bytes.resize(writing.bytes.len() + terminator, 0);
+        append.bytes.resize(append.bytes.len() + terminator, 0);
         failpoint::hit("log-write")
-            .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
-            .at("write", &path)?;
-        writing.bytes.truncate((end - writing.start) as usize);
+            .and_then(|()| file.write_all_at(&append.bytes, append.start))
+            .context("write", &path)?;
+        append.bytes.truncate((end - append.start) as usize);
         if synced {
             let writes = self.log.synced_writes.fetch_add(1, Ordering::Relaxed);
-            if writes >= WORTH_ZEROS && end + ZEROS_AHEAD / 16 > length {
-                let zeros = vec![0; ZEROS_AHEAD as usize];
+            if writes >= PREALLOCATE_AFTER && end + PREALLOCATED / 16 > length {
+                let zeros = vec![0; PREALLOCATED as usize];
                 // Only an optimisation; on a full disk the log simply ends here.
                 drop(file.write_all_at(&zeros, end.max(length)));
             }
-            start_writeback(&file, writing.start, end - writing.start);
+            start_writeback(&file, append.start, end - append.start);
         }
         state.end = end;
         Ok(())
@@ -175,7 +175,7 @@ impl Inner {
 
     /// Returns the current end of the log, at least `target`, and its file. Everything committed so far is
     /// synced along.
-    fn present_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
+    fn current_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
         loop {
             let reached = {
                 let txn = self.index.read()?;
@@ -186,29 +186,29 @@ impl Inner {
                 // A garbage collection has closed and removed it since. It was synced before the next one was
                 // started.
                 Err(StoreError::Io { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound && self.has_moved_on(reached)? => {}
+                    if source.kind() == std::io::ErrorKind::NotFound && self.has_newer_log(reached)? => {}
                 other => return Ok((reached, other?)),
             }
         }
     }
 
-    fn has_moved_on(&self, from: LogEnd) -> Result<bool> {
+    fn has_newer_log(&self, from: LogEnd) -> Result<bool> {
         let txn = self.index.read()?;
         Ok(self.index.log_state(&txn)?.is_some_and(|state| state.pack > from.pack))
     }
 
     fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
-        let (reached, file) = self.present_log(target)?;
+        let (reached, file) = self.current_log(target)?;
         let synced = failpoint::hit("log-sync")
             .and_then(|()| file.sync_data())
             .and_then(|()| failpoint::hit("after-sync"));
-        self.log.believe(synced).at("sync", &self.packs.path(reached.pack))?;
+        self.log.poison_on_error(synced).context("sync", &self.packs.path(reached.pack))?;
         Ok(reached)
     }
 
     /// Discards bytes of a failed commit from the log. The next commit would overwrite them; without one, a
     /// rebuild would find commits that were reported as failed.
-    pub(crate) fn void_log(&self, pack: u32, start: u64) -> Result<()> {
+    pub(crate) fn discard_log_tail(&self, pack: u32, start: u64) -> Result<()> {
         // The write lock was released with the failed transaction: another process may have written there
         // since.
         let txn = self.index.write()?;
@@ -222,8 +222,8 @@ impl Inner {
         if state.is_some_and(|state| state.pack == pack && state.end == start) {
             let file = self.log_file(pack)?;
             // Overwrites bytes that were already written, so it needs no free space.
-            file.write_all_at(&[0; HEADER], start).at("write", &self.packs.path(pack))?;
-            self.log.believe(file.sync_data()).at("sync", &self.packs.path(pack))?;
+            file.write_all_at(&[0; HEADER], start).context("write", &self.packs.path(pack))?;
+            self.log.poison_on_error(file.sync_data()).context("sync", &self.packs.path(pack))?;
         }
         Ok(())
     }
@@ -234,8 +234,8 @@ impl Inner {
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);
-        if file.metadata().at("stat", &path)?.len() > state.end {
-            failpoint::hit("trim-log").and_then(|()| file.set_len(state.end)).at("shorten", &path)?;
+        if file.metadata().context("stat", &path)?.len() > state.end {
+            failpoint::hit("trim-log").and_then(|()| file.set_len(state.end)).context("shorten", &path)?;
         }
         Ok(())
     }
@@ -243,10 +243,10 @@ impl Inner {
     /// Makes everything committed so far durable, buffered commits included.
     pub(crate) fn sync_packs(&self) -> Result<()> {
         let mut txn = self.index.write()?;
-        self.settle_unsynced(&mut txn, &[])?;
+        self.sync_unsynced_packs(&mut txn, &[])?;
         if let Some(state) = self.index.log_state(&txn)? {
             let synced = self.log_file(state.pack)?.sync_data();
-            self.log.believe(synced).at("sync", &self.packs.path(state.pack))?;
+            self.log.poison_on_error(synced).context("sync", &self.packs.path(state.pack))?;
         }
         self.index.commit(txn)
     }
@@ -272,22 +272,22 @@ pub(crate) fn next_log(
 
 /// Creates the pack of a new log, without adding it to the index.
 pub(crate) fn create_log(packs: &Packs, state: &mut LogState) -> Result<()> {
-    failpoint::hit("next-log").at("extend the log in", packs.directory())?;
+    failpoint::hit("next-log").context("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
     state.next_pack = state.pack + 1;
     state.end = PACK_HEADER;
     let file = packs.create(state.pack, Role::Log)?;
-    file.sync_all().at("sync", &packs.path(state.pack))?;
+    file.sync_all().context("sync", &packs.path(state.pack))?;
     packs.sync_directory()
 }
 
 /// Bytes that are about to be appended to the log.
-pub(crate) struct Writing {
+pub(crate) struct LogAppend {
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Writing {
+impl LogAppend {
     pub(crate) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -303,7 +303,7 @@ impl Writing {
 
     pub(crate) fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<[u8; 32]> {
         let id = *blake3::hash(payload).as_bytes();
-        record::append(&mut self.bytes, kind, &id, payload, Effort::None)?;
+        record::append(&mut self.bytes, kind, &id, payload, Compression::None)?;
         Ok(id)
     }
 }

@@ -15,9 +15,9 @@ use crate::snapshot::Timestamp;
 use crate::verify::Damage;
 
 /// Prefix of the names of kept old indexes, followed by a number.
-const OLD: &str = "index.old-";
+const OLD_INDEX_PREFIX: &str = "index.old-";
 /// Most old indexes that are kept. The first ones know the most, so the last one is replaced.
-const OLD_MAX: u32 = 4;
+const OLD_INDEXES_MAX: u32 = 4;
 
 /// Report of a rebuild of the index from the packs: its result, and what was lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -115,14 +115,14 @@ impl Loss {
 
 /// Returns a free name for the old index. If all names are taken, removes the last old index.
 pub(crate) fn name_for_old_index(store: &Path) -> Result<PathBuf> {
-    let name = |number: u32| store.join(format!("{OLD}{number}"));
-    for number in 1..=OLD_MAX {
+    let name = |number: u32| store.join(format!("{OLD_INDEX_PREFIX}{number}"));
+    for number in 1..=OLD_INDEXES_MAX {
         let path = name(number);
         if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(path);
         }
     }
-    let last = name(OLD_MAX);
+    let last = name(OLD_INDEXES_MAX);
     remove_directory(&last)?;
     Ok(last)
 }
@@ -140,8 +140,8 @@ pub(crate) fn compare(
         remove_directory(&old)?;
         return Ok(report);
     }
-    let kept = match Known::read(&old) {
-        Ok(before) => before.compare(&Known::read(&store.join("index"))?, &mut report),
+    let kept = match IndexRecords::read(&old) {
+        Ok(before) => before.compare(&IndexRecords::read(&store.join("index"))?, &mut report),
         // Its damage caused the rebuild. It is kept for a manual inspection.
         Err(_) => {
             report.old_unreadable = true;
@@ -157,13 +157,13 @@ pub(crate) fn compare(
 }
 
 /// An index and its records.
-struct Known {
+struct IndexRecords {
     index: Index,
     records: Records,
     state: LogState,
 }
 
-impl Known {
+impl IndexRecords {
     fn read(directory: &Path) -> Result<Self> {
         let index = Index::open_to_read(directory)?;
         let (records, state) = {

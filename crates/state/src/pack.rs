@@ -93,14 +93,14 @@ impl Packs {
             .create(true)
             .truncate(true)
             .open(&new)
-            .at("create", &new)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).at("lock", &new)?;
+            .context("create", &new)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).context("lock", &new)?;
         let mut header = [0; PACK_HEADER as usize];
         header[..8].copy_from_slice(MAGIC);
         header[8] = role as u8;
         header[12..].copy_from_slice(&pack.to_le_bytes());
-        file.write_all_at(&header, 0).at("write", &new)?;
-        fs::rename(&new, &path).at("rename", &new)?;
+        file.write_all_at(&header, 0).context("write", &new)?;
+        fs::rename(&new, &path).context("rename", &new)?;
         // The number may have belonged to a pack that was abandoned before it was used.
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
         Ok(file)
@@ -112,7 +112,7 @@ impl Packs {
 
     pub(crate) fn open_for_writing(&self, pack: u32) -> Result<File> {
         let path = self.path(pack);
-        OpenOptions::new().read(true).write(true).open(&path).at("open", &path)
+        OpenOptions::new().read(true).write(true).open(&path).context("open", &path)
     }
 
     /// Opens a pack for reading, through the cache.
@@ -135,15 +135,15 @@ impl Packs {
         let path = self.path(pack);
         match fs::remove_file(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other.at("remove", &path),
+            other => other.context("remove", &path),
         }
     }
 
     /// Lists the numbers of all pack files, sorted.
     pub(crate) fn list(&self) -> Result<Vec<u32>> {
         let mut packs = Vec::new();
-        for entry in fs::read_dir(&self.directory).at("list", &self.directory)? {
-            let name = entry.at("list", &self.directory)?.file_name();
+        for entry in fs::read_dir(&self.directory).context("list", &self.directory)? {
+            let name = entry.context("list", &self.directory)?.file_name();
             let number = name
                 .to_str()
                 .and_then(|name| name.strip_suffix(".pack"))
@@ -159,7 +159,7 @@ impl Packs {
         let path = || self.path(location.pack);
         let file = match self.open(location.pack) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.at("open", &path())?,
+            other => other.context("open", &path())?,
         };
         let damaged = |reason| StoreError::Damaged {
             what: "a record".to_owned(),
@@ -172,7 +172,7 @@ impl Packs {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 return Err(damaged("the pack is shorter than it was"));
             }
-            other => other.at("read", &path())?,
+            other => other.context("read", &path())?,
         }
         let Some((head, stored)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(damaged("the index gives an impossible length"));
@@ -205,7 +205,7 @@ impl Packs {
     /// Returns the role in the header of a pack; `None` if the header is damaged.
     pub(crate) fn role(&self, pack: u32) -> Result<Option<Role>> {
         let path = self.path(pack);
-        Ok(read_role(&File::open(&path).at("open", &path)?))
+        Ok(read_role(&File::open(&path).context("open", &path)?))
     }
 
     /// Calls `record` for every intact record of a pack and returns the role of the pack.
@@ -218,14 +218,14 @@ impl Packs {
         mut record: impl FnMut(Location, &Header, &[u8]) -> Result<()>,
     ) -> Result<Role> {
         let path = self.path(pack);
-        let file = File::open(&path).at("open", &path)?;
-        let length = file.metadata().at("stat", &path)?.len();
+        let file = File::open(&path).context("open", &path)?;
+        let length = file.metadata().context("stat", &path)?.len();
         let mut role = read_role(&file);
         let mut window = Window::new(&file, length);
         let mut at = PACK_HEADER;
         let mut in_damage = false;
         while at + HEADER as u64 <= length {
-            match window.record(at).at("read", &path)? {
+            match window.record(at).context("read", &path)? {
                 Found::Record(header, stored) => {
                     let location = Location { pack, offset: at as u32, len: header.total() as u32 };
                     record(location, &header, stored)?;
@@ -238,7 +238,7 @@ impl Packs {
                 Found::End if role == Some(Role::Log) && !in_damage => break,
                 // Zeros may be part of the damage; a record never begins with one.
                 Found::End => {
-                    at = window.next_nonzero(at).at("read", &path)?;
+                    at = window.next_nonzero(at).context("read", &path)?;
                     in_damage = true;
                 }
                 Found::Damage => {
@@ -323,5 +323,5 @@ impl<'a> Window<'a> {
 
 /// Makes the entries of a directory durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
-    File::open(path).and_then(|directory| directory.sync_all()).at("sync", path)
+    File::open(path).and_then(|directory| directory.sync_all()).context("sync", path)
 }

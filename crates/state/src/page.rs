@@ -32,7 +32,7 @@ pub(crate) const SPLIT_BITS: u32 = 5;
 const LEVEL_MAX: u8 = 8;
 /// Bytes reserved before the items of a list that is being built, for its head. A head with attributes may
 /// need more.
-const FRONT: usize = 32;
+const HEAD_RESERVE: usize = 32;
 
 /// Destination of nodes that are being written.
 pub(crate) trait NodeSink {
@@ -297,7 +297,7 @@ impl Page {
     }
 
     /// Returns the number of entries with smaller names, and whether `name` exists.
-    pub(crate) fn place_of(&self, name: &[u8]) -> (usize, bool) {
+    pub(crate) fn position_of(&self, name: &[u8]) -> (usize, bool) {
         match self.items.binary_search_by(|item| self.item_name(item).cmp(name)) {
             Ok(at) => (at, true),
             Err(at) => (at, false),
@@ -339,7 +339,7 @@ fn read_child(reader: &mut Reader<'_>) -> Decoded<Child> {
     Ok(Child { entries, page: NodeId::from_bytes(reader.array()?) })
 }
 
-/// Hash that decides where lists split: FNV-1a with a finishing mix. Part of the format.
+/// Computes the hash that decides where lists split: FNV-1a with a finishing mix. Part of the format.
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in name {
@@ -501,7 +501,7 @@ struct List {
 
 impl List {
     fn push(&mut self, name: Option<&[u8]>, body: &[u8], entries: u64) {
-        self.leave_front();
+        self.reserve_head();
         let name_len = name.map_or(0, |name| {
             self.bytes.blob(name);
             name.len() as u8
@@ -515,7 +515,7 @@ impl List {
 
     /// Adds items of a page at level 0.
     fn push_items(&mut self, page: &Page, items: Range<usize>) {
-        self.leave_front();
+        self.reserve_head();
         let (from, to) = (page.start(items.start), page.start(items.end));
         let base = self.bytes.len() as u32;
         let moved = |place: u32| base + (place - from as u32);
@@ -529,31 +529,31 @@ impl List {
         }));
     }
 
-    fn leave_front(&mut self) {
+    fn reserve_head(&mut self) {
         if self.bytes.is_empty() {
-            self.bytes.resize(FRONT, 0);
+            self.bytes.resize(HEAD_RESERVE, 0);
         }
     }
 
     fn reserve_like(&mut self, page: &Page) {
-        self.bytes.reserve(FRONT + page.bytes.len() + node::NAME_MAX);
+        self.bytes.reserve(HEAD_RESERVE + page.bytes.len() + node::NAME_MAX);
         self.items.reserve(page.items.len() + 1);
     }
 
     /// Takes the list as a node and leaves an empty one.
     fn take(&mut self, head: Head, level: u8) -> Page {
-        self.leave_front();
-        let mut front = Vec::with_capacity(FRONT);
-        head.encode_to(&mut front);
-        front.push(level);
-        front.varint(self.items.len() as u64);
+        self.reserve_head();
+        let mut head_bytes = Vec::with_capacity(HEAD_RESERVE);
+        head.encode_to(&mut head_bytes);
+        head_bytes.push(level);
+        head_bytes.varint(self.items.len() as u64);
         let Self { mut bytes, mut items, entries } = std::mem::take(self);
-        let mut begin = FRONT.saturating_sub(front.len());
-        if front.len() <= FRONT {
-            bytes[begin..FRONT].copy_from_slice(&front);
+        let mut begin = HEAD_RESERVE.saturating_sub(head_bytes.len());
+        if head_bytes.len() <= HEAD_RESERVE {
+            bytes[begin..HEAD_RESERVE].copy_from_slice(&head_bytes);
         } else {
-            let shift = (front.len() - FRONT) as u32;
-            bytes.splice(..FRONT, front);
+            let shift = (head_bytes.len() - HEAD_RESERVE) as u32;
+            bytes.splice(..HEAD_RESERVE, head_bytes);
             begin = 0;
             for item in &mut items {
                 item.name += shift;
@@ -577,7 +577,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_lists_split_is_frozen() {
+    fn split_points_of_lists_are_frozen() {
         assert_eq!(name_hash(b""), 0xecba_3df2_c338_3c52);
         assert_eq!(name_hash(b"README.md"), FROZEN_README);
     }
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_made_is_the_list_read() {
+    fn a_built_list_equals_the_decoded_one() {
         let mut list = List::default();
         for name in 0..300u32 {
             let node = NodeRef::Directory(NodeId::of(&name.to_le_bytes())).encode();

@@ -133,7 +133,7 @@ enum Change {
 }
 
 /// Entries of a renamed directory that are read in one batch.
-const TOGETHER: u64 = 256;
+const LIST_BATCH: u64 = 256;
 
 impl PatchSections {
     /// Creates an iterator over the sections of a difference between two trees, with `context` lines around
@@ -179,7 +179,7 @@ impl PatchSections {
     }
 
     fn open_below(&mut self, from: Vec<u8>, to: Vec<u8>, directory: DirectoryNode, at: u64) -> Result<()> {
-        let entries = self.to.list_range(&directory, at, TOGETHER)?;
+        let entries = self.to.list_range(&directory, at, LIST_BATCH)?;
         // The directories are equal, so old and new entry are the same.
         let below: Vec<Change> = entries
             .into_iter()
@@ -191,8 +191,8 @@ impl PatchSections {
                 new: entry,
             })
             .collect();
-        if below.len() as u64 == TOGETHER {
-            self.open.push(Change::Below { from, to, directory, at: at + TOGETHER });
+        if below.len() as u64 == LIST_BATCH {
+            self.open.push(Change::Below { from, to, directory, at: at + LIST_BATCH });
         }
         self.open.extend(below);
         Ok(())
@@ -215,7 +215,7 @@ impl PatchSections {
     fn changed(&mut self, path: &[u8], old: &Entry, new: &Entry) -> Result<PatchSection> {
         let body = self.body(path, Some(old), Some(new))?;
         let modes = mode_lines(old, new);
-        let mut header = unsayable(path, old, new);
+        let mut header = extra_lines(path, old, new);
         if !modes.is_empty() || body != PatchBody::Same {
             header.push_str(&git_line(path, path));
             header.push_str(&modes);
@@ -268,7 +268,7 @@ impl Iterator for PatchSections {
 fn renamed(from: &[u8], to: &[u8], old: &Entry, new: &Entry) -> PatchSection {
     let header = format!(
         "{}{}{}similarity index 100%\nrename from {}\nrename to {}\n",
-        unsayable(to, old, new),
+        extra_lines(to, old, new),
         git_line(from, to),
         mode_lines(old, new),
         quote_path(from),
@@ -319,7 +319,7 @@ fn mode_lines(old: &Entry, new: &Entry) -> String {
 }
 
 /// Formats changes that git cannot express. Git ignores lines that start with a space here.
-fn unsayable(path: &[u8], old: &Entry, new: &Entry) -> String {
+fn extra_lines(path: &[u8], old: &Entry, new: &Entry) -> String {
     let mut lines = String::new();
     let path = quote_path(if path.is_empty() { b"." } else { path });
     let (old_mode, new_mode) = (old.node.mode(), new.node.mode());

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::change::{Change, Durability};
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::error::{IoContext, Result};
 use crate::id::{NodeId, PinId, SnapshotId, TreeId};
+use crate::log_record::{Change, Durability};
 use crate::record::Kind;
 use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
@@ -105,9 +105,9 @@ impl Store {
         let id = PinId::generate();
         let path = self.pin_lock(id);
         let parent = self.path().join("pins");
-        fs::create_dir_all(&parent).at("create", &parent)?;
-        let lock = File::create_new(&path).at("create", &path)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).at("lock", &path)?;
+        fs::create_dir_all(&parent).context("create", &parent)?;
+        let lock = File::create_new(&path).context("create", &path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &path)?;
         self.put_pin(id, snapshot, owner, true, Durability::Buffered)?;
         Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
     }
@@ -154,7 +154,9 @@ impl Store {
             let path = self.pin_lock(pin.id);
             let alive = match File::open(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-                lock => flock(lock.at("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err(),
+                lock => {
+                    flock(lock.context("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err()
+                }
             };
             if !alive {
                 crate::store::remove_if_there(&self.pin_lock(pin.id))?;

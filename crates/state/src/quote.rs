@@ -25,12 +25,12 @@ pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
 
 /// Formats a path for an error message: whole if it is short, else its beginning and its end.
 pub fn shorten_path(path: &[u8]) -> Cow<'_, str> {
-    const SHOWN: usize = 512;
-    const EACH: usize = 120;
-    if path.len() <= SHOWN {
+    const UNSHORTENED_MAX: usize = 512;
+    const END_LEN: usize = 120;
+    if path.len() <= UNSHORTENED_MAX {
         return String::from_utf8_lossy(path);
     }
-    let (start, end) = (String::from_utf8_lossy(&path[..EACH]), &path[path.len() - EACH..]);
+    let (start, end) = (String::from_utf8_lossy(&path[..END_LEN]), &path[path.len() - END_LEN..]);
     let (start, end) = (start.trim_end_matches('\u{fffd}'), String::from_utf8_lossy(end));
     Cow::Owned(format!("{start}…{}", end.trim_start_matches('\u{fffd}')))
 }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_nobody_reads_is_shortened_between_its_ends() {
+    fn a_long_path_is_shortened_in_the_middle() {
         assert_eq!(shorten_path(b"src/main.rs"), "src/main.rs");
         let long = format!("start/{}end", "文/".repeat(1_000));
         let shown = shorten_path(long.as_bytes());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_quoted_is_refused() {
+    fn invalid_quoting_is_refused() {
         for text in [
             "\"",
             "\"a",

@@ -122,7 +122,7 @@ impl Header {
 
 /// Compression level of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
+pub(crate) enum Compression {
     /// Uncompressed: where microseconds matter more than bytes.
     None,
     Fast,
@@ -130,14 +130,14 @@ pub(crate) enum Effort {
 }
 
 /// Content length in bytes below which zstd's levels 1 and 2 give the same result.
-const LITTLE: usize = 8 << 10;
+const THOROUGH_MIN: usize = 8 << 10;
 
-impl Effort {
+impl Compression {
     fn level(self, len: usize) -> Option<i32> {
         match self {
             Self::None => None,
             // Level 3 takes a quarter longer and saves only 2 %.
-            Self::Thorough if len >= LITTLE => Some(2),
+            Self::Thorough if len >= THOROUGH_MIN => Some(2),
             Self::Fast | Self::Thorough => Some(1),
         }
     }
@@ -149,14 +149,14 @@ pub(crate) fn append(
     kind: Kind,
     id: &[u8; 32],
     raw: &[u8],
-    effort: Effort,
+    compression: Compression,
 ) -> Result<u32> {
     if raw.len() > RAW_MAX {
         return Err(StoreError::TooLarge(raw.len()));
     }
     let start = out.len();
     out.resize(start + HEADER, 0);
-    let compressed = effort.level(raw.len()).is_some_and(|level| compress_into(out, raw, level));
+    let compressed = compression.level(raw.len()).is_some_and(|level| compress_into(out, raw, level));
     if !compressed {
         out.extend_from_slice(raw);
     }
@@ -264,7 +264,7 @@ mod tests {
 
     fn record(raw: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        append(&mut out, Kind::Chunk, blake3::hash(raw).as_bytes(), raw, Effort::Thorough).unwrap();
+        append(&mut out, Kind::Chunk, blake3::hash(raw).as_bytes(), raw, Compression::Thorough).unwrap();
         out
     }
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_shrink_does_not_keep_the_next_from_shrinking() {
+    fn incompressible_content_does_not_affect_later_records() {
         let noise: Vec<u8> =
             (0..10_000u64).flat_map(|at| blake3::hash(&at.to_le_bytes()).as_bytes()[..8].to_vec()).collect();
         let text = b"the same words again and again, ".repeat(100);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_is_noticed() {
+    fn any_flipped_bit_is_detected() {
         let good = record(&b"some content that is worth keeping ".repeat(5));
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heed::RoTxn;
 
-use crate::change::Change;
 use crate::codec::DecodeError;
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, PinId, SnapshotId};
 use crate::index::{Index, Table, episode_key, joined};
-use crate::recent::Row;
+use crate::log_record::Change;
 use crate::snapshot::Snapshot;
+use crate::unsettled_rows::Row;
 use crate::verify::Damage;
 
 type Digest = [u8; 16];
@@ -41,14 +41,14 @@ pub(crate) struct Records {
 
 /// Difference between a row of the index and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum RowDifference {
     Changed,
     Missing,
     Unlogged,
 }
 
-impl How {
-    fn shown(self) -> &'static str {
+impl RowDifference {
+    fn description(self) -> &'static str {
         match self {
             Self::Changed => "its row in the index differs from the log",
             Self::Missing => "the log has it and the index does not",
@@ -109,7 +109,7 @@ impl Records {
             records.trees.insert(key.to_vec());
             Ok(())
         })?;
-        for_each_row(txn, &index.recent, |_, row| {
+        for_each_row(txn, &index.unsettled, |_, row| {
             Row::decode(row)?.snapshots.iter().for_each(|snapshot| records.put_snapshot(snapshot));
             Ok(())
         })?;
@@ -135,33 +135,33 @@ impl Records {
     /// Returns all differences between these records, of an index, and those of the log.
     pub(crate) fn differences_from(&self, log: &Self) -> Vec<Damage> {
         let mut found = Vec::new();
-        let mut say = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
-        for (id, how) in differing(&self.snapshots, &log.snapshots) {
-            say(Some(*id), how.shown().to_owned());
+        let mut report = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
+        for (id, difference) in differing(&self.snapshots, &log.snapshots) {
+            report(Some(*id), difference.description().to_owned());
         }
-        for (name, how) in differing(&self.references, &log.references) {
-            let target = |records: &Self| records.references.get(name).map(|target| shown_target(target));
+        for (name, difference) in differing(&self.references, &log.references) {
+            let target = |records: &Self| records.references.get(name).map(|target| format_target(target));
             let name = String::from_utf8_lossy(name);
-            let problem = match (how, target(self), target(log)) {
-                (How::Changed, Some(index), Some(log)) => {
+            let problem = match (difference, target(self), target(log)) {
+                (RowDifference::Changed, Some(index), Some(log)) => {
                     format!("reference `{name}` is at {index} in the index, and at {log} in the log")
                 }
-                _ => format!("reference `{name}`: {}", how.shown()),
+                _ => format!("reference `{name}`: {}", difference.description()),
             };
-            say(None, problem);
+            report(None, problem);
         }
-        for (id, how) in differing(&self.episodes, &log.episodes) {
-            say(None, format!("episode {id}: {}", how.shown()));
+        for (id, difference) in differing(&self.episodes, &log.episodes) {
+            report(None, format!("episode {id}: {}", difference.description()));
         }
-        for (id, how) in differing(&self.pins, &log.pins) {
-            say(None, format!("pin {id}: {}", how.shown()));
+        for (id, difference) in differing(&self.pins, &log.pins) {
+            report(None, format!("pin {id}: {}", difference.description()));
         }
         for (what, index, log) in
             [("trees", &self.trees, &log.trees), ("parents of episodes", &self.children, &log.children)]
         {
             let wrong = index.symmetric_difference(log).count();
             if wrong > 0 {
-                say(None, format!("the index's table of {what} differs from the log in {wrong} rows"));
+                report(None, format!("the index's table of {what} differs from the log in {wrong} rows"));
             }
         }
         found
@@ -194,16 +194,16 @@ impl Records {
 fn differing<'a, K: Ord, V: PartialEq>(
     index: &'a BTreeMap<K, V>,
     log: &'a BTreeMap<K, V>,
-) -> impl Iterator<Item = (&'a K, How)> {
+) -> impl Iterator<Item = (&'a K, RowDifference)> {
     let here = index.iter().filter_map(|(key, row)| match log.get(key) {
         Some(logged) if logged == row => None,
-        Some(_) => Some((key, How::Changed)),
-        None => Some((key, How::Unlogged)),
+        Some(_) => Some((key, RowDifference::Changed)),
+        None => Some((key, RowDifference::Unlogged)),
     });
-    here.chain(log.keys().filter(|key| !index.contains_key(key)).map(|key| (key, How::Missing)))
+    here.chain(log.keys().filter(|key| !index.contains_key(key)).map(|key| (key, RowDifference::Missing)))
 }
 
-fn shown_target(target: &[u8]) -> String {
+fn format_target(target: &[u8]) -> String {
     match target.try_into() {
         Ok(id) => SnapshotId::from_bytes(id).to_string(),
         Err(_) => "no snapshot id".to_owned(),

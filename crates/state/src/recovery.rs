@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 
 use heed::RwTxn;
 
-use crate::change::Change;
 use crate::checkpoint;
 use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result};
 use crate::index::{Index, LogState};
-use crate::log_records::{LogRecords, Tail};
+use crate::index_trust;
+use crate::log_record::Change;
+use crate::log_scan::{LogRecords, Tail};
 use crate::loss::{self, RebuildReport};
-use crate::mark;
 use crate::pack::{Location, Packs, Role, sync_directory};
 use crate::pin;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 
 /// Directory of the new index until it is complete.
-const NEW: &str = "index.new";
+const NEW_INDEX: &str = "index.new";
 
 /// Rebuilds the index of the store in `path`. The caller holds the store's lock exclusively.
 ///
@@ -40,10 +40,10 @@ const NEW: &str = "index.new";
 pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     let crashed = may_have_crashed(path);
     // Until this is done, opening the store must rebuild it too, under the same assumptions.
-    mark::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
-    let new = path.join(NEW);
+    index_trust::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
+    let new = path.join(NEW_INDEX);
     remove_directory(&new)?;
-    fs::create_dir_all(&new).at("create", &new)?;
+    fs::create_dir_all(&new).context("create", &new)?;
     let report = match build(path, &new, crashed) {
         Ok(report) => report,
         Err(error) => {
@@ -52,8 +52,8 @@ pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
             return Err(error);
         }
     };
-    let old = take_into_use(path, &new)?;
-    mark::set(path, &mark::boot_id())?;
+    let old = install_index(path, &new)?;
+    index_trust::set(path, &index_trust::boot_id())?;
     // After a machine crash the old index may be inconsistent, and reading it could kill the process.
     loss::compare(path, old, report, !crashed)
 }
@@ -61,7 +61,7 @@ pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
 /// Builds an index in `new`.
 fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     let packs = Packs::new(path.join("packs"));
-    let found = Found::scan(&packs)?;
+    let found = PackContents::scan(&packs)?;
     let index = Index::open(new)?;
     let mut txn = index.write()?;
     let Replayed { commits_given_up, log_damaged } = replay(&packs, &found, &index, &mut txn, crashed)?;
@@ -73,18 +73,18 @@ fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
 }
 
 /// Replaces the old index by the new one. Returns the path that the old one was moved to.
-fn take_into_use(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
+fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     let directory = path.join("index");
     // An empty index held nothing.
     let old = if fs::metadata(directory.join("data.mdb")).is_ok_and(|data| data.len() > 0) {
         let old = loss::name_for_old_index(path)?;
-        fs::rename(&directory, &old).at("rename", &directory)?;
+        fs::rename(&directory, &old).context("rename", &directory)?;
         Some(old)
     } else {
         remove_directory(&directory)?;
         None
     };
-    fs::rename(new, &directory).at("rename", new)?;
+    fs::rename(new, &directory).context("rename", new)?;
     sync_directory(path)?;
     Ok(old)
 }
@@ -92,31 +92,31 @@ fn take_into_use(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
 pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.at("remove", path),
+        other => other.context("remove", path),
     }
 }
 
 /// Returns true if the machine may have crashed since the packs were last written.
 fn may_have_crashed(path: &Path) -> bool {
-    let mark = mark::read(path).unwrap_or_default();
-    !mark::is_clean(&mark) && mark != mark::boot_id() && mark != rebuilding()
+    let mark = index_trust::read(path).unwrap_or_default();
+    !index_trust::is_clean(&mark) && mark != index_trust::boot_id() && mark != rebuilding()
 }
 
 /// Returns the trust marker of a rebuild without a preceding machine crash.
 fn rebuilding() -> String {
-    format!("rebuilding in {}", mark::boot_id())
+    format!("rebuilding in {}", index_trust::boot_id())
 }
 
 /// All intact records of the packs.
 #[derive(Default)]
-struct Found {
+struct PackContents {
     objects: HashMap<ObjectId, Location>,
     log: LogRecords,
     packs: Vec<u32>,
     last_pack: u32,
 }
 
-impl Found {
+impl PackContents {
     fn scan(packs: &Packs) -> Result<Self> {
         let mut found = Self::default();
         for pack in packs.list()? {
@@ -149,7 +149,7 @@ struct Replayed {
 /// Fills the index from the log.
 fn replay(
     packs: &Packs,
-    found: &Found,
+    found: &PackContents,
     index: &Index,
     txn: &mut RwTxn<'_>,
     crashed: bool,
@@ -191,7 +191,7 @@ fn replay(
     for pack in &found.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;
         // The checkpoint promises that everything is on disk.
-        packs.open_for_writing(*pack)?.sync_data().at("sync", &packs.path(*pack))?;
+        packs.open_for_writing(*pack)?.sync_data().context("sync", &packs.path(*pack))?;
     }
     packs.sync_directory()?;
     state.settled = state.sequence;
@@ -201,7 +201,7 @@ fn replay(
 
 /// Indexes the objects that records reach. Other objects in the packs may refer to objects that were deleted
 /// long ago.
-fn index_reachable(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
+fn index_reachable(packs: &Packs, found: &PackContents, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
     let mut reach = Reach::new(packs, found);
     let mut snapshots = Vec::new();
     index.for_each_snapshot(txn, |snapshot| snapshots.push(Change::PutSnapshot(snapshot)))?;
@@ -233,12 +233,12 @@ fn roots(changes: &[Change]) -> Vec<ObjectId> {
 /// Walks reachable objects, each once.
 struct Reach<'a> {
     packs: &'a Packs,
-    found: &'a Found,
+    found: &'a PackContents,
     seen: HashSet<ObjectId>,
 }
 
 impl<'a> Reach<'a> {
-    fn new(packs: &'a Packs, found: &'a Found) -> Self {
+    fn new(packs: &'a Packs, found: &'a PackContents) -> Self {
         Self { packs, found, seen: HashSet::new() }
     }
 

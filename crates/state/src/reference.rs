@@ -1,8 +1,8 @@
 //! References: names that move from snapshot to snapshot, only by compare-and-set.
 
-use crate::change::{Change, Durability, Expect};
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
+use crate::log_record::{Change, Durability, Expect};
 use crate::store::Store;
 
 /// Checks that a reference may have this name. A commit checks it too; call this before expensive work.
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_leave_room_for_what_is_written_behind_them() {
+    fn reference_names_exclude_revision_suffixes() {
         for name in ["main", "a/b.c_d-e", "0199"] {
             assert!(check_reference_name(name).is_ok(), "{name}");
         }

@@ -43,7 +43,7 @@ impl Reserve {
             return Ok(());
         }
         Err(io::Error::from(io::ErrorKind::StorageFull))
-            .at("commit to", self.path.parent().unwrap_or(&self.path))
+            .context("commit to", self.path.parent().unwrap_or(&self.path))
     }
 
     /// Allocates the reserve if there is plenty of free space. Failing to do so is not an error of the

@@ -60,7 +60,7 @@ fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Re
     let mut total = page.entries;
     for edit in edits {
         let there = match page.level {
-            0 => page.place_of(edit.name).1,
+            0 => page.position_of(edit.name).1,
             _ => store.find_entry(id, None, edit.name)?.is_some(),
         };
         match (there, edit.entry.is_some()) {
@@ -110,7 +110,7 @@ fn merge(
 ) -> Result<()> {
     let mut at = 0;
     for edit in edits {
-        let (next, there) = page.place_of(edit.name);
+        let (next, there) = page.position_of(edit.name);
         writer.push_entries(page, times, at..next)?;
         at = next + usize::from(there);
         if let Some((reference, time)) = &edit.entry {

@@ -32,7 +32,7 @@ pub(crate) struct Guard {
 impl Sessions {
     /// Opens the lock file of a store.
     pub(crate) fn new(path: PathBuf) -> Result<Self> {
-        let file = File::open(&path).at("open", &path)?;
+        let file = File::open(&path).context("open", &path)?;
         Ok(Self { path, file, held: Mutex::default() })
     }
 
@@ -51,7 +51,7 @@ impl Sessions {
     fn hold(self: &Arc<Self>, epoch: u64) -> Result<Guard> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(&epoch) {
-            byte_lock::share(&self.file, epoch).at("lock", &self.path)?;
+            byte_lock::share(&self.file, epoch).context("lock", &self.path)?;
         }
         *held.entry(epoch).or_insert(0) += 1;
         Ok(Guard { sessions: Arc::clone(self), epoch })
@@ -71,8 +71,8 @@ impl Sessions {
     /// Returns the oldest epoch that any live process holds; `None` if there is none.
     pub(crate) fn oldest(path: &Path) -> Result<Option<u64>> {
         // A separate open file, because locks taken through the same one are invisible.
-        let file = File::open(path).at("open", path)?;
-        byte_lock::lowest(&file, 0, EPOCHS_MAX).at("look for locks on", path)
+        let file = File::open(path).context("open", path)?;
+        byte_lock::lowest(&file, 0, EPOCHS_MAX).context("look for locks on", path)
     }
 }
 

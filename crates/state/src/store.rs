@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! format      the version of this layout, and a copy of it with a checksum (`format.rs`)
-//! lock        held shared by every process that has the store open, exclusively for rebuilding the index; locks on
-//!             single bytes of it protect objects and separate readers from writers (`session.rs`, `access_lock.rs`)
+//! lock        held shared by every process that has the store open, exclusively for rebuilding the index;
+//!             locks on single bytes of it protect objects (`session.rs`) and separate readers from writers
+//!             (`access_lock.rs`)
 //! packs/      the source of truth (`pack.rs`)
 //! index/      LMDB index of the packs (`index.rs`); `index.old-N` is one that a repair kept (`loss.rs`)
 //! boot        trust marker of the index (`index_trust.rs`)
 //! reserve     disk space for removals and garbage collections on a full disk (`reserve.rs`)
 //! pins/       lock files of pins that end with their process (`pin.rs`)
-//! directories/ tree that each checked-out directory holds (`directory/state.rs`); stat records are in the index
+//! directories/ state of each checked-out directory (`directory/state.rs`); stat records are in the index
 //! ```
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use uuid::Uuid;
 
+use crate::access_lock;
 use crate::batch::Batch;
 use crate::cache::Cache;
 use crate::cancel::Cancel;
@@ -33,20 +35,19 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::format;
 use crate::id::{ById, ChunkId, NodeId};
 use crate::index::{Access, Index};
+use crate::index_trust;
 use crate::lock_holder;
+use crate::lock_wait::PolledWait;
 use crate::log::Log;
 use crate::loss::RebuildReport;
-use crate::mark;
 use crate::notice::{self, Notice};
 use crate::pack::{PACK_HEADER, Packs};
 use crate::page::Page;
-use crate::pending::Pending;
-use crate::presence;
 use crate::record::Kind;
 use crate::recovery;
 use crate::reserve::Reserve;
 use crate::session::{Guard, Sessions};
-use crate::waiting::PolledWait;
+use crate::uncommitted_objects::UncommittedObjects;
 use crate::walk_limits::WalkLimits;
 
 /// Decoded directory pages kept in memory, in bytes (up to twice this).
@@ -62,7 +63,7 @@ const FIRST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
     /// Objects that this handle reads like those of the store.
-    pending: Option<Arc<Pending>>,
+    uncommitted: Option<Arc<UncommittedObjects>>,
     /// Stops reads and new objects of this handle.
     cancel: Cancel,
     /// Memory limits of this handle's walks.
@@ -78,7 +79,7 @@ pub(crate) struct Inner {
     pub(crate) log: Log,
     pub(crate) pages: Cache<NodeId, Arc<Page>, ById>,
     /// Set once this process has recorded that it writes the index in this boot.
-    marked: AtomicBool,
+    is_marked_written: AtomicBool,
     lock: File,
     pub(crate) reserve: Reserve,
     /// Report of the rebuild that opening the store required.
@@ -99,7 +100,7 @@ impl Store {
     /// Opens the store in `path`; creates it if the directory is missing or empty.
     pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        fs::create_dir_all(path).at("create", path)?;
+        fs::create_dir_all(path).context("create", path)?;
         if !format::exists(path) {
             create(path)?;
         }
@@ -110,7 +111,7 @@ impl Store {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         format::check(path)?;
-        Self::open_at(fs::canonicalize(path).at("open", path)?, None)
+        Self::open_at(fs::canonicalize(path).context("open", path)?, None)
     }
 
     fn open_at(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
@@ -135,7 +136,7 @@ impl Store {
     }
 
     fn of(inner: Arc<Inner>) -> Self {
-        Self { inner, pending: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
+        Self { inner, uncommitted: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
     }
 
     /// Returns the directory of the store.
@@ -154,10 +155,10 @@ impl Store {
     pub fn rebuild_index(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         format::check(path)?;
-        let path = fs::canonicalize(path).at("open", path)?;
+        let path = fs::canonicalize(path).context("open", path)?;
         let (lock, _) = open_lock(&path)?;
         lock_exclusively(&lock, &path)?;
-        format::mend(&path)?;
+        format::repair(&path)?;
         let report = recovery::rebuild(&path)?;
         drop(lock);
         Self::open_at(path, Some(report))
@@ -206,8 +207,8 @@ impl Store {
 
     fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         self.cancel.check()?;
-        if let Some(pending) = &self.pending
-            && let Some(content) = pending.read(kind, id)?
+        if let Some(uncommitted) = &self.uncommitted
+            && let Some(content) = uncommitted.read(kind, id)?
         {
             return Ok(Some(content));
         }
@@ -215,8 +216,8 @@ impl Store {
     }
 
     /// Returns a handle that also reads the given uncommitted objects.
-    pub(crate) fn with_pending(&self, pending: Pending) -> Self {
-        Self { pending: Some(Arc::new(pending)), ..self.clone() }
+    pub(crate) fn with_uncommitted(&self, uncommitted: UncommittedObjects) -> Self {
+        Self { uncommitted: Some(Arc::new(uncommitted)), ..self.clone() }
     }
 
     /// Reads a list: a directory or one of its pages, or their times. Cached.
@@ -242,14 +243,14 @@ impl Store {
 impl Inner {
     fn open(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         let (lock, access) = open_lock(&path)?;
-        presence::announce(&lock, &path, access)?;
+        access_lock::acquire(&lock, &path, access)?;
         let packs = Packs::new(path.join("packs"));
         let (index, on_open) = match access {
             Access::Shared => {
-                format::complete(&path);
-                open_sound_index(&path, &lock, &packs)?
+                format::add_missing_copy(&path);
+                open_or_rebuild_index(&path, &lock, &packs)?
             }
-            Access::ReadOnly => (open_unwritable_index(&path, &lock, &packs)?, None),
+            Access::ReadOnly => (open_read_only_index(&path, &lock, &packs)?, None),
         };
         if let Some(report) = &on_open {
             notice::send(&Notice::Rebuilt { store: &path, report });
@@ -261,7 +262,7 @@ impl Inner {
             committer: Committer::default(),
             log: Log::default(),
             pages: Cache::new(PAGE_CACHE),
-            marked: AtomicBool::new(false),
+            is_marked_written: AtomicBool::new(false),
             index,
             lock,
             rebuild: on_open.or(rebuild),
@@ -292,21 +293,21 @@ impl Inner {
     /// Records on disk that only this boot of the machine may trust the index. Must be called before the
     /// index is written.
     pub(crate) fn mark_written(&self) -> Result<()> {
-        if self.marked.load(Ordering::Acquire) {
+        if self.is_marked_written.load(Ordering::Acquire) {
             return Ok(());
         }
-        let boot_id = mark::boot_id();
-        if mark::read(&self.path).as_deref() != Some(boot_id.as_str()) {
-            mark::set(&self.path, &boot_id)?;
+        let boot_id = index_trust::boot_id();
+        if index_trust::read(&self.path).as_deref() != Some(boot_id.as_str()) {
+            index_trust::set(&self.path, &boot_id)?;
         }
-        self.marked.store(true, Ordering::Release);
+        self.is_marked_written.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Syncs the index and marks it clean if this is the last process to close the store, so that a reboot
     /// needs no rebuild.
-    fn leave_clean(&self) -> Result<()> {
-        if !self.marked.load(Ordering::Acquire) {
+    fn close_cleanly(&self) -> Result<()> {
+        if !self.is_marked_written.load(Ordering::Acquire) {
             return Ok(());
         }
         if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -314,44 +315,44 @@ impl Inner {
         }
         if self.log.has_failed() {
             // The content of the disk is unknown: the next open must rebuild the index.
-            return mark::set(&self.path, "a sync failed");
+            return index_trust::set(&self.path, "a sync failed");
         }
         self.trim_log()?;
         // Objects must be on disk before index rows that refer to them.
         self.sync_packs()?;
         self.index.sync()?;
         self.reserve.fill();
-        mark::set_clean(&self.path)
+        index_trust::set_clean(&self.path)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // A failure only costs a rebuild after a machine crash.
-        drop(self.leave_clean());
+        drop(self.close_cleanly());
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
     }
 }
 
 /// Opens the index, after rebuilding it if it cannot be used. The store's lock is held shared afterwards, so
 /// that other processes cannot replace the index.
-fn open_sound_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
+fn open_or_rebuild_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
     let mut report = None;
     loop {
         lock_shared(lock, path)?;
-        if let Some(index) = sound_index(path, packs)? {
+        if let Some(index) = usable_index(path, packs)? {
             return Ok((index, report));
         }
-        flock(lock, FlockOperation::Unlock).at("unlock", path)?;
+        flock(lock, FlockOperation::Unlock).context("unlock", path)?;
         lock_exclusively(lock, path)?;
         // Another process may have rebuilt it meanwhile.
-        if sound_index(path, packs)?.is_none() {
+        if usable_index(path, packs)?.is_none() {
             report = Some(recovery::rebuild(path)?);
         }
     }
 }
 
-fn sound_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
+fn usable_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
     if !index_is_trustworthy(path)? {
         return Ok(None);
     }
@@ -373,14 +374,14 @@ fn open_index(path: &Path) -> Result<Index> {
 }
 
 /// Names that may exist in a store whose creation was interrupted or is in progress.
-const OWN: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
+const STORE_ENTRIES: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
 
 fn create(path: &Path) -> Result<()> {
-    let mut entries = fs::read_dir(path).at("list", path)?;
+    let mut entries = fs::read_dir(path).context("list", path)?;
     let foreign = entries.any(|entry| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name();
-            !OWN.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.")
+            !STORE_ENTRIES.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.")
         })
     });
     if foreign && !format::exists(path) {
@@ -399,7 +400,7 @@ fn create(path: &Path) -> Result<()> {
     }
     for part in ["packs", "index", "pins", "directories"] {
         let part = path.join(part);
-        fs::create_dir_all(&part).at("create", &part)?;
+        fs::create_dir_all(&part).context("create", &part)?;
     }
     format::write(path)?;
     Reserve::new(path).fill();
@@ -412,17 +413,17 @@ fn open_lock(path: &Path) -> Result<(File, Access)> {
     match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock) {
         Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => {
             // If it cannot be read either, report why it cannot be written.
-            File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).at("open", &lock)
+            File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).context("open", &lock)
         }
-        other => Ok((other.at("open", &lock)?, Access::Shared)),
+        other => Ok((other.context("open", &lock)?, Access::Shared)),
     }
 }
 
 /// Opens the index of a store on a read-only file system. Fails if it would need a rebuild.
-fn open_unwritable_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
+fn open_read_only_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
     lock_shared(lock, path)?;
     let directory = path.join("index");
-    let unusable = || Err(Errno::ROFS).at("rebuild the index in", &directory);
+    let unusable = || Err(Errno::ROFS).context("rebuild the index in", &directory);
     if !index_is_trustworthy(path)? {
         return unusable();
     }
@@ -436,7 +437,7 @@ fn lock_shared(lock: &File, path: &Path) -> Result<()> {
     loop {
         match flock(lock, FlockOperation::NonBlockingLockShared) {
             Err(Errno::WOULDBLOCK) => wait.sleep(|| holder_of(lock, path)),
-            other => return other.at("lock", path),
+            other => return other.context("lock", path),
         }
     }
 }
@@ -507,8 +508,8 @@ fn index_is_trustworthy(path: &Path) -> Result<bool> {
     if !path.join("index/data.mdb").exists() {
         return Ok(Packs::new(path.join("packs")).list()?.is_empty());
     }
-    match mark::read(path) {
-        Some(mark) => Ok(mark::is_clean(&mark) || mark == mark::boot_id()),
+    match index_trust::read(path) {
+        Some(mark) => Ok(index_trust::is_clean(&mark) || mark == index_trust::boot_id()),
         // Never written to.
         None => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
     }
@@ -520,8 +521,8 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("new-{}", Uuid::now_v7()));
     let written = File::create(&new)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .at("write", &new)
-        .and_then(|()| fs::rename(&new, path).at("rename", &new));
+        .context("write", &new)
+        .and_then(|()| fs::rename(&new, path).context("rename", &new));
     if written.is_err() {
         // The original error is more useful than a failure to clean up.
         drop(fs::remove_file(&new));
@@ -532,6 +533,6 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other.at("remove", path),
+        other => other.context("remove", path),
     }
 }

@@ -4,22 +4,22 @@
 use std::collections::BTreeMap;
 
 use crate::archive::{ArchiveError, ArchiveLimits};
-use crate::change::{Change, CheckpointRecord, CommitRecord, Expect, LogEnd};
 use crate::codec::{Decoded, Write};
 use crate::directory::stat_record;
 use crate::episode;
 use crate::error::Result;
 use crate::id::{ChunkId, EpisodeId, NodeId, PinId, SnapshotId, TreeId};
 use crate::index::{Index, LogState};
+use crate::log_record::{Change, CheckpointRecord, CommitRecord, Expect, LogEnd};
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
 use crate::page::{EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
-use crate::recent::Row;
-use crate::record::{self, Effort, Kind};
+use crate::record::{self, Compression, Kind};
 use crate::references_of::references_of;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
+use crate::unsettled_rows::Row;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 
 /// Reads an archive to its end as an import does, and discards it. Limits keep the test fast.
@@ -176,7 +176,7 @@ fn reencode_record(bytes: &[u8]) -> Option<Vec<u8>> {
     }
     let kind = [Kind::Chunk, Kind::Node, Kind::Commit, Kind::Checkpoint][usize::from(bytes[0]) - 1];
     let mut out = Vec::new();
-    record::append(&mut out, kind, blake3::hash(&raw).as_bytes(), &raw, Effort::None).ok()?;
+    record::append(&mut out, kind, blake3::hash(&raw).as_bytes(), &raw, Compression::None).ok()?;
     Some(out)
 }
 
@@ -234,7 +234,7 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
-        "recent" => recents().iter().map(Row::encode).collect(),
+        "recent" => unsettled_rows().iter().map(Row::encode).collect(),
         "episode" => episodes(),
         other => panic!("there is no format `{other}`"),
     }
@@ -243,15 +243,15 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
 fn records() -> Vec<Vec<u8>> {
     let text = b"the same words again and again, ".repeat(20);
     let mut all = Vec::new();
-    for (kind, raw, effort) in [
-        (Kind::Chunk, &b""[..], Effort::None),
-        (Kind::Chunk, &text, Effort::Thorough),
-        (Kind::Node, &b"node"[..], Effort::None),
-        (Kind::Commit, &b"commit"[..], Effort::None),
-        (Kind::Checkpoint, &b"checkpoint"[..], Effort::Fast),
+    for (kind, raw, compression) in [
+        (Kind::Chunk, &b""[..], Compression::None),
+        (Kind::Chunk, &text, Compression::Thorough),
+        (Kind::Node, &b"node"[..], Compression::None),
+        (Kind::Commit, &b"commit"[..], Compression::None),
+        (Kind::Checkpoint, &b"checkpoint"[..], Compression::Fast),
     ] {
         let mut out = Vec::new();
-        record::append(&mut out, kind, blake3::hash(raw).as_bytes(), raw, effort).expect("small enough");
+        record::append(&mut out, kind, blake3::hash(raw).as_bytes(), raw, compression).expect("small enough");
         all.push(out);
     }
     all
@@ -405,11 +405,11 @@ fn log_state() -> LogState {
         next_pack: 3,
         epoch: 2,
         settled: 1,
-        waiting: 0,
+        unsettled_count: 0,
     }
 }
 
-fn recents() -> Vec<Row> {
+fn unsettled_rows() -> Vec<Row> {
     let location = Location { pack: 2, offset: 4096, len: 77 };
     let objects = vec![((Kind::Chunk, [3; 32]), location), ((Kind::Node, [4; 32]), location)];
     vec![

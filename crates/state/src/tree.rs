@@ -12,7 +12,7 @@ use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
-use crate::walk_limits::{WalkUsage, waiting_size};
+use crate::walk_limits::{WalkUsage, queued_size};
 
 /// Reason why a path is invalid.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -211,16 +211,16 @@ impl Tree {
     /// Calls `visit` with path and entry for everything below the root, parents before children.
     pub fn walk(&self, visit: &mut impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
         let usage = WalkUsage::new(self.store.walk_limits());
-        usage.add(waiting_size(b"", &self.root))?;
+        usage.add(queued_size(b"", &self.root))?;
         let mut open = vec![(Vec::new(), self.root.clone())];
         while let Some((path, directory)) = open.pop() {
-            usage.remove(waiting_size(&path, &directory));
+            usage.remove(queued_size(&path, &directory));
             let mut below = Vec::new();
             self.store.for_each_entry(&directory, &mut |entry| {
                 let path = join(&path, &entry.name);
                 visit(&path, &entry)?;
                 if let Node::Directory(directory) = entry.node {
-                    usage.add(waiting_size(&path, &directory))?;
+                    usage.add(queued_size(&path, &directory))?;
                     below.push((path, directory));
                 }
                 Ok(())

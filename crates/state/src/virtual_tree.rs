@@ -25,7 +25,7 @@ use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::{BadPath, DEPTH_MAX, Entry, Tree, path_names};
 
-pub use files::{FileAt, SameFile, Taken};
+pub use files::{AddOutcome, FileToAdd, LinkedFile};
 
 pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
 
@@ -96,13 +96,13 @@ type Result<T, E = TreeError> = std::result::Result<T, E>;
 impl From<BadPath> for TreeError {
     fn from(bad: BadPath) -> Self {
         match bad {
-            BadPath::Invalid(path) => Self::BadPath { path: shown(&path) },
-            BadPath::TooDeep(path) => Self::TooDeep { path: shown(&path) },
+            BadPath::Invalid(path) => Self::BadPath { path: display_path(&path) },
+            BadPath::TooDeep(path) => Self::TooDeep { path: display_path(&path) },
         }
     }
 }
 
-fn shown(path: &[u8]) -> String {
+fn display_path(path: &[u8]) -> String {
     shorten_path(path).into_owned()
 }
 
@@ -162,7 +162,7 @@ pub struct VirtualTree {
 /// Chunks of streamed content that are not committed yet.
 struct Staging {
     batch: Arc<Batch>,
-    turn: Mutex<()>,
+    commit_lock: Mutex<()>,
 }
 
 /// A directory that was accessed for writing: its base in the store, and the changes.
@@ -349,7 +349,8 @@ impl VirtualTree {
         let store = self.store.clone();
         let mut directory = Arc::make_mut(&mut self.root);
         for (depth, name) in names.iter().enumerate() {
-            let not_a_directory = || TreeError::NotADirectory { path: shown(&names[..=depth].join(&b'/')) };
+            let not_a_directory =
+                || TreeError::NotADirectory { path: display_path(&names[..=depth].join(&b'/')) };
             if !matches!(directory.edits.get(*name), Some(Some(Child::Directory(_)))) {
                 let below = match directory.child(&store, name)? {
                     None => {

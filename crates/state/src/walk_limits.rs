@@ -1,7 +1,7 @@
 //! Bounds on what one walk holds in memory.
 //!
-//! Files cost little on disk: a few megabytes of directories hold hundreds of thousands of files whose paths have a
-//! quarter of a megabyte each. So a quota on the disk does not bound the memory of a walk.
+//! Files cost little on disk: a few megabytes of directories hold hundreds of thousands of files whose paths
+//! have a quarter of a megabyte each. So a disk quota does not bound the memory of a walk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,8 +9,8 @@ use crate::archive::LimitKind;
 use crate::node::{Extent, FileNode, Xattrs};
 use crate::tree::{DirectoryNode, Entry, Node};
 
-/// The most that one walk through a directory, or one comparison of trees, may hold in memory. By default there is no
-/// limit; set one with [`Store::with_walk_limits`](crate::Store::with_walk_limits) where others write what is walked.
+/// Memory limits of one walk through a directory, or one comparison of trees. Unlimited by default; set them
+/// with [`Store::with_walk_limits`](crate::Store::with_walk_limits) for content that is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkLimits {
     /// Files, links and directories.
@@ -25,7 +25,7 @@ impl Default for WalkLimits {
     }
 }
 
-/// The limit that a walk has reached.
+/// Limit that a walk has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {limit} {kind}")]
 pub struct LimitExceeded {
@@ -44,7 +44,7 @@ pub struct WalkUsage {
 }
 
 impl WalkUsage {
-    /// A walk that holds nothing yet.
+    /// Creates the usage of a walk that holds nothing yet.
     pub fn new(limits: WalkLimits) -> Self {
         Self { limits, entries: AtomicU64::new(0), metadata: AtomicU64::new(0) }
     }
@@ -83,7 +83,7 @@ pub(crate) fn file_metadata(file: &FileNode) -> usize {
 }
 
 /// Returns the size of a directory that is queued to be read, in bytes: its path and its attributes.
-pub(crate) fn waiting_size(path: &[u8], directory: &DirectoryNode) -> usize {
+pub(crate) fn queued_size(path: &[u8], directory: &DirectoryNode) -> usize {
     path.len() + xattrs_size(&directory.xattrs)
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_back_can_be_held_again() {
+    fn removed_entries_free_their_share_of_the_limit() {
         let usage = WalkUsage::new(WalkLimits { entries: 2, metadata: 10 });
         usage.add(5).unwrap();
         usage.add(5).unwrap();

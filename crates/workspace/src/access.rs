@@ -1,4 +1,4 @@
-//! Reading the files of a workspace whatever their modes are.
+//! DirectoryReader the files of a workspace whatever their modes are.
 //!
 //! An agent may take the right to read a file or a directory from its own user (mode 000, 0300). The superuser reads it
 //! all the same. An ordinary user's server opens it through a helper in the namespaces of the holder, which is privileged
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::rights::Rights;
-use workspace_state::{Reading, Xattrs, open_plain, user_attributes};
+use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -156,16 +156,16 @@ fn system(error: HostError) -> io::Error {
 /// Reads a directory that workspaces of files of their own are in.
 pub(crate) struct Reader {
     access: Access,
-    still: bool,
+    quiescent: bool,
 }
 
 impl Reader {
-    pub(crate) fn new(holder: &Holder, still: bool) -> Self {
-        Self { access: Access::new(holder), still }
+    pub(crate) fn new(holder: &Holder, quiescent: bool) -> Self {
+        Self { access: Access::new(holder), quiescent }
     }
 }
 
-impl Reading for Reader {
+impl DirectoryReader for Reader {
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
         self.access.open_file(directory, name)
     }
@@ -189,7 +189,7 @@ impl Reading for Reader {
         self.access.attributes(file)
     }
 
-    fn is_still(&self) -> bool {
-        self.still
+    fn is_quiescent(&self) -> bool {
+        self.quiescent
     }
 }

@@ -55,13 +55,13 @@ impl Copy {
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
-    fn snapshot_options(new: NewSnapshot, still: bool) -> SnapshotOptions {
+    fn snapshot_options(new: NewSnapshot, quiescent: bool) -> SnapshotOptions {
         // The user's ignore files are for his directories; here everything is the agent's work.
-        SnapshotOptions { new, ignore: false, still, complete: true, ..SnapshotOptions::default() }
+        SnapshotOptions { new, ignore: false, quiescent, complete: true, ..SnapshotOptions::default() }
     }
 
     fn snapshot(&self, store: &Store, tree: &Path, options: SnapshotOptions) -> Result<SnapshotReport> {
-        let reader = Reader::new(&self.here.get(), options.still);
+        let reader = Reader::new(&self.here.get(), options.quiescent);
         let report = snapshot_directory_with(store, tree, options, &reader, &Quiet);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
@@ -131,17 +131,17 @@ impl Provider for Copy {
         Ok(Under::default())
     }
 
-    fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present> {
-        let options = Self::snapshot_options(NewSnapshot::default(), still);
-        let reader = Reader::new(&self.here.get(), still);
+    fn present(&self, place: &Place, base: &Base, quiescent: bool) -> Result<Present> {
+        let options = Self::snapshot_options(NewSnapshot::default(), quiescent);
+        let reader = Reader::new(&self.here.get(), quiescent);
         let tree = Self::tree(place);
         let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
         Ok(Present { tree: preview.tree, skipped: preview.skipped, skipped_count: preview.skipped_count })
     }
 
-    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed> {
-        let options = Self::snapshot_options(new, still);
+    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+        let options = Self::snapshot_options(new, quiescent);
         let SnapshotReport { snapshot, skipped, skipped_count, .. } =
             self.snapshot(&base.store, &Self::tree(place), options)?;
         Ok(Committed { snapshot, skipped, skipped_count })

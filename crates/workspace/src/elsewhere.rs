@@ -1,6 +1,6 @@
 //! What stands in for overlays on systems other than Linux: they are refused, and layers are whole trees.
 
-/// Reading as any directory is read: there is no holder whose rights could be used.
+/// DirectoryReader as any directory is read: there is no holder whose rights could be used.
 pub(crate) mod access {
     use std::io;
     use std::os::fd::{AsFd as _, BorrowedFd};
@@ -10,17 +10,17 @@ pub(crate) mod access {
     use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
     use workspace_host::holder::Holder;
-    use workspace_state::Reading;
+    use workspace_state::DirectoryReader;
     use workspace_state::platform::open_beneath;
 
     /// Reads with our own rights.
     pub(crate) struct Reader {
-        still: bool,
+        quiescent: bool,
     }
 
     impl Reader {
-        pub(crate) fn new(_holder: &Holder, still: bool) -> Self {
-            Self { still }
+        pub(crate) fn new(_holder: &Holder, quiescent: bool) -> Self {
+            Self { quiescent }
         }
     }
 
@@ -45,9 +45,9 @@ pub(crate) mod access {
         }
     }
 
-    impl Reading for Reader {
-        fn is_still(&self) -> bool {
-            self.still
+    impl DirectoryReader for Reader {
+        fn is_quiescent(&self) -> bool {
+            self.quiescent
         }
     }
 }

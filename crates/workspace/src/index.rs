@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use workspace_state::{Looks, SnapshotId};
+use workspace_state::{SnapshotId, StatFingerprint};
 
 /// Files by their path in the upper directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     /// The snapshot in which each file is what it was then.
     pub(crate) snapshot: Option<SnapshotId>,
-    pub(crate) files: HashMap<Vec<u8>, Looks>,
+    pub(crate) files: HashMap<Vec<u8>, StatFingerprint>,
 }
 
 impl Index {
@@ -35,11 +35,13 @@ impl Index {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let mut out = Vec::with_capacity(48 + self.files.len() * 80);
         out.extend_from_slice(snapshot.as_bytes());
-        for (path, looks) in &self.files {
+        for (path, fingerprint) in &self.files {
             out.extend_from_slice(&(path.len() as u32).to_le_bytes());
             out.extend_from_slice(path);
-            out.extend_from_slice(&looks.mode.to_le_bytes());
-            for word in [looks.size, looks.mtime as u64, looks.ctime as u64, looks.inode] {
+            out.extend_from_slice(&fingerprint.mode.to_le_bytes());
+            for word in
+                [fingerprint.size, fingerprint.mtime as u64, fingerprint.ctime as u64, fingerprint.inode]
+            {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -64,7 +66,7 @@ impl Index {
             let mode = u32::from_le_bytes(take(4)?.try_into().ok()?);
             let mut word = || Some(u64::from_le_bytes(take(8)?.try_into().ok()?));
             let (size, mtime, ctime, inode) = (word()?, word()? as i64, word()? as i64, word()?);
-            files.insert(path, Looks { mode, size, mtime, ctime, inode });
+            files.insert(path, StatFingerprint { mode, size, mtime, ctime, inode });
         }
         Some(Self { snapshot: Some(snapshot), files })
     }
@@ -76,8 +78,9 @@ mod tests {
 
     #[test]
     fn an_index_comes_back_as_it_was_and_a_torn_one_is_none() {
-        let looks = Looks { mode: 0o100_644, size: 3, mtime: -5, ctime: i64::MAX, inode: u64::MAX };
-        let files = HashMap::from([(b"a/b".to_vec(), looks), (vec![0xff], Looks::default())]);
+        let fingerprint =
+            StatFingerprint { mode: 0o100_644, size: 3, mtime: -5, ctime: i64::MAX, inode: u64::MAX };
+        let files = HashMap::from([(b"a/b".to_vec(), fingerprint), (vec![0xff], StatFingerprint::default())]);
         let index = Index { snapshot: Some(SnapshotId::generate()), files };
         let bytes = index.encode();
         assert_eq!(Index::decode(&bytes), Some(index));

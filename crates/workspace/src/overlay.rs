@@ -151,7 +151,7 @@ impl Overlay {
         Ok(())
     }
 
-    fn scan(&self, place: &Place, base: &Base, still: bool) -> Result<Upper> {
+    fn scan(&self, place: &Place, base: &Base, quiescent: bool) -> Result<Upper> {
         let upper = place.join("upper");
         let (holder, index) = (self.here.get(), Index::read(&place.join("index")));
         let scan = Scan {
@@ -162,7 +162,7 @@ impl Overlay {
             upper: &upper,
             name: &place.name,
             index: &index,
-            still,
+            quiescent,
         };
         scan.run()
     }
@@ -208,13 +208,13 @@ impl Provider for Overlay {
         Ok(overlay::mounted(&self.here.get(), &place.root)?.contains(&wanted))
     }
 
-    fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present> {
-        let Upper { tree, skipped, skipped_count, .. } = self.scan(place, base, still)?;
+    fn present(&self, place: &Place, base: &Base, quiescent: bool) -> Result<Present> {
+        let Upper { tree, skipped, skipped_count, .. } = self.scan(place, base, quiescent)?;
         Ok(Present { tree: tree.preview()?, skipped, skipped_count })
     }
 
-    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed> {
-        let Upper { mut tree, skipped, skipped_count, files } = self.scan(place, base, still)?;
+    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+        let Upper { mut tree, skipped, skipped_count, files } = self.scan(place, base, quiescent)?;
         let snapshot = tree.commit(new)?;
         let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
         index.write(&place.join("index"));

@@ -126,10 +126,10 @@ pub trait Provider: Send + Sync + fmt::Debug {
     fn revive(&self, place: &Place, base: &Base, layers: &[String]) -> Result<Under>;
 
     /// What the agent's directory holds now.
-    fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present>;
+    fn present(&self, place: &Place, base: &Base, quiescent: bool) -> Result<Present>;
 
     /// Makes that a snapshot.
-    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed>;
+    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, quiescent: bool) -> Result<Committed>;
 
     /// Makes the agent's directory hold another base in place, if this provider can: then nobody needs another
     /// directory. False if it cannot.

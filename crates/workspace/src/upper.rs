@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
 use workspace_state::{
-    Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped,
-    SkippedEntries, Store, StoreError, Taken, Timestamp, Tree, TreeError, VirtualTree, WalkUsage,
-    unescape_attributes, xattrs_size,
+    AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,
+    Skipped, SkippedEntries, StatFingerprint, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
+    WalkUsage, unescape_attributes, xattrs_size,
 };
 
 use crate::access::Access;
@@ -39,7 +39,7 @@ pub(crate) struct Upper {
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) skipped_count: u64,
     /// Files whose looks tell a later change.
-    pub(crate) files: Vec<(Vec<u8>, Looks)>,
+    pub(crate) files: Vec<(Vec<u8>, StatFingerprint)>,
 }
 
 /// What is needed to read an upper directory.
@@ -52,7 +52,7 @@ pub(crate) struct Scan<'a> {
     /// Tells hard links of this directory from those of any other.
     pub(crate) name: &'a str,
     pub(crate) index: &'a Index,
-    pub(crate) still: bool,
+    pub(crate) quiescent: bool,
 }
 
 /// A directory of the upper one, and the directory of the base that it lies over.
@@ -134,7 +134,7 @@ impl Scan<'_> {
     }
 }
 
-impl Reading for Scan<'_> {
+impl DirectoryReader for Scan<'_> {
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
         self.access.open_file(directory, name)
     }
@@ -147,15 +147,15 @@ impl Reading for Scan<'_> {
         })
     }
 
-    fn is_still(&self) -> bool {
-        self.still
+    fn is_quiescent(&self) -> bool {
+        self.quiescent
     }
 }
 
 /// A file that is to be read.
 struct Unread {
-    file: FileAt,
-    looks: Looks,
+    file: FileToAdd,
+    fingerprint: StatFingerprint,
     /// Whether its label is that of the base.
     kept: bool,
 }
@@ -167,7 +167,7 @@ struct Walk<'a> {
     known: Option<Tree>,
     usage: WalkUsage,
     skipped: SkippedEntries,
-    files: Vec<(Vec<u8>, Looks)>,
+    files: Vec<(Vec<u8>, StatFingerprint)>,
     /// By inode. The other names of these need not be read, nor looked up.
     linked: HashMap<u64, Linked>,
     /// By inode: all names of files that have several.
@@ -204,7 +204,7 @@ impl Walk<'_> {
             self.entry(at, &name, &mut files)?;
         }
         self.take_all(at, files)?;
-        let modified = Some(Timestamp(looks(&stat).mtime));
+        let modified = Some(Timestamp(fingerprint(&stat).mtime));
         let attributes = Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link: None };
         self.directories.push((at.path.clone(), attributes));
         Ok(())
@@ -241,20 +241,20 @@ impl Walk<'_> {
                 Ok(())
             }
             FileType::RegularFile => {
-                let (looks, is_linked) = (looks(&stat), stat.st_nlink > 1);
-                let kept = self.kept_label(at, name, looks)?;
+                let (fingerprint, is_linked) = (fingerprint(&stat), stat.st_nlink > 1);
+                let kept = self.kept_label(at, name, fingerprint)?;
                 if is_linked {
-                    self.name(&path, looks, kept)?;
+                    self.name(&path, fingerprint, kept)?;
                 }
-                if kept.is_none() && is_linked && self.is_taken(&path, looks)? {
+                if kept.is_none() && is_linked && self.is_taken(&path, fingerprint)? {
                     return Ok(());
                 }
-                if self.is_known(&path, looks)? {
-                    return if is_linked { self.link(&path, looks) } else { Ok(()) };
+                if self.is_known(&path, fingerprint)? {
+                    return if is_linked { self.link(&path, fingerprint) } else { Ok(()) };
                 }
                 let link = kept.or_else(|| is_linked.then(|| self.label(stat.st_ino)));
-                let file = FileAt { name: name.to_vec(), path, link };
-                files.push(Unread { file, looks, kept: kept.is_some() });
+                let file = FileToAdd { name: name.to_vec(), path, link };
+                files.push(Unread { file, fingerprint, kept: kept.is_some() });
                 Ok(())
             }
             FileType::Symlink => self.symlink(at, name, &path, &stat),
@@ -341,9 +341,9 @@ impl Walk<'_> {
     }
 
     /// Whether a file is the one that was committed before: then that is taken.
-    fn is_known(&mut self, path: &[u8], looks: Looks) -> Result<bool> {
+    fn is_known(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
         let Some(known) = &self.known else { return Ok(false) };
-        if self.scan.index.files.get(path) != Some(&looks) {
+        if self.scan.index.files.get(path) != Some(&fingerprint) {
             return Ok(false);
         }
         let Some(entry) = known.entry(path)?.filter(|entry| matches!(entry.node, Node::File(_))) else {
@@ -355,7 +355,7 @@ impl Walk<'_> {
             Err(TreeError::Store(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.files.push((path.to_vec(), looks));
+        self.files.push((path.to_vec(), fingerprint));
         Ok(true)
     }
 
@@ -370,19 +370,19 @@ impl Walk<'_> {
         };
         self.usage.add_metadata(target.len())?;
         self.remove(path)?;
-        Ok(self.tree.put_symlink(path, target, Some(Timestamp(looks(stat).mtime)))?)
+        Ok(self.tree.put_symlink(path, target, Some(Timestamp(fingerprint(stat).mtime)))?)
     }
 
     /// Reads the files of a directory that are not known, those with several names once.
     fn take_all(&mut self, at: &Below, unread: Vec<Unread>) -> Result<()> {
         let mut seen = HashSet::new();
-        let (first, others): (Vec<_>, Vec<_>) = unread
-            .into_iter()
-            .partition(|unread| unread.kept || unread.file.link.is_none() || seen.insert(unread.looks.inode));
+        let (first, others): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
+            unread.kept || unread.file.link.is_none() || seen.insert(unread.fingerprint.inode)
+        });
         self.take(at, first)?;
         let mut left = Vec::new();
         for unread in others {
-            if !self.is_taken(&unread.file.path, unread.looks)? {
+            if !self.is_taken(&unread.file.path, unread.fingerprint)? {
                 left.push(unread);
             }
         }
@@ -392,7 +392,7 @@ impl Walk<'_> {
     fn take(&mut self, at: &Below, unread: Vec<Unread>) -> Result<()> {
         let mut unread = unread.into_iter().map(|unread| unread.file);
         loop {
-            let files: Vec<FileAt> = unread.by_ref().take(TAKEN_AT_ONCE).collect();
+            let files: Vec<FileToAdd> = unread.by_ref().take(TAKEN_AT_ONCE).collect();
             if files.is_empty() {
                 return Ok(());
             }
@@ -400,21 +400,21 @@ impl Walk<'_> {
         }
     }
 
-    fn take_some(&mut self, at: &Below, files: Vec<FileAt>) -> Result<()> {
-        let taken = self.tree.take_files(at.fd.as_fd(), &files, self.scan)?;
+    fn take_some(&mut self, at: &Below, files: Vec<FileToAdd>) -> Result<()> {
+        let taken = self.tree.add_files(at.fd.as_fd(), &files, self.scan)?;
         for (file, taken) in files.into_iter().zip(taken) {
             match taken {
-                Taken::File { looks, settled, metadata } => {
+                AddOutcome::File { fingerprint, trusted, metadata } => {
                     self.usage.add_metadata(metadata)?;
                     if file.link.is_some() {
-                        self.link(&file.path, looks)?;
+                        self.link(&file.path, fingerprint)?;
                     }
-                    if settled {
-                        self.files.push((file.path, looks));
+                    if trusted {
+                        self.files.push((file.path, fingerprint));
                     }
                 }
-                Taken::Vanished => {}
-                Taken::Skipped(reason) => self.skip(&file.path, reason),
+                AddOutcome::Vanished => {}
+                AddOutcome::Skipped(reason) => self.skip(&file.path, reason),
             }
         }
         Ok(())
@@ -449,9 +449,9 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-fn looks(stat: &Stat) -> Looks {
+fn fingerprint(stat: &Stat) -> StatFingerprint {
     let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
-    Looks {
+    StatFingerprint {
         mode: stat.st_mode,
         size: stat.st_size as u64,
         mtime: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),

@@ -342,32 +342,32 @@ impl Workspaces {
     }
 
     /// What differs from what it was made from. `still` says that nobody writes to it meanwhile.
-    pub fn changes(&self, id: &str, still: bool) -> Result<Changes> {
-        self.changes_with(&self.store, id, still)
+    pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
+        self.changes_with(&self.store, id, quiescent)
     }
 
-    fn changes_with(&self, store: &Store, id: &str, still: bool) -> Result<Changes> {
+    fn changes_with(&self, store: &Store, id: &str, quiescent: bool) -> Result<Changes> {
         self.with_cancel(store.cancel(), id, |known| {
             let (place, generation) = (self.current(id, &known.record), &known.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
-            let present = self.provider(generation.provider).present(&place, &base, still)?;
+            let present = self.provider(generation.provider).present(&place, &base, quiescent)?;
             let Present { tree: after, skipped, skipped_count } = present;
             Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
         })
     }
 
     /// Makes what is in it a snapshot, whose parent is the last one, or what it was made from.
-    pub fn commit(&self, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
-        self.commit_with(&self.store, id, new, still)
+    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+        self.commit_with(&self.store, id, new, quiescent)
     }
 
-    fn commit_with(&self, store: &Store, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
+    fn commit_with(&self, store: &Store, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
         self.with_cancel(store.cancel(), id, |known| {
             let (place, generation) = (self.current(id, &known.record), &known.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(known, new)?;
             let provider = self.provider(generation.provider);
-            let committed = provider.commit(&place, &base, new, still)?;
+            let committed = provider.commit(&place, &base, new, quiescent)?;
             known.record.last = Some(committed.snapshot.id);
             // Only who asks for the parent of the next one notices if this is lost: the snapshot is there.
             if let Err(error) = known.record.write(&self.directory.join(id)) {

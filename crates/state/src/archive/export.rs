@@ -19,8 +19,8 @@ const NAME_MAX: usize = 100;
 const OCTAL_MAX: u64 = 0o777_7777_7777;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Writes a tree as a tar archive, parents before children and sorted by name: the same tree with the same times gives
-/// the same bytes.
+/// Writes a tree as a tar archive, parents before children and sorted by name. The same tree with the same
+/// times gives the same bytes.
 pub fn export_tar(tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> Result<()> {
     let mut writer = Writer { tree, out, links: HashMap::new() };
     progress.begin("exporting entries", None);

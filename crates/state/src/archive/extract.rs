@@ -5,7 +5,7 @@
 //! [`ExtractProfile::Layer`] resolves it as if the directory were `/`. Owners, set-id bits, extended
 //! attributes, devices and pipes are not extracted.
 
-mod place;
+mod directory;
 #[cfg(test)]
 mod tests;
 
@@ -31,7 +31,7 @@ use crate::node::{is_valid_name, is_valid_target};
 use crate::platform::{DIRECTORY_HANDLE, Handle, open_beneath, raw_mode};
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
-use place::{Place, kind};
+use directory::{ExtractDir, kind};
 
 /// Permission bits that are kept: no set-id and sticky bits.
 const PERMISSIONS: u16 = 0o777;
@@ -107,7 +107,7 @@ impl Extractor {
         })
     }
 
-    /// Extracts one archive. What was extracted before an error stays.
+    /// Extracts one archive. Files extracted before an error are kept.
     pub fn extract(&mut self, input: &mut dyn Read) -> Result<()> {
         self.made.clear();
         let mut reader = Reader::new(input, self.options.cancel.clone());
@@ -147,7 +147,7 @@ impl Extractor {
             Kind::HardLink => self.hard_link(&parent, name, &member)?,
             _ => self.file(&parent, name, member, reader)?,
         }
-        self.note_made(&parent, name)
+        self.record_made(&parent, name)
     }
 
     /// Returns the components of a member's path in the directory.
@@ -172,13 +172,14 @@ impl Extractor {
         }
     }
 
-    fn make_directory(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+    fn make_directory(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         let mode = mode(member.mode & PERMISSIONS | OWNER);
         match kind(parent, name)? {
             Some(FileType::Directory) if !self.is_layer() => {}
             Some(FileType::Directory) => {
-                let opened = openat(&parent.fd, name, place::LIST, Mode::empty()).map_err(failed(&path))?;
+                let opened =
+                    openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
             // A link to a directory is kept: the layer's entries go where it leads.
@@ -188,7 +189,7 @@ impl Extractor {
                 return Err(refused(&path, "a file is in the place of the directory"));
             }
             Some(_) => {
-                self.clear_place(parent, name)?;
+                self.clear_target(parent, name)?;
                 make(parent, name, mode)?;
             }
             None => make(parent, name, mode)?,
@@ -202,7 +203,7 @@ impl Extractor {
 
     fn file(
         &mut self,
-        parent: &Place,
+        parent: &ExtractDir,
         name: &[u8],
         mut member: Member,
         reader: &mut Reader<'_>,
@@ -210,7 +211,7 @@ impl Extractor {
         let path = parent.path_of(name);
         self.usage.add_bytes(member.size)?;
         let map = reader.map(&mut member)?;
-        self.clear_place(parent, name)?;
+        self.clear_target(parent, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&parent.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed(&path))?;
         let mut file = File::from(opened);
@@ -237,12 +238,12 @@ impl Extractor {
         Ok(())
     }
 
-    fn symlink(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+    fn symlink(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         if !is_valid_target(&member.target) {
             return Err(refused(&path, "no symlink can point there"));
         }
-        self.clear_place(parent, name)?;
+        self.clear_target(parent, name)?;
         symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;
         match member.modified.filter(|_| !self.is_layer()) {
             Some(modified) => set_times(&parent.fd, name, modified).map_err(failed(&path)),
@@ -251,7 +252,7 @@ impl Extractor {
     }
 
     /// Creates another name for a file that was extracted before.
-    fn hard_link(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+    fn hard_link(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         let target = self.path_of(&member.target)?;
         let nowhere = || {
@@ -265,7 +266,7 @@ impl Extractor {
             Some(_) if from.path_of(of) == path => return Ok(()),
             Some(_) => {}
         }
-        self.clear_place(parent, name)?;
+        self.clear_target(parent, name)?;
         match linkat(&from.fd, &of[..], &parent.fd, name, AtFlags::empty()) {
             // The target was removed to make room for the link.
             Err(Errno::NOENT) => Err(nowhere()),
@@ -275,7 +276,7 @@ impl Extractor {
     }
 
     /// Removes an existing entry that a member replaces, which must not be a directory for a copy.
-    fn clear_place(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+    fn clear_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         match kind(parent, name)? {
             None => Ok(()),
             Some(FileType::Directory) if !self.is_layer() => {
@@ -285,7 +286,7 @@ impl Extractor {
         }
     }
 
-    fn whiteout(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+    fn whiteout(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if name == OPAQUE {
             return self.clear_lower(parent);
         }
@@ -296,7 +297,7 @@ impl Extractor {
         self.remove(parent, hidden)
     }
 
-    fn note_made(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+    fn record_made(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if self.is_layer() {
             let inode = fstat(&parent.fd).map_err(failed(&parent.path))?.st_ino;
             self.made.insert((inode, name.into()));
@@ -337,11 +338,11 @@ fn mode(bits: u16) -> Mode {
     Mode::from_raw_mode(raw_mode(u32::from(bits)))
 }
 
-fn make(parent: &Place, name: &[u8], wanted: Mode) -> Result<()> {
+fn make(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
     let path = parent.path_of(name);
     mkdirat(&parent.fd, name, wanted).map_err(failed(&path))?;
     // Independent of the umask.
-    let opened = openat(&parent.fd, name, place::LIST, Mode::empty()).map_err(failed(&path))?;
+    let opened = openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
     fchmod(&opened, wanted).map_err(failed(&path))
 }
 

@@ -39,7 +39,7 @@ impl Records {
     }
 
     pub(super) fn set_modified(&mut self, time: Timestamp) {
-        self.set(b"mtime", shown_time(time).as_bytes());
+        self.set(b"mtime", format_time(time).as_bytes());
     }
 
     /// Returns the user extended attributes; those of other namespaces are specific to a machine.
@@ -161,7 +161,7 @@ fn decode_name(mut name: &[u8]) -> Vec<u8> {
 }
 
 /// Formats a time as seconds, with a fraction if there is one.
-fn shown_time(time: Timestamp) -> String {
+fn format_time(time: Timestamp) -> String {
     let sign = if time.0 < 0 { "-" } else { "" };
     let (seconds, nanos) = (time.0.unsigned_abs() / NANOS as u64, time.0.unsigned_abs() % NANOS as u64);
     if nanos == 0 { format!("{sign}{seconds}") } else { format!("{sign}{seconds}.{nanos:09}") }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_records_are_refused() {
         let wrong: [&[u8]; 8] = [
             b"x",
             b"5 a=b\n",

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_in_a_hole_says_where() {
+    fn a_trailing_hole_is_encoded_as_an_empty_piece() {
         let chunk = ChunkId::of(b"");
         let extents =
             [Extent::Hole { len: 8192 }, Extent::Data { len: 4096, chunk }, Extent::Hole { len: 100 }];

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use heed::RwTxn;
 
 use crate::batch::Contents;
-use crate::change::Change;
 use crate::error::{Result, StoreError};
 use crate::id::{ById, NodeId};
 use crate::index::condemned_key;
-use crate::log::Writing;
+use crate::log::LogAppend;
+use crate::log_record::Change;
 use crate::pack::Location;
 use crate::record::{self, Kind};
 use crate::references_of::{ObjectId, references_of};
@@ -24,7 +24,7 @@ impl Inner {
     pub(super) fn keep_alive(
         &self,
         txn: &mut RwTxn<'_>,
-        writing: &Writing,
+        append: &LogAppend,
         base: u64,
         request: &Request,
     ) -> Result<()> {
@@ -40,7 +40,7 @@ impl Inner {
             }
         }
         if !self.index.condemned.is_empty(txn)? {
-            let buffer = &writing.bytes[(base - writing.start) as usize..];
+            let buffer = &append.bytes[(base - append.start) as usize..];
             self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
         }
         // Objects of the commit itself are not in the index yet.

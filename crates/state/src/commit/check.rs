@@ -2,9 +2,9 @@
 
 use heed::RwTxn;
 
-use crate::change::{Change, Expect};
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
+use crate::log_record::{Change, Expect};
 use crate::store::Inner;
 
 impl Inner {

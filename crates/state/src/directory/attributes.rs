@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_note_of_the_kernels_is_escaped_and_comes_back() {
+    fn overlay_like_attributes_are_escaped_and_unescaped() {
         let names = ["user.a", "user.overlay.opaque", "user.overlay.overlay.x", "user.overlayed"];
         let xattrs: Xattrs = names.iter().map(|name| (name.as_bytes().to_vec(), b"y".to_vec())).collect();
         let escaped = escape(&xattrs).into_owned();

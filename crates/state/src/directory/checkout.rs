@@ -18,7 +18,7 @@ use crate::tree::Tree;
 
 use super::error::{Context, DirectoryError, Result};
 use super::leftovers::{new_mark, remove_leftovers};
-use super::state::Known;
+use super::state::TrackedDirectory;
 use super::switch::Switch;
 
 /// Bytes that a [`WriteLimit`] counts for a file, directory or symlink besides its content.
@@ -66,7 +66,7 @@ pub struct CheckoutReport {
     pub resumed: bool,
     /// Set if the directory was already recorded as a checkout of the snapshot, so that nothing was done.
     /// Local changes were not looked for; with `force` they would have been undone.
-    pub already: bool,
+    pub up_to_date: bool,
 }
 
 /// Ids of a tree and of its times.
@@ -84,14 +84,14 @@ pub fn checkout(
     options: &CheckoutOptions,
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
-    std::fs::create_dir_all(directory).on("create", directory)?;
-    let known = Known::of(store, directory)?;
-    let (root, lent) = known.open_as_owner()?;
+    std::fs::create_dir_all(directory).context("create", directory)?;
+    let known = TrackedDirectory::of(store, directory)?;
+    let (root, former_mode) = known.open_as_owner()?;
     let done = check_out(store, snapshot, &known, &root, options, progress);
-    if let Some(mode) = lent
-        && !done.as_ref().is_ok_and(|report| !report.already)
+    if let Some(mode) = former_mode
+        && !done.as_ref().is_ok_and(|report| !report.up_to_date)
     {
-        fchmod(&root, mode).on("change", &known.path)?;
+        fchmod(&root, mode).context("change", &known.path)?;
     }
     done
 }
@@ -99,7 +99,7 @@ pub fn checkout(
 fn check_out(
     store: &Store,
     snapshot: &Snapshot,
-    known: &Known<'_>,
+    known: &TrackedDirectory<'_>,
     root: &OwnedFd,
     options: &CheckoutOptions,
     progress: &dyn Progress,
@@ -109,16 +109,18 @@ fn check_out(
     let target: Ids = (snapshot.tree.root(), snapshot.times);
     let marks = remove_leftovers(known, root, known.marks(root)?)?;
     // An empty directory has nothing left of its former tree: everything is written anew.
-    let is_empty = is_empty(root).on("list", &known.path)?;
-    let held = if is_empty { None } else { known.held(root)? };
-    let mut from: Option<Ids> =
-        held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
+    let is_empty = is_empty(root).context("list", &known.path)?;
+    let checkout_state = if is_empty { None } else { known.checkout_state(root)? };
+    let mut from: Option<Ids> = checkout_state
+        .as_ref()
+        .and_then(|checkout_state| checkout_state.tree)
+        .map(|(tree, times)| (tree.root(), times));
     known.has_usable_index()?;
-    let foreign = held.is_none() && !is_empty;
+    let foreign = checkout_state.is_none() && !is_empty;
     if foreign && !options.force {
         return Err(DirectoryError::NotEmpty { directory: known.path.clone() });
     }
-    if let Some((tree, _)) = held.as_ref().and_then(|held| held.tree)
+    if let Some((tree, _)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.tree)
         && !options.force
         && store.snapshots_with_tree(&tree)?.is_empty()
     {
@@ -127,7 +129,7 @@ fn check_out(
     let mut report = CheckoutReport::default();
     let mark = new_mark();
     let switch = || Switch::new(store, known, root, options, &mark, progress);
-    if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
+    if let Some((tree, times)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.towards) {
         // The directory is between two trees: finish that checkout first, so that it holds one of them. Not
         // if the target is the former tree and every entry is checked anyway (`force`): then the checkout
         // counts as finished.
@@ -141,10 +143,10 @@ fn check_out(
     if from != Some(target) || options.force {
         run(&switch(), from, target, &marks, &mut report)?;
     } else {
-        report.already = !report.resumed;
+        report.up_to_date = !report.resumed;
     }
     if options.sync {
-        platform::sync_filesystem(root).on("sync", &known.path)?;
+        platform::sync_filesystem(root).context("sync", &known.path)?;
     }
     Ok(report)
 }
@@ -161,15 +163,15 @@ pub fn apply_changes(
     options: &CheckoutOptions,
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
-    let known = Known::of(store, directory)?;
+    let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
-    let before = known.noted(&root)?;
+    let before = known.recorded(&root)?;
     let marks = known.marks(&root)?;
-    known.set_held(&root, Some((from.tree, from.times)), None, marks)?;
+    known.set_checkout_state(&root, Some((from.tree, from.times)), None, marks)?;
     let done = checkout(store, to, directory, options, progress);
-    let is_between = known.noted(&root)?.is_some_and(|held| held.towards.is_some());
+    let is_between = known.recorded(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
     if done.is_ok() || !is_between {
-        known.restore_note(&root, before)?;
+        known.restore_state(&root, before)?;
     }
     done
 }
@@ -182,9 +184,9 @@ pub fn materialize(
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
     let store = tree.store();
-    let known = Known::of(store, directory)?;
+    let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
-    if !is_empty(&root).on("list", &known.path)? {
+    if !is_empty(&root).context("list", &known.path)? {
         return Err(DirectoryError::NotEmpty { directory: known.path });
     }
     let mark = new_mark();
@@ -194,7 +196,7 @@ pub fn materialize(
     progress.end();
     done?;
     if options.sync {
-        platform::sync_filesystem(&root).on("sync", &known.path)?;
+        platform::sync_filesystem(&root).context("sync", &known.path)?;
     }
     Ok(switch.report())
 }
@@ -213,15 +215,15 @@ fn run(
     }
     let ids = |(tree, times): Ids| (TreeId::from(tree), times);
     let with_mine = [marks, &[switch.mark.to_owned()]].concat();
-    known.set_held(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
-    failpoint::hit("checkout-started").on("check out into", &known.path)?;
+    known.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
+    failpoint::hit("checkout-started").context("check out into", &known.path)?;
     progress.begin("checking out entries", None);
     let done = crate::pool::run(|| switch.apply(from, to));
     progress.end();
     done?;
     switch.finish(report)?;
-    failpoint::hit("checkout-applied").on("check out into", &known.path)?;
-    known.set_held(switch.root, Some(ids(to)), None, marks.to_vec())
+    failpoint::hit("checkout-applied").context("check out into", &known.path)?;
+    known.set_checkout_state(switch.root, Some(ids(to)), None, marks.to_vec())
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

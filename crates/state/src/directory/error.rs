@@ -103,11 +103,11 @@ pub(super) type Result<T, E = DirectoryError> = std::result::Result<T, E>;
 
 /// Adds the attempted action and the path to a system error.
 pub(super) trait Context<T> {
-    fn on(self, action: &'static str, path: &Path) -> Result<T>;
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
-    fn on(self, action: &'static str, path: &Path) -> Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|error| DirectoryError::Io { action, path: path.to_owned(), source: error.into() })
     }
 }

@@ -16,7 +16,7 @@ pub fn ignored_paths(before: &Tree, differences: &[Difference]) -> Result<Vec<Ve
     let mut found = BTreeSet::new();
     for difference in differences {
         if let Some(new) = &difference.new {
-            found.extend(rules.left_out(&difference.path, matches!(new.node, Node::Directory(_)))?);
+            found.extend(rules.ignored_part(&difference.path, matches!(new.node, Node::Directory(_)))?);
         }
     }
     Ok(found.into_iter().collect())
@@ -30,14 +30,14 @@ struct Rules<'a> {
 
 impl Rules<'_> {
     /// Returns the prefix of a path that is ignored, if there is one.
-    fn left_out(&mut self, path: &[u8], is_directory: bool) -> Result<Option<Vec<u8>>> {
+    fn ignored_part(&mut self, path: &[u8], is_directory: bool) -> Result<Option<Vec<u8>>> {
         let names = path_names(path).unwrap_or_default();
         let (mut at, mut ignores) = (Vec::new(), Ignores::default());
         for (number, name) in names.iter().enumerate() {
             ignores = self.inside(&at, &ignores)?;
             at = join(&at, name);
             let is_directory = is_directory || number + 1 < names.len();
-            if !ignores.is_empty() && ignores.leaves_out(&at, is_directory) {
+            if !ignores.is_empty() && ignores.is_ignored(&at, is_directory) {
                 return Ok(Some(at));
             }
         }

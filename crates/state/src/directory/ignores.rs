@@ -31,7 +31,7 @@ impl Ignores {
     }
 
     /// Returns true if a path is ignored. The innermost matching rule wins.
-    pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+    pub(super) fn is_ignored(&self, path: &[u8], is_directory: bool) -> bool {
         let path = Path::new("/").join(relative(path));
         for level in self.levels.iter().rev() {
             match level.matched(&path, is_directory) {
@@ -55,14 +55,14 @@ mod tests {
     #[test]
     fn rules_hold_below_their_file_and_inner_ones_win() {
         let outer = Ignores::default().with(b"", b"*.log\n/build/\n# comment\n!keep.log\n");
-        assert!(outer.leaves_out(b"a/x.log", false));
-        assert!(outer.leaves_out(b"build", true));
-        assert!(!outer.leaves_out(b"build", false));
-        assert!(!outer.leaves_out(b"sub/build", true));
-        assert!(!outer.leaves_out(b"keep.log", false));
+        assert!(outer.is_ignored(b"a/x.log", false));
+        assert!(outer.is_ignored(b"build", true));
+        assert!(!outer.is_ignored(b"build", false));
+        assert!(!outer.is_ignored(b"sub/build", true));
+        assert!(!outer.is_ignored(b"keep.log", false));
         let inner = outer.with(b"sub", b"!x.log\n/y\n");
-        assert!(!inner.leaves_out(b"sub/x.log", false));
-        assert!(inner.leaves_out(b"sub/y", false));
-        assert!(inner.leaves_out(b"sub/z.log", false));
+        assert!(!inner.is_ignored(b"sub/x.log", false));
+        assert!(inner.is_ignored(b"sub/y", false));
+        assert!(inner.is_ignored(b"sub/z.log", false));
     }
 }

@@ -7,9 +7,9 @@
 use crate::error::Result;
 
 use super::stat_index::key;
-use super::state::Known;
+use super::state::TrackedDirectory;
 
-impl Known<'_> {
+impl TrackedDirectory<'_> {
     /// Returns the label of a file with several names.
     pub(super) fn label_of(&self, inode: u64) -> Result<u64> {
         if let Some(label) = self.number(&inode_key(inode))? {

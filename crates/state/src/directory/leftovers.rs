@@ -16,13 +16,13 @@ use crate::snapshot::Timestamp;
 use crate::tree::join;
 
 use super::error::{Context, Result};
-use super::lent::Lent;
-use super::path::shown;
-use super::read::looks;
-use super::state::Known;
+use super::path::full_path;
+use super::read::fingerprint;
+use super::state::TrackedDirectory;
 use super::switch::{READ, WRITE, times};
+use super::temporary_access::TemporaryAccess;
 
-const TEMPORARY: &str = ".workspace-new-";
+const TEMPORARY_PREFIX: &str = ".workspace-new-";
 
 /// Returns a unique mark.
 pub(super) fn new_mark() -> String {
@@ -31,19 +31,23 @@ pub(super) fn new_mark() -> String {
 
 /// Returns a name for a temporary file.
 pub(super) fn temporary_name(mark: &str, number: u64) -> Vec<u8> {
-    format!("{TEMPORARY}{mark}-{number}").into_bytes()
+    format!("{TEMPORARY_PREFIX}{mark}-{number}").into_bytes()
 }
 
 /// Returns true if a checkout with one of these marks created this name.
 pub(super) fn is_leftover(name: &[u8], marks: &[String]) -> bool {
-    let Some(rest) = name.strip_prefix(TEMPORARY.as_bytes()) else { return false };
+    let Some(rest) = name.strip_prefix(TEMPORARY_PREFIX.as_bytes()) else { return false };
     marks.iter().any(|mark| rest.strip_prefix(mark.as_bytes()).is_some_and(|rest| rest.starts_with(b"-")))
 }
 
 /// Removes leftovers of checkouts with these marks, anywhere in the directory: a snapshot taken since may
 /// have changed its recorded tree, so their paths are unknown. Returns the marks that are still needed,
 /// because a directory of another user could not be read and may hold leftovers.
-pub(super) fn remove_leftovers(known: &Known<'_>, root: &OwnedFd, marks: Vec<String>) -> Result<Vec<String>> {
+pub(super) fn remove_leftovers(
+    known: &TrackedDirectory<'_>,
+    root: &OwnedFd,
+    marks: Vec<String>,
+) -> Result<Vec<String>> {
     if marks.is_empty() {
         return Ok(marks);
     }
@@ -56,9 +60,9 @@ pub(super) fn remove_leftovers(known: &Known<'_>, root: &OwnedFd, marks: Vec<Str
         // path.
         path.truncate(around);
         path = join(&path, &name);
-        let lent = Lent::new(root, &known.path);
-        let cleaned = clean(known, &lent, &path, &marks, &mut open);
-        lent.give_back()?;
+        let access = TemporaryAccess::new(root, &known.path);
+        let cleaned = clean(known, &access, &path, &marks, &mut open);
+        access.restore()?;
         all_seen &= cleaned?;
     }
     Ok(if all_seen { Vec::new() } else { marks })
@@ -74,33 +78,33 @@ struct Below {
 /// Removes leftovers from one directory without changing its mtime, and queues its subdirectories. Returns
 /// false if it could not be read.
 fn clean(
-    known: &Known<'_>,
-    lent: &Lent<'_>,
+    known: &TrackedDirectory<'_>,
+    access: &TemporaryAccess<'_>,
     path: &[u8],
     marks: &[String],
     below: &mut Vec<Below>,
 ) -> Result<bool> {
-    let here = || shown(&known.path, path);
-    let fd = match lent.open(path, READ) {
+    let here = || full_path(&known.path, path);
+    let fd = match access.open(path, READ) {
         Ok(fd) => fd,
         // Removed meanwhile.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
-        Err(error) => return Err(error).on("open", &here()),
+        Err(error) => return Err(error).context("open", &here()),
     };
-    let left = list(&fd, path.len(), marks, below).on("list", &here())?;
+    let left = list(&fd, path.len(), marks, below).context("list", &here())?;
     if left.is_empty() {
         return Ok(true);
     }
-    let fd = lent.open(path, WRITE).on("open", &here())?;
-    let before = Timestamp(looks(&fstat(&fd).on("stat", &here())?).mtime);
+    let fd = access.open(path, WRITE).context("open", &here())?;
+    let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &here())?).mtime);
     for name in left {
         match unlinkat(&fd, name.as_slice(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error).on("remove", &shown(&known.path, &join(path, &name))),
+            Err(error) => return Err(error).context("remove", &full_path(&known.path, &join(path, &name))),
         }
     }
-    futimens(&fd, &times(before)).on("set the times of", &here())?;
+    futimens(&fd, &times(before)).context("set the times of", &here())?;
     Ok(true)
 }
 
@@ -143,12 +147,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_with_a_noted_mark_are_leftovers() {
+    fn only_names_with_a_recorded_mark_are_leftovers() {
         let (mine, other) = (new_mark(), new_mark());
         let marks = [mine.clone()];
         assert!(is_leftover(&temporary_name(&mine, 7), &marks));
         assert!(!is_leftover(&temporary_name(&other, 7), &marks));
-        assert!(!is_leftover(format!("{TEMPORARY}{mine}").as_bytes(), &marks));
+        assert!(!is_leftover(format!("{TEMPORARY_PREFIX}{mine}").as_bytes(), &marks));
         assert!(!is_leftover(b".workspace-new-1-1", &marks));
         assert!(!is_leftover(&temporary_name(&mine, 7), &[]));
     }

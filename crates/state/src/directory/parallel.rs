@@ -28,21 +28,21 @@ pub(super) fn each_while_open<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
-    let turn = Turn::take();
-    if turn.is_one_of_few { each(items, work) } else { items.iter().map(work).collect() }
+    let slot = OpenSlot::take();
+    if slot.is_within_limit { each(items, work) } else { items.iter().map(work).collect() }
 }
 
-struct Turn {
-    is_one_of_few: bool,
+struct OpenSlot {
+    is_within_limit: bool,
 }
 
-impl Turn {
+impl OpenSlot {
     fn take() -> Self {
-        Self { is_one_of_few: OPEN.fetch_add(1, Ordering::Relaxed) < OPEN_MAX }
+        Self { is_within_limit: OPEN.fetch_add(1, Ordering::Relaxed) < OPEN_MAX }
     }
 }
 
-impl Drop for Turn {
+impl Drop for OpenSlot {
     fn drop(&mut self) {
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }

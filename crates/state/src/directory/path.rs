@@ -57,8 +57,8 @@ fn open_root_as_owner(
 
 /// Opens a file for reading, even if its mode denies that to its owner.
 pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let reading = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match openat(&directory, name, reading, Mode::empty()) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(&directory, name, flags, Mode::empty()) {
         Err(Errno::ACCESS) => {}
         other => return other,
     }
@@ -69,13 +69,13 @@ pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<Ow
     }
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
     handle.chmod(mode | Mode::RUSR).map_err(|_| Errno::ACCESS)?;
-    let opened = openat(&directory, name, reading, Mode::empty());
+    let opened = openat(&directory, name, flags, Mode::empty());
     handle.chmod(mode)?;
     opened
 }
 
 /// Joins `root` and a path, for messages.
-pub(super) fn shown(root: &Path, path: &[u8]) -> PathBuf {
+pub(super) fn full_path(root: &Path, path: &[u8]) -> PathBuf {
     root.join(relative(path))
 }
 

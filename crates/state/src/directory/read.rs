@@ -17,22 +17,22 @@ use crate::platform::{links_of, mode_bits};
 
 use super::attributes;
 use super::path::open_directory;
-use super::stat_index::Looks;
+use super::stat_index::StatFingerprint;
 
 /// Number of attempts to read a file that keeps changing.
 const ATTEMPTS: usize = 4;
 /// Clock granularity of file systems, in nanoseconds: two changes within it may have the same timestamp.
-const TICK: i64 = 20_000_000;
+const CLOCK_TICK: i64 = 20_000_000;
 /// Clock granularity of file systems with whole seconds, in nanoseconds.
-const COARSE_TICK: i64 = 2_000_000_000;
+const COARSE_CLOCK_TICK: i64 = 2_000_000_000;
 /// Duration in nanoseconds. A write changes the timestamps when it begins, not while it is in progress: a
 /// file that changed more recently than this may still be changing, and is read twice.
-const WRITING: i64 = 2_000_000_000;
+const RECENT_WRITE: i64 = 2_000_000_000;
 /// Size of the read buffer in bytes.
-const BUFFER: usize = 1 << 20;
+const READ_BUFFER: usize = 1 << 20;
 
-pub(crate) fn looks(stat: &Stat) -> Looks {
-    Looks {
+pub(crate) fn fingerprint(stat: &Stat) -> StatFingerprint {
+    StatFingerprint {
         mode: mode_bits(stat.st_mode),
         size: stat.st_size as u64,
         mtime: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),
@@ -49,9 +49,9 @@ fn nanos(seconds: i64, nanos: i64) -> i64 {
 /// timestamp rule).
 ///
 /// Only ctime counts: it cannot be set by users.
-pub(super) fn is_settled(looks: &Looks, now: i64) -> bool {
-    let tick = if looks.ctime % 1_000_000_000 == 0 { COARSE_TICK } else { TICK };
-    now.saturating_sub(looks.ctime) > tick
+pub(super) fn is_trustworthy(fingerprint: &StatFingerprint, now: i64) -> bool {
+    let tick = if fingerprint.ctime % 1_000_000_000 == 0 { COARSE_CLOCK_TICK } else { CLOCK_TICK };
+    now.saturating_sub(fingerprint.ctime) > tick
 }
 
 pub(super) fn now() -> i64 {
@@ -59,7 +59,7 @@ pub(super) fn now() -> i64 {
 }
 
 /// Access to the files of a directory. The default methods suit any directory.
-pub trait Reading: Sync {
+pub trait DirectoryReader: Sync {
     /// Opens a file for reading. Must not follow a symlink or block.
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
         open_plain(directory, name)
@@ -87,7 +87,7 @@ pub trait Reading: Sync {
     }
 
     /// Returns true if no process writes to the directory meanwhile, so that files need not be read twice.
-    fn is_still(&self) -> bool {
+    fn is_quiescent(&self) -> bool {
         false
     }
 }
@@ -104,15 +104,15 @@ pub fn user_attributes(file: BorrowedFd<'_>) -> io::Result<Xattrs> {
 }
 
 /// Reader for a directory that other processes may write to.
-pub(super) struct Plain;
+pub(super) struct PlainReader;
 
-impl Reading for Plain {}
+impl DirectoryReader for PlainReader {}
 
 /// Reader for a directory that no process writes to.
-pub(super) struct Still;
+pub(super) struct QuiescentReader;
 
-impl Reading for Still {
-    fn is_still(&self) -> bool {
+impl DirectoryReader for QuiescentReader {
+    fn is_quiescent(&self) -> bool {
         true
     }
 }
@@ -121,11 +121,11 @@ impl Reading for Still {
 pub(crate) enum Read {
     File {
         node: FileNode,
-        looks: Looks,
+        fingerprint: StatFingerprint,
         /// Number of hard links, inside or outside of this tree.
         links: u64,
         /// True if a later change is certain to change the fingerprint.
-        settled: bool,
+        trusted: bool,
     },
     /// Removed, or no longer a regular file.
     Vanished,
@@ -154,13 +154,13 @@ impl From<StoreError> for ReadError {
 /// Reads a file into the batch. The stored content is consistent: it existed at one moment.
 pub(crate) fn read_file(
     batch: &Batch,
-    reading: &dyn Reading,
+    reader: &dyn DirectoryReader,
     directory: impl AsFd,
     name: &[u8],
 ) -> Result<Read, ReadError> {
-    let mut first: Option<(Looks, FileNode)> = None;
+    let mut first: Option<(StatFingerprint, FileNode)> = None;
     for _ in 0..ATTEMPTS {
-        let file = match reading.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
+        let file = match reader.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Read::Vanished),
             Err(error) => return Err(error.into()),
@@ -170,25 +170,28 @@ pub(crate) fn read_file(
             return Ok(Read::Vanished);
         }
         let started = now();
-        let seen = looks(&before);
+        let seen = fingerprint(&before);
         let extents = read_content(batch, &file, &before)?;
-        let xattrs = reading.attributes(file.as_fd()).map_err(|error| errno(&error))?;
-        if looks(&fstat(&file)?) != seen {
+        let xattrs = reader.attributes(file.as_fd()).map_err(|error| errno(&error))?;
+        if fingerprint(&fstat(&file)?) != seen {
             first = None;
             continue;
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
-        let settled = is_settled(&seen, started);
-        let done = Read::File { node: node.clone(), looks: seen, links: links_of(&before), settled };
+        let trusted = is_trustworthy(&seen, started);
+        let done = Read::File { node: node.clone(), fingerprint: seen, links: links_of(&before), trusted };
         let age = started.saturating_sub(seen.ctime);
         // A ctime in the future does not become trustworthy soon: the file is stored, but read again next
         // time.
-        if reading.is_still() || !(-TICK..=WRITING).contains(&age) || first == Some((seen, node.clone())) {
+        if reader.is_quiescent()
+            || !(-CLOCK_TICK..=RECENT_WRITE).contains(&age)
+            || first == Some((seen, node.clone()))
+        {
             return Ok(done);
         }
         first = Some((seen, node));
-        if age < TICK {
-            std::thread::sleep(Duration::from_nanos((TICK - age) as u64 + 1));
+        if age < CLOCK_TICK {
+            std::thread::sleep(Duration::from_nanos((CLOCK_TICK - age) as u64 + 1));
         }
     }
     Ok(Read::Changing)
@@ -205,7 +208,7 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
     }
     let mut writer = ContentWriter::new(batch);
     let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
-    let mut buffer = vec![0; size.min(BUFFER as u64) as usize];
+    let mut buffer = vec![0; size.min(READ_BUFFER as u64) as usize];
     let mut at = 0;
     while at < size {
         let data = if sparse { next_data(file, at, size)? } else { at };
@@ -213,7 +216,7 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
         at = data;
         let end = if sparse && at < size { next_hole(file, at, size)? } else { size };
         while at < end {
-            let want = (end - at).min(BUFFER as u64) as usize;
+            let want = (end - at).min(READ_BUFFER as u64) as usize;
             let len = pread(file, &mut buffer[..want], at)?;
             if len == 0 {
                 // The file shrank: the comparison of fingerprints detects that.
@@ -229,17 +232,17 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
 thread_local! {
     /// Buffer for small files. Most files are small: allocating it for each would take longer than reading
     /// them.
-    static SMALL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SMALL_FILE_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>, ReadError> {
-    SMALL.with_borrow_mut(|room| {
-        if room.len() < size {
-            room.resize(WHOLE_MAX, 0);
+    SMALL_FILE_BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < size {
+            buffer.resize(WHOLE_MAX, 0);
         }
         let mut at = 0;
         while at < size {
-            match pread(file, &mut room[at..size], at as u64)? {
+            match pread(file, &mut buffer[at..size], at as u64)? {
                 0 => break,
                 len => at += len,
             }
@@ -247,7 +250,7 @@ fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>,
         if at == 0 {
             return Ok(Vec::new());
         }
-        let chunk = batch.put_chunk(&room[..at])?;
+        let chunk = batch.put_chunk(&buffer[..at])?;
         Ok(vec![Extent::Data { len: at as u64, chunk }])
     })
 }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thousand_are_named_and_losses_before_others() {
+    fn a_thousand_entries_are_named_and_losses_come_first() {
         let mut entries = SkippedEntries::default();
         for number in 0..1_500 {
             entries.push(skipped(format!("pipe-{number:04}"), SkipReason::Fifo));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_lacks_too_much_counts_the_rest() {
+    fn an_error_names_few_entries_and_counts_the_rest() {
         let mut entries = SkippedEntries::default();
         for number in 0..1_200 {
             entries.push(skipped(format!("{number:04}"), SkipReason::Changing));

@@ -13,7 +13,7 @@ use crate::platform::raw_mode;
 
 /// Metadata of a file that reveals changes: a file whose fingerprint is the same was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Looks {
+pub struct StatFingerprint {
     /// Type and permission bits.
     pub mode: u32,
     /// Size in bytes.
@@ -30,11 +30,11 @@ pub struct Looks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StatEntry {
     pub(super) name: Vec<u8>,
-    pub(super) looks: Looks,
+    pub(super) fingerprint: StatFingerprint,
     pub(super) trusted: bool,
 }
 
-impl Looks {
+impl StatFingerprint {
     pub(super) fn is_directory(&self) -> bool {
         FileType::from_raw_mode(raw_mode(self.mode)) == FileType::Directory
     }
@@ -58,7 +58,7 @@ pub(super) struct StatRecord {
     pub(super) node: NodeId,
     pub(super) times: NodeId,
     /// Fingerprint of the directory itself.
-    pub(super) own: Looks,
+    pub(super) own: StatFingerprint,
     pub(super) own_trusted: bool,
     pub(super) entries: Vec<StatEntry>,
 }
@@ -68,14 +68,14 @@ impl StatRecord {
         let mut out = Vec::with_capacity(72 + self.entries.len() * 40);
         out.extend_from_slice(self.node.as_bytes());
         out.extend_from_slice(self.times.as_bytes());
-        encode_looks(&mut out, &self.own, self.own_trusted, &Looks::default());
+        encode_fingerprint(&mut out, &self.own, self.own_trusted, &StatFingerprint::default());
         out.varint(self.entries.len() as u64);
         let mut last = self.own;
         for entry in &self.entries {
             out.blob(&entry.name);
-            encode_looks(&mut out, &entry.looks, entry.trusted, &last);
-            if !entry.looks.is_directory() {
-                last = entry.looks;
+            encode_fingerprint(&mut out, &entry.fingerprint, entry.trusted, &last);
+            if !entry.fingerprint.is_directory() {
+                last = entry.fingerprint;
             }
         }
         out
@@ -85,17 +85,17 @@ impl StatRecord {
         let mut reader = Reader::new(bytes);
         let node = NodeId::from_bytes(reader.array()?);
         let times = NodeId::from_bytes(reader.array()?);
-        let (own, own_trusted) = decode_looks(&mut reader, &Looks::default())?;
+        let (own, own_trusted) = decode_fingerprint(&mut reader, &StatFingerprint::default())?;
         let count = reader.count(6)?;
         let mut entries = Vec::with_capacity(count);
         let mut last = own;
         for _ in 0..count {
             let name = reader.blob()?.to_vec();
-            let (looks, trusted) = decode_looks(&mut reader, &last)?;
-            if !looks.is_directory() {
-                last = looks;
+            let (fingerprint, trusted) = decode_fingerprint(&mut reader, &last)?;
+            if !fingerprint.is_directory() {
+                last = fingerprint;
             }
-            entries.push(StatEntry { name, looks, trusted });
+            entries.push(StatEntry { name, fingerprint, trusted });
         }
         reader.end()?;
         Ok(Self { node, times, own, own_trusted, entries })
@@ -108,24 +108,29 @@ impl StatRecord {
 }
 
 /// Encodes a fingerprint as a difference to the previous one: neighbours are similar, so this is short.
-fn encode_looks(out: &mut Vec<u8>, looks: &Looks, trusted: bool, last: &Looks) {
-    out.varint(u64::from(looks.mode) << 1 | u64::from(trusted));
-    out.varint(looks.size);
-    out.zigzag(looks.mtime.wrapping_sub(last.mtime));
-    out.zigzag(looks.ctime.wrapping_sub(last.ctime));
-    out.zigzag(looks.inode.wrapping_sub(last.inode) as i64);
+fn encode_fingerprint(
+    out: &mut Vec<u8>,
+    fingerprint: &StatFingerprint,
+    trusted: bool,
+    last: &StatFingerprint,
+) {
+    out.varint(u64::from(fingerprint.mode) << 1 | u64::from(trusted));
+    out.varint(fingerprint.size);
+    out.zigzag(fingerprint.mtime.wrapping_sub(last.mtime));
+    out.zigzag(fingerprint.ctime.wrapping_sub(last.ctime));
+    out.zigzag(fingerprint.inode.wrapping_sub(last.inode) as i64);
 }
 
-fn decode_looks(reader: &mut Reader<'_>, last: &Looks) -> Decoded<(Looks, bool)> {
+fn decode_fingerprint(reader: &mut Reader<'_>, last: &StatFingerprint) -> Decoded<(StatFingerprint, bool)> {
     let mode = reader.varint()?;
-    let looks = Looks {
+    let fingerprint = StatFingerprint {
         mode: u32::try_from(mode >> 1).map_err(|_| DecodeError("an impossible mode"))?,
         size: reader.varint()?,
         mtime: last.mtime.wrapping_add(reader.zigzag()?),
         ctime: last.ctime.wrapping_add(reader.zigzag()?),
         inode: last.inode.wrapping_add(reader.zigzag()? as u64),
     };
-    Ok((looks, mode & 1 == 1))
+    Ok((fingerprint, mode & 1 == 1))
 }
 
 /// Returns the key of a directory's record: hash of the root's path, and hash of the path below.
@@ -142,7 +147,7 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let looks = |at: i64| Looks {
+        let fingerprint = |at: i64| StatFingerprint {
             mode: 0o100_644,
             size: 7,
             mtime: at,
@@ -152,18 +157,18 @@ mod tests {
         let record = StatRecord {
             node: NodeId::of(b"node"),
             times: NodeId::of(b"times"),
-            own: looks(5),
+            own: fingerprint(5),
             own_trusted: true,
             entries: (0..5)
                 .map(|at| StatEntry {
                     name: vec![b'a' + at as u8],
-                    looks: looks(at * 99),
+                    fingerprint: fingerprint(at * 99),
                     trusted: at % 2 == 0,
                 })
                 .collect(),
         };
         let decoded = StatRecord::decode(&record.encode()).unwrap();
         assert_eq!(decoded, record);
-        assert_eq!(decoded.find(b"c").map(|entry| entry.looks.mtime), Some(198));
+        assert_eq!(decoded.find(b"c").map(|entry| entry.fingerprint.mtime), Some(198));
     }
 }

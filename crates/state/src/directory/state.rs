@@ -17,13 +17,13 @@ use crate::store::Store;
 
 use super::error::{Context, Result};
 use super::path::open_as_owner;
-use super::read::Reading;
+use super::read::DirectoryReader;
 use super::stat_index::{StatRecord, key};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory that the store has state for, by its canonical path.
-pub(super) struct Known<'s> {
+pub(super) struct TrackedDirectory<'s> {
     pub(super) store: &'s Store,
     pub(super) id: [u8; 16],
     pub(super) path: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct Known<'s> {
 
 /// Recorded state of a checkout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct CheckoutState {
     /// Path of the directory, for people who inspect the store.
     pub(super) path: String,
     /// Inode of the directory, to detect that another one has its path. Not the device, which some file
@@ -47,9 +47,9 @@ pub(super) struct Held {
     pub(super) marks: Vec<String>,
 }
 
-impl<'s> Known<'s> {
+impl<'s> TrackedDirectory<'s> {
     pub(super) fn of(store: &'s Store, directory: &Path) -> Result<Self> {
-        let path = std::fs::canonicalize(directory).on("find", directory)?;
+        let path = std::fs::canonicalize(directory).context("find", directory)?;
         let mut id = [0; 16];
         id.copy_from_slice(&blake3::hash(path.as_os_str().as_bytes()).as_bytes()[..16]);
         Ok(Self { store, id, path })
@@ -57,20 +57,20 @@ impl<'s> Known<'s> {
 
     /// Opens the directory itself.
     pub(super) fn open(&self) -> Result<OwnedFd> {
-        rustix::fs::open(&self.path, DIRECTORY, Mode::empty()).on("open", &self.path)
+        rustix::fs::open(&self.path, DIRECTORY, Mode::empty()).context("open", &self.path)
     }
 
-    /// Opens the directory itself through `reading` if its mode denies access.
-    pub(super) fn open_for(&self, reading: &dyn Reading) -> Result<OwnedFd> {
+    /// Opens the directory itself through `reader` if its mode denies access.
+    pub(super) fn open_for(&self, reader: &dyn DirectoryReader) -> Result<OwnedFd> {
         let opened = rustix::fs::open(&self.path, DIRECTORY, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
             (&opened, self.path.parent(), self.path.file_name())
         else {
-            return opened.on("open", &self.path);
+            return opened.context("open", &self.path);
         };
         let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
-        let parent = rustix::fs::open(parent, flags, Mode::empty()).on("open", parent)?;
-        reading.open_directory(parent.as_fd(), name.as_bytes()).on("open", &self.path)
+        let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
+        reader.open_directory(parent.as_fd(), name.as_bytes()).context("open", &self.path)
     }
 
     /// Opens the directory for changes. If its mode denies access to its owner, the missing bits are added
@@ -80,11 +80,12 @@ impl<'s> Known<'s> {
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
             (&opened, self.path.parent(), self.path.file_name())
         else {
-            return Ok((opened.on("open", &self.path)?, None));
+            return Ok((opened.context("open", &self.path)?, None));
         };
         let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
-        let parent = rustix::fs::open(parent, flags, Mode::empty()).on("open", parent)?;
-        let (root, mode) = open_as_owner(parent, name.as_bytes(), Access::READ_OK).on("open", &self.path)?;
+        let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
+        let (root, mode) =
+            open_as_owner(parent, name.as_bytes(), Access::READ_OK).context("open", &self.path)?;
         Ok((root, mode))
     }
 
@@ -94,47 +95,47 @@ impl<'s> Known<'s> {
     }
 
     /// Returns the state of the directory, open as `root`, if its content is still in the store.
-    pub(super) fn held(&self, root: &OwnedFd) -> Result<Option<Held>> {
-        let Some(held) = self.noted(root)? else { return Ok(None) };
+    pub(super) fn checkout_state(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
+        let Some(checkout_state) = self.recorded(root)? else { return Ok(None) };
         let index = &self.store.inner.index;
         let txn = index.read()?;
-        for (tree, times) in held.tree.iter().chain(&held.towards) {
+        for (tree, times) in checkout_state.tree.iter().chain(&checkout_state.towards) {
             let live =
                 |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.live(&txn, Kind::Node, id)?.is_some()) };
             if !live(tree.as_bytes())? || !live(times.as_bytes())? {
                 return Ok(None);
             }
         }
-        Ok(Some(held))
+        Ok(Some(checkout_state))
     }
 
     /// Returns the marks of checkouts that may have left files in the directory, even if their trees are
     /// gone.
     pub(super) fn marks(&self, root: &OwnedFd) -> Result<Vec<String>> {
-        Ok(self.noted(root)?.map(|held| held.marks).unwrap_or_default())
+        Ok(self.recorded(root)?.map(|checkout_state| checkout_state.marks).unwrap_or_default())
     }
 
     /// Returns the recorded state, unless it is of another directory at the same path.
-    pub(super) fn noted(&self, root: &OwnedFd) -> Result<Option<Held>> {
+    pub(super) fn recorded(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
         let file = self.file();
         let text = match std::fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // An unreadable state must not be taken for a missing one.
-            Err(error) => return Err(error).on("read", &file),
+            Err(error) => return Err(error).context("read", &file),
         };
-        let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
-        let is_other = held.inode.is_some() && held.inode != Some(self.inode(root)?);
-        Ok((!is_other).then_some(held))
+        let Ok(checkout_state) = serde_json::from_slice::<CheckoutState>(&text) else { return Ok(None) };
+        let is_other = checkout_state.inode.is_some() && checkout_state.inode != Some(self.inode(root)?);
+        Ok((!is_other).then_some(checkout_state))
     }
 
     fn inode(&self, root: &OwnedFd) -> Result<u64> {
-        Ok(fstat(root).on("stat", &self.path)?.st_ino)
+        Ok(fstat(root).context("stat", &self.path)?.st_ino)
     }
 
     /// Records the state of the directory, open as `root`: its tree, and the target of a checkout in
     /// progress. Replaced atomically; not synced, because it can be recovered by reading the files.
-    pub(super) fn set_held(
+    pub(super) fn set_checkout_state(
         &self,
         root: &OwnedFd,
         tree: Option<(TreeId, NodeId)>,
@@ -142,24 +143,27 @@ impl<'s> Known<'s> {
         marks: Vec<String>,
     ) -> Result<()> {
         let inode = Some(self.inode(root)?);
-        let held = Held { path: self.path.to_string_lossy().into_owned(), inode, tree, towards, marks };
+        let checkout_state =
+            CheckoutState { path: self.path.to_string_lossy().into_owned(), inode, tree, towards, marks };
         let path = self.file();
         let new = path.with_extension(format!("{}", std::process::id()));
-        let text = serde_json::to_vec(&held).unwrap_or_default();
-        std::fs::write(&new, text).on("write", &new)?;
-        std::fs::rename(&new, &path).on("rename", &new)
+        let text = serde_json::to_vec(&checkout_state).unwrap_or_default();
+        std::fs::write(&new, text).context("write", &new)?;
+        std::fs::rename(&new, &path).context("rename", &new)
     }
 
     /// Restores a former state, or removes it. Marks of unfinished checkouts are kept.
-    pub(super) fn restore_note(&self, root: &OwnedFd, before: Option<Held>) -> Result<()> {
+    pub(super) fn restore_state(&self, root: &OwnedFd, before: Option<CheckoutState>) -> Result<()> {
         let marks = self.marks(root)?;
         match before {
-            Some(held) => self.set_held(root, held.tree, held.towards, marks),
+            Some(checkout_state) => {
+                self.set_checkout_state(root, checkout_state.tree, checkout_state.towards, marks)
+            }
             // Temporary files of such checkouts may exist; the next one removes them.
-            None if !marks.is_empty() => self.set_held(root, None, None, marks),
+            None if !marks.is_empty() => self.set_checkout_state(root, None, None, marks),
             None => match std::fs::remove_file(self.file()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed.on("remove", &self.file()),
+                removed => removed.context("remove", &self.file()),
             },
         }
     }

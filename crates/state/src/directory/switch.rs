@@ -3,8 +3,8 @@
 mod apply;
 mod check;
 mod links;
-mod place;
 mod remove;
+mod write;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -28,12 +28,12 @@ use crate::tree::{DEPTH_MAX, DirectoryNode, Entry, Node};
 use super::attributes;
 use super::checkout::{CheckoutOptions, CheckoutReport, Ids};
 use super::error::{Context, DirectoryError, Result};
-use super::lent::Lent;
 use super::listing::Raw;
-use super::path::{open_directory, relative, shown};
-use super::read::{is_settled, now};
+use super::path::{full_path, open_directory, relative};
+use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
-use super::state::Known;
+use super::state::TrackedDirectory;
+use super::temporary_access::TemporaryAccess;
 use links::Group;
 
 const SET_ID: u16 = 0o6000;
@@ -43,7 +43,7 @@ pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
 
 pub(super) struct Switch<'a> {
     store: &'a Store,
-    pub(super) known: &'a Known<'a>,
+    pub(super) known: &'a TrackedDirectory<'a>,
     pub(super) root: &'a OwnedFd,
     pub(super) options: &'a CheckoutOptions,
     /// Mark in the names of temporary files.
@@ -54,7 +54,7 @@ pub(super) struct Switch<'a> {
     /// Hard-linked files that were written, by label.
     links: Mutex<HashMap<u64, Group>>,
     /// Temporary access to directories in which names are linked.
-    lent: Lent<'a>,
+    access: TemporaryAccess<'a>,
     /// Inodes and the labels they got.
     labels: Mutex<Vec<(u64, u64)>>,
     temporary: AtomicU64,
@@ -65,7 +65,7 @@ pub(super) struct Switch<'a> {
 }
 
 /// An open directory and its stat record.
-struct Place<'p> {
+struct OpenDirectory<'p> {
     fd: &'p OwnedFd,
     path: &'p [u8],
     record: Option<&'p StatRecord>,
@@ -78,7 +78,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<'a> Switch<'a> {
     pub(super) fn new(
         store: &'a Store,
-        known: &'a Known<'a>,
+        known: &'a TrackedDirectory<'a>,
         root: &'a OwnedFd,
         options: &'a CheckoutOptions,
         mark: &'a str,
@@ -94,7 +94,7 @@ impl<'a> Switch<'a> {
             edits: Mutex::default(),
             records: Mutex::default(),
             links: Mutex::default(),
-            lent: Lent::new(root, &known.path),
+            access: TemporaryAccess::new(root, &known.path),
             labels: Mutex::default(),
             temporary: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -111,10 +111,10 @@ impl<'a> Switch<'a> {
         let now = now();
         for (_, record) in &mut records {
             if let Some(record) = record {
-                record.own_trusted = record.own_trusted && is_settled(&record.own, now);
+                record.own_trusted = record.own_trusted && is_trustworthy(&record.own, now);
                 for entry in &mut record.entries {
-                    entry.trusted =
-                        entry.trusted && (entry.looks.is_directory() || is_settled(&entry.looks, now));
+                    entry.trusted = entry.trusted
+                        && (entry.fingerprint.is_directory() || is_trustworthy(&entry.fingerprint, now));
                 }
             }
         }
@@ -145,16 +145,16 @@ impl<'a> Switch<'a> {
     }
 
     /// Sets the owner of a written file.
-    fn give(&self, file: impl AsFd, here: &[u8]) -> Result<()> {
+    fn set_owner(&self, file: impl AsFd, here: &[u8]) -> Result<()> {
         let Some((user, group)) = self.options.owner else { return Ok(()) };
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-        fchown(file, Some(user), Some(group)).on("give away", &self.shown(here))
+        fchown(file, Some(user), Some(group)).context("give away", &self.full_path(here))
     }
 
     /// Fails if the write limit does not allow `bytes` more.
-    fn take_room(&self, bytes: u64, here: &[u8]) -> Result<()> {
+    fn count_write(&self, bytes: u64, here: &[u8]) -> Result<()> {
         let Some(limit) = &self.options.limit else { return Ok(()) };
-        limit.take(bytes).on("write", &self.shown(here))
+        limit.take(bytes).context("write", &self.full_path(here))
     }
 
     /// Returns the attributes of a tree as they are written.
@@ -172,31 +172,31 @@ impl<'a> Switch<'a> {
     fn stat(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<Option<Stat>> {
         match statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
-            other => other.map(Some).on("stat", &self.shown(here)),
+            other => other.map(Some).context("stat", &self.full_path(here)),
         }
     }
 
     /// Restores the mode of a directory that was changed for access.
-    fn give_back(&self, fd: &OwnedFd, path: &[u8], lent: Option<Mode>) -> Result<()> {
-        lent.map_or(Ok(()), |mode| fchmod(fd, mode)).on("change", &self.shown(path))
+    fn restore_mode(&self, fd: &OwnedFd, path: &[u8], former_mode: Option<Mode>) -> Result<()> {
+        former_mode.map_or(Ok(()), |mode| fchmod(fd, mode)).context("change", &self.full_path(path))
     }
 
     /// Restores the mode of a directory that was closed meanwhile.
-    fn give_back_at(&self, path: &[u8], lent: Option<Mode>) -> Result<()> {
-        if lent.is_none() {
+    fn restore_mode_at(&self, path: &[u8], former_mode: Option<Mode>) -> Result<()> {
+        if former_mode.is_none() {
             return Ok(());
         }
-        let fd = open_directory(self.root, path).on("open", &self.shown(path))?;
-        self.give_back(&fd, path, lent)
+        let fd = open_directory(self.root, path).context("open", &self.full_path(path))?;
+        self.restore_mode(&fd, path, former_mode)
     }
 
     fn names(&self, fd: &OwnedFd, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        let listing = open_directory(fd, b"").on("open", &self.shown(path))?;
+        let listing = open_directory(fd, b"").context("open", &self.full_path(path))?;
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(&listing, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
-            let entry = entry.on("list", &self.shown(path))?;
+            let entry = entry.context("list", &self.full_path(path))?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 names.push(name.to_vec());
@@ -223,7 +223,7 @@ impl<'a> Switch<'a> {
 
     fn limit(&self, path: &[u8], depth: usize) -> Result<()> {
         if depth > DEPTH_MAX {
-            return Err(DirectoryError::TooDeep { path: self.shown(path) });
+            return Err(DirectoryError::TooDeep { path: self.full_path(path) });
         }
         Ok(())
     }
@@ -232,8 +232,8 @@ impl<'a> Switch<'a> {
         DirectoryError::Collision { directory: self.known.path.clone(), path: relative(path).to_owned() }
     }
 
-    fn shown(&self, path: &[u8]) -> PathBuf {
-        shown(&self.known.path, path)
+    fn full_path(&self, path: &[u8]) -> PathBuf {
+        full_path(&self.known.path, path)
     }
 }
 

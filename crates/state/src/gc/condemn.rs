@@ -17,7 +17,7 @@ use crate::references_of::ObjectId;
 use crate::session::Sessions;
 use crate::store::Inner;
 
-use super::{BATCH, Dead, Live, Marking, Recent, Seen, short};
+use super::{BATCH, Dead, Live, Marking, Seen, Unsettled, short_id};
 
 impl Inner {
     /// Condemns dead objects, unless they became live since they were marked.
@@ -35,7 +35,7 @@ impl Inner {
             // Only commits add snapshots and pins.
             if marked != Some(state.sequence) {
                 let roots = self.roots(&txn, &mut seen, &mut Vec::new())?;
-                self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone, cancel)?;
+                self.mark((&txn, &Unsettled::default()), roots, &mut live, Marking::SingleThreaded, cancel)?;
                 marked = Some(state.sequence);
             }
             // Operations that began since the last batch may rely on objects that this one condemns.
@@ -43,7 +43,7 @@ impl Inner {
             batch.sort_unstable_by_key(|(object, _)| *object);
             for (object, location) in &*batch {
                 let (kind, id) = object;
-                if live.contains_key(&short(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
+                if live.contains_key(&short_id(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
                     continue;
                 }
                 let mut row = location.encode().to_vec();
@@ -52,7 +52,7 @@ impl Inner {
             }
             self.index.put_log_state(&mut txn, &state)?;
             self.index.commit(txn)?;
-            failpoint::hit("gc-condemned-batch").at("collect", &self.path)?;
+            failpoint::hit("gc-condemned-batch").context("collect", &self.path)?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Inner {
                 self.index.condemned.delete(&mut txn, &key)?;
             }
             self.index.commit(txn)?;
-            failpoint::hit("gc-deleted-batch").at("collect", &self.path)?;
+            failpoint::hit("gc-deleted-batch").context("collect", &self.path)?;
         }
     }
 

@@ -8,7 +8,7 @@ use crate::tree::{Entry, Node, Tree};
 /// Largest file in bytes that is compared line by line.
 pub const LINE_DIFF_MAX: u64 = 8 << 20;
 /// Number of leading bytes that decide whether a file is text; the same as in git.
-const SNIFFED: usize = 8000;
+const SNIFF_LEN: usize = 8000;
 
 /// Content of an entry for a line diff.
 pub(crate) enum Content {
@@ -51,13 +51,13 @@ impl Content {
 /// Returns true if an entry is a text file, judged by its first bytes.
 pub(crate) fn is_text(tree: &Tree, entry: Option<&Entry>) -> Result<bool> {
     match entry.map(|entry| &entry.node) {
-        Some(Node::File(file)) => Ok(!is_binary(&tree.read_range(file, 0, SNIFFED as u64)?)),
+        Some(Node::File(file)) => Ok(!is_binary(&tree.read_range(file, 0, SNIFF_LEN as u64)?)),
         _ => Ok(false),
     }
 }
 
 fn is_binary(start: &[u8]) -> bool {
-    start.iter().take(SNIFFED).any(|byte| *byte == 0)
+    start.iter().take(SNIFF_LEN).any(|byte| *byte == 0)
 }
 
 /// Line diff of two texts. A line includes its newline, so that a missing last one counts.
@@ -142,10 +142,10 @@ mod tests {
     #[test]
     fn only_the_start_of_a_file_decides_whether_it_is_text() {
         assert!(is_binary(b"a\0b") && !is_binary(b"") && !is_binary(b"\xff\xfe"));
-        let mut late = vec![b'a'; SNIFFED];
+        let mut late = vec![b'a'; SNIFF_LEN];
         late.push(0);
         assert!(!is_binary(&late));
-        late[SNIFFED - 1] = 0;
+        late[SNIFF_LEN - 1] = 0;
         assert!(is_binary(&late));
     }
 

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_line_is_no_trouble() {
+    fn hostile_lines_are_searched_in_linear_time() {
         for unit in ["=", "token:", "token=\"", "eyJ.", "sk-", "a", "'", ":::"] {
             find(unit.repeat((1 << 17) / unit.len()).as_bytes());
         }

@@ -21,7 +21,7 @@ pub(crate) const NO_ATTRIBUTE: Errno = Errno::NODATA;
 pub(crate) const CLONES_ATTRIBUTES: bool = false;
 
 /// Longest path passed to the kernel in one call, in bytes.
-const PIECE: usize = 4000;
+const OPEN_PATH_MAX: usize = 4000;
 
 /// Returns the boot id of the machine; `None` if it is unknown.
 pub fn boot_id() -> Option<String> {
@@ -32,13 +32,13 @@ pub fn boot_id() -> Option<String> {
 /// Opens `path` beneath `root`. No component may be a symlink. Paths that are too long for the kernel are
 /// opened in several steps.
 pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    if path.len() <= PIECE {
+    if path.len() <= OPEN_PATH_MAX {
         return open_piece(root, path, flags);
     }
     let mut at: Option<OwnedFd> = None;
     let mut rest = path;
-    while rest.len() > PIECE {
-        let cut = rest[..PIECE].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+    while rest.len() > OPEN_PATH_MAX {
+        let cut = rest[..OPEN_PATH_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
         let (piece, tail) = rest.split_at(cut);
         let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
         let next = match &at {
@@ -91,17 +91,17 @@ impl Handle {
     }
 
     pub(crate) fn chmod(&self, mode: Mode) -> Result<(), Errno> {
-        chmod(itself(&self.0), mode)
+        chmod(proc_fd_path(&self.0), mode)
     }
 }
 
 /// Returns a path to an open file, for calls that take no descriptor.
-fn itself(handle: &impl AsRawFd) -> String {
+fn proc_fd_path(handle: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
 /// Creates an unnamed temporary file (`O_TMPFILE`). Returns `None` if the file system does not support it.
-pub(crate) fn create_nameless(directory: impl AsFd, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+pub(crate) fn create_unnamed(directory: impl AsFd, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     match openat(directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, mode) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => Ok(None),
@@ -110,8 +110,8 @@ pub(crate) fn create_nameless(directory: impl AsFd, mode: Mode) -> Result<Option
 }
 
 /// Gives an unnamed file a name; fails if the name exists.
-pub(crate) fn link_nameless(file: &File, directory: impl AsFd, name: &[u8]) -> Result<(), Errno> {
-    linkat(rustix::fs::CWD, itself(file), directory, name, AtFlags::SYMLINK_FOLLOW)
+pub(crate) fn link_unnamed(file: &File, directory: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+    linkat(rustix::fs::CWD, proc_fd_path(file), directory, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Creates a new file; fails if the name exists. Also returns true if it is a reflink copy of `source`.
@@ -123,17 +123,17 @@ pub(crate) fn create_named(
 ) -> Result<(OwnedFd, bool), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, mode)?;
-    let shared = source.is_some_and(|source| share(&file, source));
+    let shared = source.is_some_and(|source| reflink(&file, source));
     Ok((file, shared))
 }
 
 /// Makes an empty file share the blocks of another one. Returns false if that is not supported.
-pub(crate) fn share(file: impl AsFd, source: &OwnedFd) -> bool {
+pub(crate) fn reflink(file: impl AsFd, source: &OwnedFd) -> bool {
     ioctl_ficlone(file, source).is_ok()
 }
 
 /// Renames a completely written file from its temporary to its final name.
-pub(crate) fn rename_whole(
+pub(crate) fn rename_into_place(
     directory: impl AsFd,
     from: &[u8],
     to: &[u8],

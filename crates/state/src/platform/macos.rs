@@ -147,12 +147,12 @@ impl Handle {
 }
 
 /// Returns `None`: there are no unnamed files on this platform.
-pub(crate) fn create_nameless(_directory: impl AsFd, _mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+pub(crate) fn create_unnamed(_directory: impl AsFd, _mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     Ok(None)
 }
 
 /// Fails: there are no unnamed files on this platform.
-pub(crate) fn link_nameless(_file: &File, _directory: impl AsFd, _name: &[u8]) -> Result<(), Errno> {
+pub(crate) fn link_unnamed(_file: &File, _directory: impl AsFd, _name: &[u8]) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
@@ -173,13 +173,18 @@ pub(crate) fn create_named(
 }
 
 /// Returns false: blocks can be shared only when a file is created.
-pub(crate) fn share(_file: impl AsFd, _source: &OwnedFd) -> bool {
+pub(crate) fn reflink(_file: impl AsFd, _source: &OwnedFd) -> bool {
     false
 }
 
 /// Renames a completely written file from its temporary to its final name. Most file systems here ignore
 /// case, so an existing file is only replaced if `replace` is set.
-pub(crate) fn rename_whole(directory: impl AsFd, from: &[u8], to: &[u8], replace: bool) -> Result<(), Errno> {
+pub(crate) fn rename_into_place(
+    directory: impl AsFd,
+    from: &[u8],
+    to: &[u8],
+    replace: bool,
+) -> Result<(), Errno> {
     if replace {
         return renameat(&directory, from, &directory, to);
     }
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_holds_the_same_and_goes_its_own_way() {
+    fn a_clone_has_equal_content_and_changes_independently() {
         let home = tempfile::tempdir().unwrap();
         let (one, two) = (home.path().join("one"), home.path().join("two"));
         fs::write(&one, vec![7; 1 << 20]).unwrap();
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_made_as_a_clone_can_be_written_whatever_the_mode_of_the_other() {
+    fn a_clone_of_a_read_only_file_is_writable() {
         let home = tempfile::tempdir().unwrap();
         let one = home.path().join("one");
         fs::write(&one, "content").unwrap();
@@ -260,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gets_no_name_that_is_taken_unless_it_is_to_replace() {
+    fn rename_into_place_replaces_only_on_request() {
         let home = tempfile::tempdir().unwrap();
         for name in ["new", "old"] {
             fs::write(home.path().join(name), name).unwrap();
         }
         let directory = opened(home.path());
-        assert_eq!(rename_whole(&directory, b"new", b"old", false), Err(Errno::EXIST));
-        rename_whole(&directory, b"new", b"old", true).unwrap();
+        assert_eq!(rename_into_place(&directory, b"new", b"old", false), Err(Errno::EXIST));
+        rename_into_place(&directory, b"new", b"old", true).unwrap();
         assert_eq!(fs::read(home.path().join("old")).unwrap(), b"new");
     }
 
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_of_what_keeps_its_owner_out_can_be_changed() {
+    fn the_mode_of_an_inaccessible_directory_can_be_changed() {
         let home = tempfile::tempdir().unwrap();
         let closed = home.path().join("a/closed");
         fs::create_dir_all(&closed).unwrap();
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn this_run_of_the_machine_has_a_name_that_stays() {
+    fn the_boot_id_is_stable() {
         assert!(boot_id().is_some());
         assert_eq!(boot_id(), boot_id());
     }

@@ -5,10 +5,10 @@ use std::io;
 
 use heed::RoTxn;
 
-use crate::change::LogEnd;
 use crate::error::{Result, StoreError};
 use crate::index::LogState;
-use crate::log_records::LogRecords;
+use crate::log_record::LogEnd;
+use crate::log_scan::LogRecords;
 use crate::pack::{Location, Packs};
 use crate::progress::Progress;
 use crate::record::Kind;
@@ -96,8 +96,10 @@ impl Inner {
         for row in self.index.snapshots.iter(&txn)? {
             found.extend(Snapshot::decode(row?.1));
         }
-        for row in self.index.recent.iter(&txn)? {
-            found.extend(crate::recent::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default());
+        for row in self.index.unsettled.iter(&txn)? {
+            found.extend(
+                crate::unsettled_rows::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
+            );
         }
         found.sort_by_key(|snapshot| snapshot.id);
         Ok(found)

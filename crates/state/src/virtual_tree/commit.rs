@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use crate::batch::{Batch, Contents};
-use crate::change::Change;
 use crate::content;
 use crate::error::Result as StoreResult;
 use crate::id::{NodeId, SnapshotId, TreeId};
+use crate::log_record::Change;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head};
 use crate::rewrite::{Edit, Written, rewrite_directory};
@@ -33,7 +33,7 @@ impl VirtualTree {
         let (snapshot, tree, times) = match &self.staging {
             Some(staging) => {
                 // Clones share streamed content: they commit one after the other.
-                let _turn = staging.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let _lock = staging.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
                 self.commit_batch(&staging.batch, true, parents, new)?
             }
             None => {
@@ -57,11 +57,11 @@ impl VirtualTree {
     ) -> StoreResult<(Snapshot, NodeId, NodeId)> {
         let (tree, times) = self.write_root(batch)?;
         // Streamed content exists nowhere else until the commit is done, and clones rely on it.
-        let contents = if keep { batch.lend()? } else { batch.finish()? };
+        let contents = if keep { batch.start_commit()? } else { batch.finish()? };
         let done = commit_snapshot(&self.store, contents, tree.into(), times, parents, new);
         match (keep, &done) {
-            (true, Ok(_)) => batch.forget(),
-            (true, Err(_)) => batch.take_back(),
+            (true, Ok(_)) => batch.commit_done(),
+            (true, Err(_)) => batch.commit_failed(),
             (false, _) => {}
         }
         Ok((done?, tree, times))
@@ -69,7 +69,7 @@ impl VirtualTree {
 
     /// Returns the id that the tree would have if it were committed now. Writes nothing.
     pub fn tree_id(&self) -> Result<TreeId> {
-        let batch = Batch::of_names(self.store.clone(), Arc::clone(&self.guard));
+        let batch = Batch::computing_ids(self.store.clone(), Arc::clone(&self.guard));
         Ok(self.write_root(&batch)?.0.into())
     }
 

@@ -7,13 +7,13 @@ use crate::node::{MODE_BITS, NodeKind, NodeRef, Xattrs};
 use crate::snapshot::Timestamp;
 use crate::tree::{Node, path_names};
 
-use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, shown, split, stored_kind};
+use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, display_path, split, stored_kind};
 
 impl VirtualTree {
     /// Writes a whole file and creates missing parents. An existing file keeps its mode and attributes.
     pub fn write(&mut self, path: impl AsRef<[u8]>, content: impl Into<Vec<u8>>) -> Result<()> {
         let path = path.as_ref();
-        let is_a_directory = || TreeError::IsADirectory { path: shown(path) };
+        let is_a_directory = || TreeError::IsADirectory { path: display_path(path) };
         let Some((parent, name)) = split(path)? else { return Err(is_a_directory()) };
         let store = self.store.clone();
         // The path is walked only once: the existing entry is looked up in the directory that is changed.
@@ -62,8 +62,8 @@ impl VirtualTree {
         let entry = self.entry_found(found)?;
         let Node::File(node) = entry.node else {
             return Err(match entry.node {
-                Node::Directory(_) => TreeError::IsADirectory { path: shown(path) },
-                _ => TreeError::BadPath { path: shown(path) },
+                Node::Directory(_) => TreeError::IsADirectory { path: display_path(path) },
+                _ => TreeError::BadPath { path: display_path(path) },
             });
         };
         let (kept, from) = content::stable_part(&node.extents);
@@ -76,7 +76,7 @@ impl VirtualTree {
         let path = path.as_ref();
         self.must_find(path)?;
         let Some((parent, name)) = split(path)? else {
-            return Err(TreeError::BadPath { path: shown(path) });
+            return Err(TreeError::BadPath { path: display_path(path) });
         };
         let store = self.store.clone();
         Ok(self.directory_mut(&parent)?.take(&store, name)?)
@@ -93,7 +93,7 @@ impl VirtualTree {
             return Ok(());
         }
         if source.is_empty() || target.is_empty() || target.starts_with(&source) {
-            return Err(TreeError::IntoItself { path: shown(from) });
+            return Err(TreeError::IntoItself { path: display_path(from) });
         }
         self.check_replaceable(to, is_directory)?;
         // The target's parent comes first: nothing can fail after that, so the source is not lost.
@@ -112,7 +112,7 @@ impl VirtualTree {
         }
         match child {
             Some(child) => self.put(to, child),
-            None => Err(TreeError::NotFound { path: shown(from) }),
+            None => Err(TreeError::NotFound { path: display_path(from) }),
         }
     }
 
@@ -121,10 +121,10 @@ impl VirtualTree {
         let is_directory = self.stat_found(found)?.kind == NodeKind::Directory;
         match (by_directory, is_directory) {
             (false, false) => Ok(()),
-            (false, true) => Err(TreeError::IsADirectory { path: shown(path) }),
-            (true, false) => Err(TreeError::NotADirectory { path: shown(path) }),
+            (false, true) => Err(TreeError::IsADirectory { path: display_path(path) }),
+            (true, false) => Err(TreeError::NotADirectory { path: display_path(path) }),
             (true, true) if self.list(path)?.is_empty() => Ok(()),
-            (true, true) => Err(TreeError::NotEmpty { path: shown(path) }),
+            (true, true) => Err(TreeError::NotEmpty { path: display_path(path) }),
         }
     }
 
@@ -147,7 +147,7 @@ impl VirtualTree {
         let found = self.must_find(path)?;
         let stat = self.stat_found(found)?;
         match stat.kind {
-            NodeKind::Symlink => Err(TreeError::BadPath { path: shown(path) }),
+            NodeKind::Symlink => Err(TreeError::BadPath { path: display_path(path) }),
             NodeKind::Directory => {
                 let names = path_names(path)?;
                 self.directory_mut(&names)?.head = Some((mode, stat.xattrs));
@@ -166,7 +166,9 @@ impl VirtualTree {
 
     fn file_as_is(&self, path: &[u8], found: Found<'_>) -> Result<File> {
         let entry = self.entry_found(found)?;
-        let Node::File(node) = entry.node else { return Err(TreeError::BadPath { path: shown(path) }) };
+        let Node::File(node) = entry.node else {
+            return Err(TreeError::BadPath { path: display_path(path) });
+        };
         Ok(File {
             mode: node.mode,
             xattrs: node.xattrs,

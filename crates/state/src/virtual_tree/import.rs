@@ -16,7 +16,7 @@ use crate::snapshot::Timestamp;
 use crate::tree::{Entry, Node, Tree, path_names};
 
 use super::commit::{file_reference, symlink_reference};
-use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, shown};
+use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, display_path};
 
 impl VirtualTree {
     /// Adds a file with streamed content: memory use does not depend on its size.
@@ -34,7 +34,7 @@ impl VirtualTree {
                     Ok(0) => return Ok(()),
                     Ok(len) => writer.push(&buffer[..len])?,
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(source) => return Err(TreeError::Content { path: shown(path), source }),
+                    Err(source) => return Err(TreeError::Content { path: display_path(path), source }),
                 }
             }
         })
@@ -122,7 +122,7 @@ impl VirtualTree {
         let path = path.as_ref();
         let target: Vec<u8> = target.into();
         if !is_valid_target(&target) {
-            return Err(TreeError::BadPath { path: shown(&target) });
+            return Err(TreeError::BadPath { path: display_path(&target) });
         }
         self.check_replaceable(path, false)?;
         let modified = modified.unwrap_or_else(Timestamp::now);
@@ -195,7 +195,7 @@ impl VirtualTree {
         let txn = index.read()?;
         for (kind, id) in objects {
             if index.live(&txn, kind, &id)?.is_none() {
-                let what = shown(path);
+                let what = display_path(path);
                 return Err(StoreError::Refused(format!(
                     "what is to become `{what}` was given up meanwhile"
                 )));
@@ -208,7 +208,8 @@ impl VirtualTree {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));
         }
-        let staging = Arc::new(Staging { batch: Arc::new(self.store.batch()?), turn: Mutex::default() });
+        let staging =
+            Arc::new(Staging { batch: Arc::new(self.store.batch()?), commit_lock: Mutex::default() });
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::pending::Pending;
 use crate::tree::Tree;
+use crate::uncommitted_objects::UncommittedObjects;
 
 use super::{Result, VirtualTree};
 
@@ -15,7 +15,8 @@ impl VirtualTree {
         let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;
         let staged = self.staging.as_ref().map(|staging| Arc::clone(&staging.batch));
-        let pending = Pending::new(&self.store, batch.finish()?, staged, Arc::clone(&self.guard));
-        Ok(Tree::open(&self.store.with_pending(pending), tree.into(), Some(times))?)
+        let uncommitted =
+            UncommittedObjects::new(&self.store, batch.finish()?, staged, Arc::clone(&self.guard));
+        Ok(Tree::open(&self.store.with_uncommitted(uncommitted), tree.into(), Some(times))?)
     }
 }

@@ -9,8 +9,8 @@ use crate::page::EntryTime;
 use crate::tree::{Entry, Node, path_names};
 
 use super::{
-    Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree, shown,
-    stored_directory, stored_kind,
+    Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree,
+    display_path, stored_directory, stored_kind,
 };
 
 impl VirtualTree {
@@ -28,8 +28,8 @@ impl VirtualTree {
         }
         match self.entry_found(found)?.node {
             Node::File(node) => Ok(self.store.read_extents(&node.extents, offset, len)?),
-            Node::Directory(_) => Err(TreeError::IsADirectory { path: shown(path) }),
-            Node::Symlink(_) => Err(TreeError::BadPath { path: shown(path) }),
+            Node::Directory(_) => Err(TreeError::IsADirectory { path: display_path(path) }),
+            Node::Symlink(_) => Err(TreeError::BadPath { path: display_path(path) }),
         }
     }
 
@@ -62,14 +62,14 @@ impl VirtualTree {
         }
         match self.entry_found(found)?.node {
             Node::Symlink(link) => Ok(link.target),
-            _ => Err(TreeError::BadPath { path: shown(path) }),
+            _ => Err(TreeError::BadPath { path: display_path(path) }),
         }
     }
 
     /// Returns the entries of a directory, sorted by name.
     pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<VirtualEntry>> {
         let path = path.as_ref();
-        let not_a_directory = || TreeError::NotADirectory { path: shown(path) };
+        let not_a_directory = || TreeError::NotADirectory { path: display_path(path) };
         let (base, edits) = match self.must_find(path)? {
             Found::Root(directory) => (directory.base, Some(&directory.edits)),
             Found::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
@@ -112,7 +112,7 @@ impl VirtualTree {
     }
 
     pub(super) fn must_find(&self, path: &[u8]) -> Result<Found<'_>> {
-        self.find(path)?.ok_or_else(|| TreeError::NotFound { path: shown(path) })
+        self.find(path)?.ok_or_else(|| TreeError::NotFound { path: display_path(path) })
     }
 
     pub(super) fn find(&self, path: &[u8]) -> Result<Option<Found<'_>>> {

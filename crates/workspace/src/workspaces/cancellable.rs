@@ -40,13 +40,13 @@ impl Cancellable<'_> {
     }
 
     /// Reads what differs, as [`Workspaces::changes`] does. The trees stop with the flag as well.
-    pub fn changes(&self, id: &str, still: bool) -> Result<Changes> {
-        self.workspaces.changes_with(&self.store, id, still)
+    pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
+        self.workspaces.changes_with(&self.store, id, quiescent)
     }
 
     /// Makes a snapshot, as [`Workspaces::commit`] does. One whose record is being written is finished.
-    pub fn commit(&self, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
-        self.workspaces.commit_with(&self.store, id, new, still)
+    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+        self.workspaces.commit_with(&self.store, id, new, quiescent)
     }
 
     /// Makes a workspace hold another snapshot, as [`Workspaces::reset`] does. A directory that is changed in place is

@@ -87,7 +87,7 @@ impl Sequence {
         // Far from the numbers of the sequence itself.
         let modes = if rustix::process::geteuid().is_root() { ALL_MODES } else { "open" };
         operate(&world, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE);
-        let options = SnapshotOptions { note: false, ignore: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { track: false, ignore: false, ..SnapshotOptions::default() };
         let base = snapshot_directory(&world.store, directory.path(), options, &Quiet).unwrap().snapshot;
         // So that it can be removed.
         world.shell_in(world.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));

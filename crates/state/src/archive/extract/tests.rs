@@ -161,7 +161,7 @@ fn a_directory_member_never_changes_the_mode_of_what_a_symlink_leads_to() {
 }
 
 #[test]
-fn a_symlink_that_was_there_before_is_not_followed_either() {
+fn an_existing_symlink_is_not_followed() {
     let fixture = Fixture::new();
     fs::create_dir(fixture.path("root")).unwrap();
     symlink("../../private", fixture.path("root/x")).unwrap();
@@ -271,7 +271,7 @@ fn limits_bound_bytes_entries_and_metadata() {
 }
 
 #[test]
-fn holes_of_sparse_members_take_no_room() {
+fn holes_of_sparse_members_take_no_space() {
     let fixture = Fixture::new();
     let map = "1\n1048576\n512\n".to_owned();
     let content = [map.as_bytes(), &vec![0; 512 - map.len()], &[7; 512]].concat();
@@ -374,7 +374,7 @@ fn layers_cover_each_other() {
 }
 
 #[test]
-fn a_whiteout_never_removes_what_is_outside() {
+fn a_whiteout_never_removes_files_outside() {
     for name in [".wh...", ".wh..", "d/.wh...", ".wh."] {
         let fixture = Fixture::new();
         let refused = fixture.layers(&[&[file("d/x", "x"), file(name, "")]]);

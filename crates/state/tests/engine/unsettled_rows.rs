@@ -1,14 +1,14 @@
-//! Objects of small commits: found by everyone before and after they settle in the index.
+//! Objects of small commits: visible to all processes before and after they are settled.
 
 use workspace_state::testing::make_log_state_unreadable;
 use workspace_state::{Resolved, Snapshot, SnapshotId, Store, Tree};
 
-use crate::child::{Player, say, text, wait_for_parent};
+use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{
     assert_sound, assert_usable, buffered, collect, commit_file, new_store, noise, pack_bytes,
 };
 
-/// More commits than wait before their objects settle, at four objects each.
+/// Number of commits, at four objects each, after which rows are settled.
 const MANY: u64 = 1_500;
 
 fn commit_small(store: &Store, from: Option<SnapshotId>, seed: u64) -> Snapshot {
@@ -18,7 +18,7 @@ fn commit_small(store: &Store, from: Option<SnapshotId>, seed: u64) -> Snapshot 
 }
 
 #[test]
-fn what_small_commits_bring_is_there_before_and_after_it_settles() {
+fn objects_of_small_commits_are_readable_before_and_after_settling() {
     let (_home, store) = new_store();
     let mut snapshots: Vec<Snapshot> = Vec::new();
     for seed in 0..MANY {
@@ -38,7 +38,7 @@ fn what_small_commits_bring_is_there_before_and_after_it_settles() {
     assert_sound(&Store::rebuild_index(path).unwrap());
 }
 
-/// Role: says what it reads from each snapshot the parent names, and commits in between.
+/// Role: reports the content of each snapshot that the parent names, and commits in between.
 pub(crate) fn read_and_commit(arguments: &[&str]) {
     let [store, first] = arguments else { panic!("store, snapshot") };
     let store = Store::open(store).unwrap();
@@ -48,7 +48,7 @@ pub(crate) fn read_and_commit(arguments: &[&str]) {
         if seed % 300 == 0 {
             say(&last.to_string());
             wait_for_parent();
-            // What the parent committed meanwhile is found by its tree: content is shared, not copied.
+            // Objects that the parent committed meanwhile are found by id: content is shared, not copied.
             for found in store.snapshots().unwrap() {
                 store.restore(&found.id).unwrap().list("").unwrap();
             }
@@ -60,7 +60,7 @@ pub(crate) fn read_and_commit(arguments: &[&str]) {
 fn two_processes_see_each_others_small_commits() {
     let (_home, store) = new_store();
     let first = commit_small(&store, None, 0);
-    let mut child = Player::start("read-and-commit", &[text(store.path()), &first.id.to_string()]);
+    let mut child = ChildProcess::start("read-and-commit", &[text(store.path()), &first.id.to_string()]);
     let mut seed = 1;
     while let Some(line) = child.next_line() {
         let theirs: SnapshotId = line.parse().unwrap();
@@ -77,10 +77,10 @@ fn two_processes_see_each_others_small_commits() {
     assert_sound(&store);
 }
 
-/// The same directories in two commits are two copies of the same objects, here one that has settled and one
-/// that has not. The second may not pass for the first once that, and what it refers to, was given up.
+/// The same directories in two commits are two copies of the same objects, here one that is settled and one
+/// that is not. The second must not replace the first once that, and its references, were deleted.
 #[test]
-fn a_second_copy_does_not_stand_in_for_an_object_that_was_given_up() {
+fn a_second_copy_does_not_replace_a_deleted_object() {
     let (_home, store) = new_store();
     let commit = || {
         let mut tree = store.empty_tree().unwrap();
@@ -117,9 +117,10 @@ fn an_index_of_another_version_is_built_again() {
     assert_sound(&store);
 }
 
-/// Zeros ahead of the log's end make syncs cheap while the store is open; nobody needs them afterwards.
+/// Preallocated zeros after the end of the log make syncs cheap while the store is open; they are truncated
+/// at close.
 #[test]
-fn a_closed_store_keeps_no_room_it_does_not_use() {
+fn a_closed_store_has_no_preallocated_zeros() {
     let (_home, store) = new_store();
     for seed in 0..10 {
         commit_file(&store, "file", noise(seed, 100));
@@ -133,7 +134,7 @@ fn a_closed_store_keeps_no_room_it_does_not_use() {
     assert_sound(&store);
 }
 
-/// Everything that looks for snapshots finds these.
+/// Checks that all lookups find these snapshots.
 fn assert_found(store: &Store, expected: &[Snapshot]) {
     assert_eq!(store.snapshots().unwrap(), expected);
     for snapshot in expected {
@@ -149,7 +150,7 @@ fn snapshots_of_small_commits_are_found_before_and_after_they_settle() {
     let (_home, store) = new_store();
     let mut expected: Vec<Snapshot> = Vec::new();
     for seed in 0..3 {
-        // Every other one has a message that is too long to wait.
+        // Every other one has a message that is too long for a row.
         for text in ["short".to_owned(), "long ".repeat(3000)] {
             let mut tree = store.empty_tree().unwrap();
             tree.write("file", noise(seed, 10)).unwrap();
@@ -158,10 +159,10 @@ fn snapshots_of_small_commits_are_found_before_and_after_they_settle() {
     }
     assert_found(&store, &expected);
     assert_eq!(store.snapshots_with_tree(&expected[0].tree).unwrap().len(), 2);
-    // Taking one out settles the others.
+    // Removing one settles the others.
     store.remove_snapshots(&[expected.remove(2).id]).unwrap();
     assert_found(&store, &expected);
-    // One that brings no object brings its snapshot.
+    // A commit without objects has only its snapshot in the row.
     expected.push(store.restore(&expected[0].id).unwrap().commit(buffered("the same")).unwrap());
     expected.push(commit_file(&store, "file", "later"));
     assert_found(&store, &expected);

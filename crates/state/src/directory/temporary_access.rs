@@ -10,12 +10,12 @@ use rustix::fs::{Access, Mode, fchmod, fstat};
 use rustix::io::Errno;
 
 use super::error::{Context, Result};
-use super::path::{open_as_owner, open_directory, shown};
-use super::read::looks;
-use super::stat_index::Looks;
+use super::path::{full_path, open_as_owner, open_directory};
+use super::read::fingerprint;
+use super::stat_index::StatFingerprint;
 
 /// Directories beneath a root whose modes were changed temporarily.
-pub(super) struct Lent<'r> {
+pub(super) struct TemporaryAccess<'r> {
     root: &'r OwnedFd,
     /// Path of the root, for error messages.
     at: &'r Path,
@@ -23,28 +23,28 @@ pub(super) struct Lent<'r> {
     modes: Mutex<Vec<(Vec<u8>, Mode)>>,
 }
 
-impl<'r> Lent<'r> {
+impl<'r> TemporaryAccess<'r> {
     pub(super) fn new(root: &'r OwnedFd, at: &'r Path) -> Self {
         Self { root, at, modes: Mutex::default() }
     }
 
     /// Opens a directory. If access is denied, first adds the missing permissions to it and to its parents.
     pub(super) fn open(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
-        match self.lend(path, need) {
+        match self.grant(path, need) {
             Err(Errno::ACCESS) => {}
             other => return other,
         }
         for above in above(path) {
-            match self.lend(above, Access::EXEC_OK) {
-                // A directory of another user may still be searchable: opening what is below tells.
+            match self.grant(above, Access::EXEC_OK) {
+                // A directory of another user may still be searchable: opening the entry below shows that.
                 Ok(_) | Err(Errno::ACCESS) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.lend(path, need)
+        self.grant(path, need)
     }
 
-    fn lend(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
+    fn grant(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
         let (fd, before) = open_as_owner(self.root, path, need)?;
         let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
         modes.extend(before.map(|mode| (path.to_vec(), mode)));
@@ -52,20 +52,20 @@ impl<'r> Lent<'r> {
     }
 
     /// Restores all modes, even if one of them fails. Returns the fingerprints of the directories afterwards.
-    pub(super) fn give_back(&self) -> Result<Vec<(Vec<u8>, Looks)>> {
+    pub(super) fn restore(&self) -> Result<Vec<(Vec<u8>, StatFingerprint)>> {
         let modes = std::mem::take(&mut *self.modes.lock().unwrap_or_else(PoisonError::into_inner));
         // Children first: a restored parent may deny access to them.
         let done: Vec<Result<_>> =
-            modes.into_iter().rev().map(|(path, mode)| self.put_back(path, mode)).collect();
+            modes.into_iter().rev().map(|(path, mode)| self.restore_mode(path, mode)).collect();
         done.into_iter().collect()
     }
 
-    fn put_back(&self, path: Vec<u8>, mode: Mode) -> Result<(Vec<u8>, Looks)> {
-        let here = || shown(self.at, &path);
-        let fd = open_directory(self.root, &path).on("open", &here())?;
-        fchmod(&fd, mode).on("change", &here())?;
-        let looks = looks(&fstat(&fd).on("stat", &here())?);
-        Ok((path, looks))
+    fn restore_mode(&self, path: Vec<u8>, mode: Mode) -> Result<(Vec<u8>, StatFingerprint)> {
+        let here = || full_path(self.at, &path);
+        let fd = open_directory(self.root, &path).context("open", &here())?;
+        fchmod(&fd, mode).context("change", &here())?;
+        let fingerprint = fingerprint(&fstat(&fd).context("stat", &here())?);
+        Ok((path, fingerprint))
     }
 }
 

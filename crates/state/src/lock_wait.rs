@@ -21,12 +21,12 @@ pub(crate) struct PolledWait<'a> {
     store: &'a Path,
     purpose: &'static str,
     started: Instant,
-    told: Option<Instant>,
+    notified: Option<Instant>,
 }
 
 impl<'a> PolledWait<'a> {
     pub(crate) fn new(store: &'a Path, purpose: &'static str) -> Self {
-        Self { store, purpose, started: Instant::now(), told: None }
+        Self { store, purpose, started: Instant::now(), notified: None }
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -35,17 +35,17 @@ impl<'a> PolledWait<'a> {
 
     /// Sleeps for one polling step. `holder` is called only if a notice is due.
     pub(crate) fn sleep(&mut self, holder: impl FnOnce() -> Option<u32>) {
-        if is_due(self.started, self.told) {
+        if is_due(self.started, self.notified) {
             let (store, purpose, holder) = (self.store, self.purpose, holder());
             notice::send(&Notice::Waiting { store, purpose, holder });
-            self.told = Some(Instant::now());
+            self.notified = Some(Instant::now());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn is_due(since: Instant, told: Option<Instant>) -> bool {
-    since.elapsed() >= NOTICE_AFTER && told.is_none_or(|told| told.elapsed() >= NOTICE_INTERVAL)
+fn is_due(since: Instant, notified: Option<Instant>) -> bool {
+    since.elapsed() >= NOTICE_AFTER && notified.is_none_or(|notified| notified.elapsed() >= NOTICE_INTERVAL)
 }
 
 /// Watcher of waits for the write lock of an index, which LMDB cannot poll for.
@@ -62,7 +62,7 @@ struct State {
     waiting: usize,
     /// Start of the oldest wait, or the last time that the lock was granted.
     since: Instant,
-    told: Option<Instant>,
+    notified: Option<Instant>,
     is_watched: bool,
     is_stopped: bool,
 }
@@ -73,14 +73,14 @@ pub(crate) struct WriteWait<'a>(&'a Shared);
 impl WriteWaits {
     pub(crate) fn new(directory: PathBuf) -> Self {
         let state =
-            State { waiting: 0, since: Instant::now(), told: None, is_watched: false, is_stopped: false };
+            State { waiting: 0, since: Instant::now(), notified: None, is_watched: false, is_stopped: false };
         Self(Arc::new(Shared { directory, state: Mutex::new(state), stopped: Condvar::new() }))
     }
 
     pub(crate) fn begin(&self) -> WriteWait<'_> {
         let mut state = self.0.lock();
         if state.waiting == 0 {
-            (state.since, state.told) = (Instant::now(), None);
+            (state.since, state.notified) = (Instant::now(), None);
         }
         state.waiting += 1;
         if !state.is_watched {
@@ -104,7 +104,7 @@ impl Drop for WriteWait<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.waiting -= 1;
-        (state.since, state.told) = (Instant::now(), None);
+        (state.since, state.notified) = (Instant::now(), None);
     }
 }
 
@@ -121,10 +121,10 @@ impl Shared {
                 state.is_watched = false;
                 return;
             }
-            if state.waiting > 0 && is_due(state.since, state.told) {
-                state.told = Some(Instant::now());
+            if state.waiting > 0 && is_due(state.since, state.notified) {
+                state.notified = Some(Instant::now());
                 drop(state);
-                self.tell();
+                self.send_notice();
                 state = self.lock();
             }
             let waited = self.stopped.wait_timeout(state, POLL_INTERVAL);
@@ -132,7 +132,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self) {
+    fn send_notice(&self) {
         let holder = lock_holder::of_write_lock(&self.directory);
         let store = self.directory.parent().unwrap_or(&self.directory);
         notice::send(&Notice::Waiting { store, purpose: "to write to it", holder });

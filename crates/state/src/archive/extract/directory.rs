@@ -13,24 +13,25 @@ use crate::tree::{DEPTH_MAX, join};
 /// Flags that open a directory for listing.
 pub(super) const LIST: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const PASS: OFlags = DIRECTORY_HANDLE.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const TRAVERSE: OFlags =
+    DIRECTORY_HANDLE.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Most symlinks that are followed for one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 /// An open directory with its path from the root, in which no component is a symlink.
-pub(super) struct Place {
+pub(super) struct ExtractDir {
     pub(super) fd: OwnedFd,
     pub(super) path: Vec<u8>,
 }
 
-impl Place {
+impl ExtractDir {
     pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         join(&self.path, name)
     }
 }
 
 /// Returns the type of an entry, if it exists.
-pub(super) fn kind(parent: &Place, name: &[u8]) -> Result<Option<FileType>> {
+pub(super) fn kind(parent: &ExtractDir, name: &[u8]) -> Result<Option<FileType>> {
     match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
         Err(Errno::NOENT) => Ok(None),
@@ -38,10 +39,10 @@ pub(super) fn kind(parent: &Place, name: &[u8]) -> Result<Option<FileType>> {
     }
 }
 
-fn open_in(parent: &Place, name: &[u8]) -> Result<Place> {
+fn open_in(parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
     let path = parent.path_of(name);
-    let fd = openat(&parent.fd, name, PASS, Mode::empty()).map_err(failed(&path))?;
-    Ok(Place { fd, path })
+    let fd = openat(&parent.fd, name, TRAVERSE, Mode::empty()).map_err(failed(&path))?;
+    Ok(ExtractDir { fd, path })
 }
 
 /// A directory that is being removed.
@@ -52,9 +53,9 @@ struct Removal {
 
 impl Extractor {
     /// Opens a directory by its components and creates missing ones.
-    pub(super) fn directory(&mut self, names: &[Vec<u8>]) -> Result<Place> {
-        if let Some(place) = self.plain_directory(names)? {
-            return Ok(place);
+    pub(super) fn directory(&mut self, names: &[Vec<u8>]) -> Result<ExtractDir> {
+        if let Some(directory) = self.plain_directory(names)? {
+            return Ok(directory);
         }
         let mut at = self.open(Vec::new())?;
         for name in names {
@@ -64,7 +65,7 @@ impl Extractor {
                 None => self.make_implied(&at, name)?,
                 Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
                 Some(FileType::Symlink) => match self.follow(&at, name)? {
-                    Some(place) => place,
+                    Some(directory) => directory,
                     None => {
                         self.remove(&at, name)?;
                         self.make_implied(&at, name)?
@@ -77,9 +78,9 @@ impl Extractor {
     }
 
     /// Opens a directory by its components; `None` if it does not exist.
-    pub(super) fn existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<Place>> {
-        if let Some(place) = self.plain_directory(names)? {
-            return Ok(Some(place));
+    pub(super) fn existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
+        if let Some(directory) = self.plain_directory(names)? {
+            return Ok(Some(directory));
         }
         if !self.is_layer() {
             return Ok(None);
@@ -88,36 +89,36 @@ impl Extractor {
     }
 
     /// Opens a directory if it exists and no component is a symlink.
-    fn plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<Place>> {
+    fn plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
         let path = names.join(&b'/');
-        match open_beneath(&self.root, &path, PASS) {
-            Ok(fd) => Ok(Some(Place { fd, path })),
+        match open_beneath(&self.root, &path, TRAVERSE) {
+            Ok(fd) => Ok(Some(ExtractDir { fd, path })),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(failed(&path)(error)),
         }
     }
 
-    fn open(&self, path: Vec<u8>) -> Result<Place> {
-        let fd = open_beneath(&self.root, &path, PASS).map_err(failed(&path))?;
-        Ok(Place { fd, path })
+    fn open(&self, path: Vec<u8>) -> Result<ExtractDir> {
+        let fd = open_beneath(&self.root, &path, TRAVERSE).map_err(failed(&path))?;
+        Ok(ExtractDir { fd, path })
     }
 
-    fn make_implied(&mut self, parent: &Place, name: &[u8]) -> Result<Place> {
+    fn make_implied(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
         self.usage.add_entries(1)?;
         make(parent, name, mode(IMPLIED_DIRECTORY))?;
-        self.note_made(parent, name)?;
+        self.record_made(parent, name)?;
         open_in(parent, name)
     }
 
     /// Opens the directory that a symlink leads to; `None` if it does not lead to a directory.
-    fn follow(&self, parent: &Place, name: &[u8]) -> Result<Option<Place>> {
+    fn follow(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
         let at = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         self.resolve(at.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
     }
 
     /// Walks from the directory `at` along `rest`, whose last component comes first, as if the root of the
     /// extraction were `/`.
-    fn resolve(&self, mut at: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<Place>> {
+    fn resolve(&self, mut at: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<ExtractDir>> {
         let mut links = 0;
         while let Some(name) = rest.pop() {
             match &name[..] {
@@ -128,13 +129,13 @@ impl Extractor {
                 }
                 _ => {}
             }
-            let Some(place) = self.plain_directory(&at)? else { return Ok(None) };
-            match kind(&place, &name)? {
+            let Some(directory) = self.plain_directory(&at)? else { return Ok(None) };
+            match kind(&directory, &name)? {
                 Some(FileType::Directory) if at.len() < DEPTH_MAX => at.push(name),
                 Some(FileType::Symlink) if links < LINKS_MAX => {
                     links += 1;
-                    let target = readlinkat(&place.fd, &name[..], Vec::new());
-                    let target = target.map_err(failed(&place.path_of(&name)))?.into_bytes();
+                    let target = readlinkat(&directory.fd, &name[..], Vec::new());
+                    let target = target.map_err(failed(&directory.path_of(&name)))?.into_bytes();
                     if target.starts_with(b"/") {
                         at.clear();
                     }
@@ -147,7 +148,7 @@ impl Extractor {
     }
 
     /// Removes an entry with everything below it, if it exists.
-    pub(super) fn remove(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+    pub(super) fn remove(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         let path = parent.path_of(name);
         match kind(parent, name)? {
             None => return Ok(()),
@@ -158,7 +159,7 @@ impl Extractor {
     }
 
     /// Removes entries from a directory that the current layer did not create.
-    pub(super) fn clear_lower(&mut self, parent: &Place) -> Result<()> {
+    pub(super) fn clear_lower(&mut self, parent: &ExtractDir) -> Result<()> {
         self.empty(parent.path.clone(), true)
     }
 
@@ -195,18 +196,18 @@ impl Extractor {
                 others.push(name.to_vec());
             }
         }
-        let place = Place { fd, path };
+        let directory = ExtractDir { fd, path };
         for name in others {
-            match kind(&place, &name)? {
+            match kind(&directory, &name)? {
                 Some(FileType::Directory) => directories.push(name),
                 Some(_) if keep_made && self.made.contains(&(inode, name.clone().into())) => {}
                 _ => {
-                    let unlinked = unlinkat(&place.fd, &name[..], AtFlags::empty());
-                    unlinked.map_err(failed(&place.path_of(&name)))?;
+                    let unlinked = unlinkat(&directory.fd, &name[..], AtFlags::empty());
+                    unlinked.map_err(failed(&directory.path_of(&name)))?;
                 }
             }
         }
-        Ok(Removal { path: place.path, directories })
+        Ok(Removal { path: directory.path, directories })
     }
 
     /// Removes an emptied directory; with `keep_made`, not one that the current layer created or that holds

@@ -1,8 +1,8 @@
 //! Commit and checkpoint records of the log, and the changes they hold.
 //!
 //! A commit record holds its sequence number, the id of the commit before it, the numbers of its bulk packs,
-//! whether it was synced, and its changes. Checkpoint records repeat the whole state as changes, so that older
-//! logs can be deleted.
+//! whether it was synced, and its changes. Checkpoint records repeat the whole state as changes, so that
+//! older logs can be deleted.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::{EpisodeId, PinId, SnapshotId};
@@ -62,7 +62,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Length in a record.
+    /// Returns the length of the encoded change in bytes.
     pub(crate) fn encoded_len(&self) -> usize {
         let mut out = Vec::new();
         encode_change(&mut out, self);

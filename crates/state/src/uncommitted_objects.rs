@@ -14,9 +14,9 @@ use crate::session::Guard;
 use crate::store::{Inner, Store};
 
 /// Objects collected by a batch that will never be committed.
-pub(crate) struct Pending {
+pub(crate) struct UncommittedObjects {
     buffer: Vec<u8>,
-    places: HashMap<(Kind, [u8; 32]), Place>,
+    locations: HashMap<(Kind, [u8; 32]), ObjectLocation>,
     /// Open and locked, so that garbage collection leaves the packs alone. They are deleted on drop.
     bulk: Vec<BulkPack>,
     store: Arc<Inner>,
@@ -26,12 +26,12 @@ pub(crate) struct Pending {
     _guard: Arc<Guard>,
 }
 
-enum Place {
+enum ObjectLocation {
     Memory { offset: usize, len: usize },
     Pack(Location),
 }
 
-impl Pending {
+impl UncommittedObjects {
     pub(crate) fn new(
         store: &Store,
         contents: Contents,
@@ -40,34 +40,35 @@ impl Pending {
     ) -> Self {
         let Contents { buffer, objects, bulk } = contents;
         let in_memory = objects.iter().map(|object| {
-            let place = Place::Memory { offset: object.offset as usize, len: object.len as usize };
-            ((object.kind, object.id), place)
+            let location =
+                ObjectLocation::Memory { offset: object.offset as usize, len: object.len as usize };
+            ((object.kind, object.id), location)
         });
         let in_packs = bulk.iter().flat_map(|pack| {
-            let place = |object| Place::Pack(pack.location(object));
-            pack.objects.iter().map(move |object| ((object.kind, object.id), place(object)))
+            let location = |object| ObjectLocation::Pack(pack.location(object));
+            pack.objects.iter().map(move |object| ((object.kind, object.id), location(object)))
         });
-        let places = in_packs.chain(in_memory).collect();
-        Self { buffer, places, bulk, store: Arc::clone(&store.inner), staged, _guard: guard }
+        let locations = in_packs.chain(in_memory).collect();
+        Self { buffer, locations, bulk, store: Arc::clone(&store.inner), staged, _guard: guard }
     }
 
     /// Returns the content of an object; `None` if it is not in this set.
     pub(crate) fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
-        match self.places.get(&(kind, *id)) {
-            Some(Place::Memory { offset, len }) => {
+        match self.locations.get(&(kind, *id)) {
+            Some(ObjectLocation::Memory { offset, len }) => {
                 let record = record::open(&self.buffer[*offset..offset + len]);
                 record.map(Some).map_err(|source| StoreError::Undecodable {
                     what: "a record that is not committed".to_owned(),
                     source,
                 })
             }
-            Some(Place::Pack(location)) => self.store.packs.read(*location, kind, id),
+            Some(ObjectLocation::Pack(location)) => self.store.packs.read(*location, kind, id),
             None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_own(kind, id)),
         }
     }
 }
 
-impl Drop for Pending {
+impl Drop for UncommittedObjects {
     fn drop(&mut self) {
         for pack in &self.bulk {
             // Garbage collection removes a pack that could not be deleted here.

@@ -14,42 +14,42 @@ use std::sync::{PoisonError, RwLock};
 
 use heed::{PutFlags, RoTxn, RwTxn};
 
-use crate::change::Change;
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ById, SnapshotId, TreeId};
 use crate::index::{Index, LogState};
+use crate::log_record::Change;
 use crate::pack::Location;
 use crate::record::Kind;
 use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
 
 /// Most objects of a commit that becomes one row. A larger one writes into the tables itself.
-const SMALL: usize = 64;
+const ROW_OBJECTS_MAX: usize = 64;
 /// Longest row in bytes. A commit whose row would be longer, because of the message of its snapshot, writes
 /// into the tables itself.
 const ROW_MAX: usize = 6 << 10;
 /// Objects and snapshots in rows above which they are settled: enough to fill the table pages they go to, few
 /// enough to be read by every process that opens the store.
-const WAITING_MAX: u32 = 4096;
+const UNSETTLED_MAX: u32 = 4096;
 /// Tag of a snapshot in a row, in the position of an object's kind.
-const SNAPSHOT: u8 = 3;
+const SNAPSHOT_TAG: u8 = 3;
 
 /// Content of the unsettled rows, as far as this process has read them.
 #[derive(Default)]
-pub(crate) struct Memory {
-    places: RwLock<Places>,
+pub(crate) struct UnsettledCache {
+    rows: RwLock<CachedRows>,
 }
 
 #[derive(Default)]
-struct Places {
+struct CachedRows {
     /// [`LogState::settled`] when the rows were read. If it changed since, the cached rows are gone from the
     /// table.
     settled: u64,
     /// Number of the last commit whose row was read.
-    read: u64,
-    of: HashMap<ObjectId, Location, ById>,
+    last_read: u64,
+    objects: HashMap<ObjectId, Location, ById>,
     snapshots: BTreeMap<SnapshotId, Snapshot>,
 }
 
@@ -67,8 +67,8 @@ impl Row {
     }
 
     /// Encodes the row; `None` if it is too large for the table `recent`.
-    pub(crate) fn encode_small(&self) -> Option<Vec<u8>> {
-        let few = (1..=SMALL).contains(&self.len());
+    pub(crate) fn encode_if_small(&self) -> Option<Vec<u8>> {
+        let few = (1..=ROW_OBJECTS_MAX).contains(&self.len());
         few.then(|| self.encode()).filter(|row| row.len() <= ROW_MAX)
     }
 
@@ -81,7 +81,7 @@ impl Row {
             row.extend_from_slice(&location.encode());
         }
         for snapshot in &self.snapshots {
-            row.push(SNAPSHOT);
+            row.push(SNAPSHOT_TAG);
             row.blob(&snapshot.encode());
         }
         row
@@ -94,7 +94,7 @@ impl Row {
             let kind = match reader.u8()? {
                 kind if kind == Kind::Chunk as u8 => Kind::Chunk,
                 kind if kind == Kind::Node as u8 => Kind::Node,
-                SNAPSHOT => {
+                SNAPSHOT_TAG => {
                     found.snapshots.push(Snapshot::decode(reader.blob()?)?);
                     continue;
                 }
@@ -111,16 +111,16 @@ impl Row {
     }
 }
 
-impl Places {
-    fn cover(&self, state: &LogState) -> bool {
-        self.settled == state.settled && self.read >= state.sequence
+impl CachedRows {
+    fn covers(&self, state: &LogState) -> bool {
+        self.settled == state.settled && self.last_read >= state.sequence
     }
 }
 
 impl Index {
     /// Returns the location of an object that is in an unsettled row.
-    pub(crate) fn recent_place(&self, txn: &RoTxn<'_>, object: &ObjectId) -> Result<Option<Location>> {
-        self.recall(txn, |places| places.of.get(object).copied())
+    pub(crate) fn unsettled_location(&self, txn: &RoTxn<'_>, object: &ObjectId) -> Result<Option<Location>> {
+        self.query_cache(txn, |rows| rows.objects.get(object).copied())
     }
 
     /// Returns the snapshot with this id, settled or not.
@@ -128,7 +128,7 @@ impl Index {
         if let Some(record) = self.snapshots.get(txn, id.as_bytes())? {
             return decode_snapshot(record).map(Some);
         }
-        self.recall(txn, |places| places.snapshots.get(id).cloned())
+        self.query_cache(txn, |rows| rows.snapshots.get(id).cloned())
     }
 
     /// Calls `more` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
@@ -146,7 +146,7 @@ impl Index {
         }
         let begins = |id: &&SnapshotId| id.as_bytes().starts_with(start);
         let recent: Vec<SnapshotId> =
-            self.recall(txn, |places| places.snapshots.keys().filter(begins).copied().collect())?;
+            self.query_cache(txn, |rows| rows.snapshots.keys().filter(begins).copied().collect())?;
         recent.into_iter().all(more);
         Ok(())
     }
@@ -157,8 +157,8 @@ impl Index {
         for row in self.trees.prefix_iter(txn, tree.as_bytes())? {
             found.extend(row?.0[32..].try_into().ok().map(SnapshotId::from_bytes));
         }
-        found.extend(self.recall(txn, |places| -> Vec<SnapshotId> {
-            let with_tree = places.snapshots.values().filter(|snapshot| snapshot.tree == *tree);
+        found.extend(self.query_cache(txn, |rows| -> Vec<SnapshotId> {
+            let with_tree = rows.snapshots.values().filter(|snapshot| snapshot.tree == *tree);
             with_tree.map(|snapshot| snapshot.id).collect()
         })?);
         Ok(found)
@@ -174,52 +174,52 @@ impl Index {
 
     /// Queries the cached content of the unsettled rows that `txn` sees, after reading new rows if needed.
     /// None of it is in the tables.
-    fn recall<T: Default>(&self, txn: &RoTxn<'_>, ask: impl FnOnce(&Places) -> T) -> Result<T> {
+    fn query_cache<T: Default>(&self, txn: &RoTxn<'_>, query: impl FnOnce(&CachedRows) -> T) -> Result<T> {
         let Some(state) = self.log_state(txn)? else { return Ok(T::default()) };
-        if state.waiting == 0 {
+        if state.unsettled_count == 0 {
             return Ok(T::default());
         }
         {
-            let places = self.memory.places.read().unwrap_or_else(PoisonError::into_inner);
-            if places.cover(&state) {
-                return Ok(ask(&places));
+            let rows = self.unsettled_cache.rows.read().unwrap_or_else(PoisonError::into_inner);
+            if rows.covers(&state) {
+                return Ok(query(&rows));
             }
         }
-        let mut places = self.memory.places.write().unwrap_or_else(PoisonError::into_inner);
-        if !places.cover(&state) {
-            self.read_places(txn, &state, &mut places)?;
+        let mut rows = self.unsettled_cache.rows.write().unwrap_or_else(PoisonError::into_inner);
+        if !rows.covers(&state) {
+            self.read_rows(txn, &state, &mut rows)?;
         }
-        Ok(ask(&places))
+        Ok(query(&rows))
     }
 
     /// Reads the rows of commits that are complete in `txn`. A commit that is still being written may fail,
     /// and another one may get its number.
-    fn read_places(&self, txn: &RoTxn<'_>, state: &LogState, places: &mut Places) -> Result<()> {
-        if places.settled != state.settled {
-            places.of.clear();
-            places.snapshots.clear();
-            (places.settled, places.read) = (state.settled, state.settled);
+    fn read_rows(&self, txn: &RoTxn<'_>, state: &LogState, rows: &mut CachedRows) -> Result<()> {
+        if rows.settled != state.settled {
+            rows.objects.clear();
+            rows.snapshots.clear();
+            (rows.settled, rows.last_read) = (state.settled, state.settled);
         }
-        let (after, last) = (places.read.to_be_bytes(), state.sequence.to_be_bytes());
-        let rows = (Bound::Excluded(&after[..]), Bound::Included(&last[..]));
-        for row in self.recent.range(txn, &rows)? {
+        let (after, last) = (rows.last_read.to_be_bytes(), state.sequence.to_be_bytes());
+        let range = (Bound::Excluded(&after[..]), Bound::Included(&last[..]));
+        for row in self.unsettled.range(txn, &range)? {
             let row = Row::decode(row?.1).map_err(unreadable)?;
             for (object, location) in row.objects {
-                places.of.entry(object).or_insert(location);
+                rows.objects.entry(object).or_insert(location);
             }
-            places.snapshots.extend(row.snapshots.into_iter().map(|snapshot| (snapshot.id, snapshot)));
+            rows.snapshots.extend(row.snapshots.into_iter().map(|snapshot| (snapshot.id, snapshot)));
         }
-        places.read = state.sequence;
+        rows.last_read = state.sequence;
         Ok(())
     }
 
     /// Stores the encoded [`Row`] of commit `sequence`.
-    pub(crate) fn put_recent(&self, txn: &mut RwTxn<'_>, sequence: u64, row: &[u8]) -> Result<()> {
-        Ok(self.recent.put_with_flags(txn, PutFlags::APPEND, &sequence.to_be_bytes(), row)?)
+    pub(crate) fn put_unsettled(&self, txn: &mut RwTxn<'_>, sequence: u64, row: &[u8]) -> Result<()> {
+        Ok(self.unsettled.put_with_flags(txn, PutFlags::APPEND, &sequence.to_be_bytes(), row)?)
     }
 
     /// Calls `found` for every object in an unsettled row.
-    pub(crate) fn for_each_recent(
+    pub(crate) fn for_each_unsettled(
         &self,
         txn: &RoTxn<'_>,
         mut found: impl FnMut(ObjectId, Location),
@@ -230,7 +230,7 @@ impl Index {
     }
 
     fn for_each_row(&self, txn: &RoTxn<'_>, mut found: impl FnMut(Row)) -> Result<()> {
-        for row in self.recent.iter(txn)? {
+        for row in self.unsettled.iter(txn)? {
             found(Row::decode(row?.1).map_err(unreadable)?);
         }
         Ok(())
@@ -239,7 +239,7 @@ impl Index {
     /// Settles if more than [`UNSETTLED_MAX`] objects and snapshots are in rows.
     pub(crate) fn settle_if_many(&self, txn: &mut RwTxn<'_>) -> Result<()> {
         match self.log_state(txn)? {
-            Some(state) if state.waiting > WAITING_MAX => self.settle(txn),
+            Some(state) if state.unsettled_count > UNSETTLED_MAX => self.settle(txn),
             _ => Ok(()),
         }
     }
@@ -247,7 +247,7 @@ impl Index {
     /// Moves the content of all rows into the tables.
     pub(crate) fn settle(&self, txn: &mut RwTxn<'_>) -> Result<()> {
         let Some(mut state) = self.log_state(txn)? else { return Ok(()) };
-        let mut objects = Vec::with_capacity(state.waiting as usize);
+        let mut objects = Vec::with_capacity(state.unsettled_count as usize);
         let mut snapshots = Vec::new();
         self.for_each_row(txn, |row| {
             objects.extend(row.objects);
@@ -261,9 +261,9 @@ impl Index {
         for snapshot in snapshots {
             self.apply(txn, &Change::PutSnapshot(snapshot))?;
         }
-        failpoint::hit("settle").at("write the index in", self.env.path())?;
-        self.recent.clear(txn)?;
-        (state.settled, state.waiting) = (state.sequence, 0);
+        failpoint::hit("settle").context("write the index in", self.env.path())?;
+        self.unsettled.clear(txn)?;
+        (state.settled, state.unsettled_count) = (state.sequence, 0);
         self.put_log_state(txn, &state)
     }
 

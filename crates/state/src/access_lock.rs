@@ -12,28 +12,28 @@ use std::time::Duration;
 use crate::byte_lock;
 use crate::error::{IoContext, Result, StoreError};
 use crate::index::Access;
+use crate::lock_wait::PolledWait;
 use crate::session::EPOCHS_MAX;
-use crate::waiting::PolledWait;
 
-const CAN_WRITE: u64 = EPOCHS_MAX;
-const CANNOT_WRITE: u64 = EPOCHS_MAX + 1;
+const WRITER_BYTE: u64 = EPOCHS_MAX;
+const READER_BYTE: u64 = EPOCHS_MAX + 1;
 /// Longest wait for processes of the other kind.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Locks the byte of this access mode; it stays locked until the file is closed.
-pub(crate) fn announce(lock: &File, path: &Path, access: Access) -> Result<()> {
+pub(crate) fn acquire(lock: &File, path: &Path, access: Access) -> Result<()> {
     let (own, other) = match access {
-        Access::Shared => (CAN_WRITE, CANNOT_WRITE),
-        Access::ReadOnly => (CANNOT_WRITE, CAN_WRITE),
+        Access::Shared => (WRITER_BYTE, READER_BYTE),
+        Access::ReadOnly => (READER_BYTE, WRITER_BYTE),
     };
     let mut wait = PolledWait::new(path, "to open it");
     loop {
-        byte_lock::share(lock, own).at("lock", path)?;
-        if byte_lock::lowest(lock, other, other + 1).at("lock", path)?.is_none() {
+        byte_lock::share(lock, own).context("lock", path)?;
+        if byte_lock::lowest(lock, other, other + 1).context("lock", path)?.is_none() {
             return Ok(());
         }
         if access == Access::ReadOnly || wait.elapsed() > TIMEOUT {
-            byte_lock::release(lock, own).at("unlock", path)?;
+            byte_lock::release(lock, own).context("unlock", path)?;
         }
         if wait.elapsed() > TIMEOUT {
             return Err(StoreError::InUse { path: path.to_owned() });

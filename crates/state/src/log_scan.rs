@@ -3,9 +3,9 @@
 //! Only their headers are kept in memory: changes may be as large as all records that a store ever had. A
 //! replay reads them again, one record at a time.
 
-use crate::change::{Change, CheckpointRecord, CommitRecord, LogEnd};
 use crate::codec::Decoded;
 use crate::error::{IoContext, Result, StoreError};
+use crate::log_record::{Change, CheckpointRecord, CommitRecord, LogEnd};
 use crate::pack::{Location, PACK_HEADER, Packs, Role};
 use crate::record::{Header, Kind};
 
@@ -108,7 +108,7 @@ impl CheckpointPart {
 
 fn read(packs: &Packs, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Vec<u8>> {
     let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
-    packs.read(location, kind, id)?.ok_or_else(gone).at("open", &packs.path(location.pack))
+    packs.read(location, kind, id)?.ok_or_else(gone).context("open", &packs.path(location.pack))
 }
 
 fn decoded<T>(record: Decoded<T>) -> Result<T> {

@@ -37,9 +37,10 @@ pub(crate) fn is_clean(mark: &str) -> bool {
 pub(crate) fn set(store: &Path, text: &str) -> Result<()> {
     let path = store.join(NAME);
     let there = path.exists();
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).at("open", &path)?;
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).open(&path).context("open", &path)?;
     let padded = format!("{text:<LENGTH$}");
-    file.write_all_at(padded.as_bytes(), 0).and_then(|()| file.sync_data()).at("write", &path)?;
+    file.write_all_at(padded.as_bytes(), 0).and_then(|()| file.sync_data()).context("write", &path)?;
     if there { Ok(()) } else { sync_directory(store) }
 }
 

@@ -19,8 +19,8 @@ use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
 use crate::platform::{
-    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, create_named, create_nameless, link_nameless, open_beneath,
-    rename_whole, share,
+    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, create_named, create_unnamed, link_unnamed, open_beneath, reflink,
+    rename_into_place,
 };
 use crate::snapshot::Timestamp;
 use crate::tree::Node;
@@ -29,7 +29,7 @@ use super::{Switch, times};
 
 impl Switch<'_> {
     /// Writes a file or a symlink.
-    pub(super) fn place_leaf(
+    pub(super) fn write_leaf(
         &self,
         fd: &OwnedFd,
         here: &[u8],
@@ -39,13 +39,13 @@ impl Switch<'_> {
         replace: bool,
     ) -> Result<()> {
         match node {
-            Node::Symlink(link) => self.place_symlink(fd, here, name, &link.target, modified, replace),
-            Node::File(node) => self.place_file(fd, here, name, node, modified, replace),
+            Node::Symlink(link) => self.write_symlink(fd, here, name, &link.target, modified, replace),
+            Node::File(node) => self.write_file(fd, here, name, node, modified, replace),
             Node::Directory(_) => unreachable!("directories are made elsewhere"),
         }
     }
 
-    fn place_symlink(
+    fn write_symlink(
         &self,
         fd: &OwnedFd,
         here: &[u8],
@@ -58,25 +58,25 @@ impl Switch<'_> {
         let first: &[u8] = if replace { &temporary } else { name };
         match symlinkat(target, fd, first) {
             Err(Errno::EXIST) => return Err(self.collision(here)),
-            other => other.on("create", &self.shown(here))?,
+            other => other.context("create", &self.full_path(here))?,
         }
         if let Some((user, group)) = self.options.owner {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             chownat(fd, first, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
-                .on("give away", &self.shown(here))?;
+                .context("give away", &self.full_path(here))?;
         }
         if let Some(modified) = modified {
             utimensat(fd, first, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
-                .on("set the times of", &self.shown(here))?;
+                .context("set the times of", &self.full_path(here))?;
         }
         if replace {
-            renameat(fd, first, fd, name).on("replace", &self.shown(here))?;
+            renameat(fd, first, fd, name).context("replace", &self.full_path(here))?;
         }
         Ok(())
     }
 
     /// Writes a file under a temporary name, or unnamed, until it is complete.
-    pub(super) fn place_file(
+    pub(super) fn write_file(
         &self,
         fd: &OwnedFd,
         here: &[u8],
@@ -88,31 +88,32 @@ impl Switch<'_> {
         let temporary = self.temporary_name();
         let mode = Mode::RUSR | Mode::WUSR;
         let source = self.same_file(here, node.size());
-        let nameless = create_nameless(fd, mode).on("create a file beside", &self.shown(here))?;
-        let mut named = nameless.is_none();
-        let (file, shared) = match nameless {
+        let unnamed = create_unnamed(fd, mode).context("create a file beside", &self.full_path(here))?;
+        let mut named = unnamed.is_none();
+        let (file, shared) = match unnamed {
             Some(file) => {
-                let shared = source.is_some_and(|source| share(&file, &source));
+                let shared = source.is_some_and(|source| reflink(&file, &source));
                 (file, shared)
             }
-            None => create_named(fd, &temporary, mode, source.as_ref()).on("create", &self.shown(here))?,
+            None => create_named(fd, &temporary, mode, source.as_ref())
+                .context("create", &self.full_path(here))?,
         };
         let file = File::from(file);
         let placed = self.fill(&file, shared, here, node, modified).and_then(|()| {
-            failpoint::hit("checkout-file").on("write", &self.shown(here))?;
+            failpoint::hit("checkout-file").context("write", &self.full_path(here))?;
             if !named {
                 let to: &[u8] = if replace { &temporary } else { name };
-                match link_nameless(&file, fd, to) {
+                match link_unnamed(&file, fd, to) {
                     Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
-                    other => other.on("name", &self.shown(here))?,
+                    other => other.context("name", &self.full_path(here))?,
                 }
                 named = replace;
             }
             if named {
-                failpoint::hit("checkout-named").on("write", &self.shown(here))?;
-                match rename_whole(fd, &temporary, name, replace) {
+                failpoint::hit("checkout-named").context("write", &self.full_path(here))?;
+                match rename_into_place(fd, &temporary, name, replace) {
                     Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
-                    other => other.on("replace", &self.shown(here))?,
+                    other => other.context("replace", &self.full_path(here))?,
                 }
                 named = false;
             }
@@ -134,19 +135,19 @@ impl Switch<'_> {
         node: &FileNode,
         modified: Option<Timestamp>,
     ) -> Result<()> {
-        let at_path = || self.shown(here);
+        let at_path = || self.full_path(here);
         if !shared {
             self.write_content(file, here, node)?;
         }
         self.bytes.fetch_add(node.size(), Ordering::Relaxed);
         let fresh = !(shared && CLONES_ATTRIBUTES);
         attributes::write(file, &self.attributes(&node.xattrs), fresh)
-            .on("set the attributes of", &at_path())?;
+            .context("set the attributes of", &at_path())?;
         // Before the mode: changing the owner clears set-id bits.
-        self.give(file, here)?;
-        fchmod(file, self.mode(node.mode)).on("change", &at_path())?;
+        self.set_owner(file, here)?;
+        fchmod(file, self.mode(node.mode)).context("change", &at_path())?;
         if let Some(modified) = modified {
-            futimens(file, &times(modified)).on("set the times of", &at_path())?;
+            futimens(file, &times(modified)).context("set the times of", &at_path())?;
         }
         Ok(())
     }
@@ -164,7 +165,7 @@ impl Switch<'_> {
     }
 
     fn write_content(&self, file: &File, here: &[u8], node: &FileNode) -> Result<()> {
-        let at_path = || self.shown(here);
+        let at_path = || self.full_path(here);
         let mut at = 0;
         for extent in &node.extents {
             if let Extent::Data { chunk, len } = extent {
@@ -172,14 +173,14 @@ impl Switch<'_> {
                 if content.len() as u64 != *len {
                     return Err(StoreError::MissingChunk(*chunk).into());
                 }
-                self.take_room(*len, here)?;
-                write_sparsely(file, &content, at).on("write", &at_path())?;
+                self.count_write(*len, here)?;
+                write_sparsely(file, &content, at).context("write", &at_path())?;
             }
             at += extent.len();
         }
         let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
         if ends_in_hole || node.extents.len() == 1 {
-            ftruncate(file, at).on("write", &at_path())?;
+            ftruncate(file, at).context("write", &at_path())?;
         }
         Ok(())
     }
