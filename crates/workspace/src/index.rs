@@ -1,7 +1,8 @@
-//! What the files of an upper directory looked like when they were committed, so that the next commit need not read
-//! them again.
+//! Fingerprints of the files of an upper directory at the last commit, so that the next commit need not read
+//! unchanged files again.
 //!
-//! Kept beside the upper directory. It is only ever a help: one that is gone, torn or of another snapshot costs reading.
+//! Stored next to the upper directory. It is only a cache: if it is missing, torn or of another snapshot,
+//! files are read again.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,10 +10,10 @@ use std::path::Path;
 
 use workspace_state::{SnapshotId, StatFingerprint};
 
-/// Files by their path in the upper directory.
+/// Fingerprints by path in the upper directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    /// The snapshot in which each file is what it was then.
+    /// Snapshot that has the files with these fingerprints.
     pub(crate) snapshot: Option<SnapshotId>,
     pub(crate) files: HashMap<Vec<u8>, StatFingerprint>,
 }
@@ -22,11 +23,11 @@ impl Index {
         fs::read(path).ok().and_then(|bytes| Self::decode(&bytes)).unwrap_or_default()
     }
 
-    /// Whether it could be written does not matter to anybody but the next reader.
+    /// Writes the index. Failures are only logged: the next commit is slower.
     pub(crate) fn write(&self, path: &Path) {
         let new = path.with_extension("new");
         if let Err(error) = fs::write(&new, self.encode()).and_then(|()| fs::rename(&new, path)) {
-            tracing::debug!(path = %path.display(), %error, "what files look like could not be noted");
+            tracing::debug!(path = %path.display(), %error, "failed to write the file fingerprint index");
             drop(fs::remove_file(&new));
         }
     }
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_comes_back_as_it_was_and_a_torn_one_is_none() {
+    fn an_index_round_trips_and_a_torn_one_is_ignored() {
         let fingerprint =
             StatFingerprint { mode: 0o100_644, size: 3, mtime: -5, ctime: i64::MAX, inode: u64::MAX };
         let files = HashMap::from([(b"a/b".to_vec(), fingerprint), (vec![0xff], StatFingerprint::default())]);

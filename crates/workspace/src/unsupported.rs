@@ -1,6 +1,6 @@
-//! What stands in for overlays on systems other than Linux: they are refused, and layers are whole trees.
+//! Stand-ins for systems other than Linux: overlays are refused, and layers are whole trees.
 
-/// DirectoryReader as any directory is read: there is no holder whose rights could be used.
+/// Reading like any directory: there is no holder whose permissions could be used.
 pub(crate) mod access {
     use std::io;
     use std::os::fd::{AsFd as _, BorrowedFd};
@@ -13,7 +13,7 @@ pub(crate) mod access {
     use workspace_state::DirectoryReader;
     use workspace_state::platform::open_beneath;
 
-    /// Reads with our own rights.
+    /// Reads with the process's own permissions.
     pub(crate) struct Reader {
         quiescent: bool,
     }
@@ -24,7 +24,7 @@ pub(crate) mod access {
         }
     }
 
-    /// Changes directories with our own rights.
+    /// Changes directories with the process's own permissions.
     pub(crate) struct Changer;
 
     impl Changer {
@@ -32,7 +32,7 @@ pub(crate) mod access {
             Self
         }
 
-        /// Changes the directory at `path` below `root`. Never follows a link.
+        /// Runs `work` on the directory at `path` below `root`. Does not follow a symlink.
         pub(crate) fn change(
             &self,
             root: &Path,
@@ -52,7 +52,7 @@ pub(crate) mod access {
     }
 }
 
-/// Layers that hold only what changed, of which there are none: only an overlay can hide what is gone.
+/// Delta layers, which do not exist here: only an overlay can hide removed files.
 pub(crate) mod delta {
     use std::path::Path;
 
@@ -60,11 +60,11 @@ pub(crate) mod delta {
 
     use crate::error::Result;
 
-    /// What differs between two trees, as a layer would hold it.
+    /// Differences between two trees in the form of a layer; there are none.
     pub(crate) enum Delta {}
 
     impl Delta {
-        /// None, as if there were too much of it.
+        /// Returns `None`, as if there were too many.
         pub(crate) fn between(_from: &Tree, _to: &Tree, _most: usize) -> Result<Option<Self>> {
             Ok(None)
         }
@@ -76,7 +76,8 @@ pub(crate) mod delta {
     }
 }
 
-/// The provider that cannot be used. Nothing chooses it, but a directory from another machine may have been made by it.
+/// The overlay provider, which cannot be used. It is never chosen, but a directory from another machine may
+/// have been made by it.
 pub(crate) mod overlay {
     use std::path::{Path, PathBuf};
 
@@ -85,36 +86,36 @@ pub(crate) mod overlay {
     use workspace_state::{NewSnapshot, Store};
 
     use crate::base::Base;
+    use crate::current_holder::CurrentHolder;
     use crate::error::{Result, WorkspaceError};
-    use crate::here::Here;
     use crate::layers::Layers;
     use crate::lazy_command::LazyCommand;
-    use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
+    use crate::provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
 
-    /// Makes no workspaces.
+    /// Provider that always fails.
     #[derive(Debug)]
     pub(crate) struct Overlay {
-        here: Here,
+        holder: CurrentHolder,
     }
 
     impl Overlay {
         pub(crate) fn new(
             _store: &Store,
-            here: &Here,
+            holder: &CurrentHolder,
             _layers: &Layers,
             _owner: Option<(u32, u32)>,
             _lazy: Option<LazyCommand>,
-            _view: PathBuf,
+            _mountpoint: PathBuf,
         ) -> Self {
-            Self { here: here.clone() }
+            Self { holder: holder.clone() }
         }
 
-        /// There is no view.
-        pub(crate) fn end_view(&self, _is_used: &dyn Fn() -> bool) -> Result<bool> {
+        /// Returns false: there is no lazy mount.
+        pub(crate) fn unmount_lazy(&self, _is_used: &dyn Fn() -> bool) -> Result<bool> {
             Ok(false)
         }
 
-        /// No layer is under an overlay.
+        /// Returns false: no layer is below an overlay.
         pub(crate) fn escapes(_holder: &Holder) -> bool {
             false
         }
@@ -130,36 +131,42 @@ pub(crate) mod overlay {
             Kind::Overlay
         }
 
-        fn make(&self, _place: &Place, _base: &Base) -> Result<Under> {
+        fn make(&self, _dir: &WorkspaceDir, _base: &Base) -> Result<LowerLayers> {
             Err(needs_linux())
         }
 
-        fn path(&self, place: &Place) -> PathBuf {
-            place.join("mount")
+        fn path(&self, dir: &WorkspaceDir) -> PathBuf {
+            dir.join("mount")
         }
 
-        fn revive(&self, _place: &Place, _base: &Base, _layers: &[String]) -> Result<Under> {
+        fn revive(&self, _dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
             Err(needs_linux())
         }
 
-        fn present(&self, _place: &Place, _base: &Base, _still: bool) -> Result<Present> {
+        fn present(&self, _dir: &WorkspaceDir, _base: &Base, _quiescent: bool) -> Result<Present> {
             Err(needs_linux())
         }
 
-        fn commit(&self, _place: &Place, _base: &Base, _new: NewSnapshot, _still: bool) -> Result<Committed> {
+        fn commit(
+            &self,
+            _dir: &WorkspaceDir,
+            _base: &Base,
+            _new: NewSnapshot,
+            _quiescent: bool,
+        ) -> Result<Committed> {
             Err(needs_linux())
         }
 
-        fn own(&self, place: &Place) -> PathBuf {
-            place.join("upper")
+        fn own(&self, dir: &WorkspaceDir) -> PathBuf {
+            dir.join("upper")
         }
 
-        fn clear(&self, _place: &Place) -> Result<()> {
+        fn clear(&self, _dir: &WorkspaceDir) -> Result<()> {
             Ok(())
         }
 
         fn remove(&self, path: &Path) -> Result<()> {
-            Ok(overlay::remove_tree(&self.here.get(), path)?)
+            Ok(overlay::remove_tree(&self.holder.get(), path)?)
         }
     }
 }

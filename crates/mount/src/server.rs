@@ -1,4 +1,4 @@
-//! What the view answers, apart from how the kernel is told (`filesystem.rs`).
+//! Answers to FUSE requests, independent of the protocol (`filesystem.rs`).
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use crate::chunks::{Bytes, Reader};
 use crate::identity::Identity;
 use crate::inode::{Body, Directory, Inode, Owner, plain_attributes};
 use crate::listing::{Listing, Listings};
-use crate::options::ViewOptions;
+use crate::options::MountOptions;
 use crate::report::Reporter;
 use crate::requests::Requests;
 use crate::root::{Found, Root};
@@ -19,21 +19,21 @@ use crate::table::Table;
 use crate::xattrs::XattrNames;
 
 pub(crate) const ROOT: u64 = 1;
-/// The inode number that FUSE gives where it does not know one.
+/// Inode number for an unknown inode in FUSE.
 const UNKNOWN: u64 = 0xffff_ffff;
-/// Longer than any machine runs, shorter than what the kernel's clock can count.
-pub(crate) const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
-pub(crate) const ASK_AGAIN: Duration = Duration::ZERO;
+/// Cache lifetime of immutable data: longer than any uptime, within the range of the kernel's clock.
+pub(crate) const TTL_FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+pub(crate) const TTL_ZERO: Duration = Duration::ZERO;
 
-/// Longest name that Linux and a tree can have; FUSE itself would take more.
+/// Longest file name of Linux and of trees, in bytes; FUSE itself would accept more.
 pub(crate) const NAME_MAX: usize = 255;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-pub(crate) type Answer<T> = Result<T, Errno>;
+pub(crate) type FuseResult<T> = Result<T, Errno>;
 
-/// The view as the kernel sees it.
-pub(crate) struct Serving {
+/// State of the FUSE server.
+pub(crate) struct FuseServer {
     pub(crate) store: Store,
     root: Root,
     pub(crate) table: Table,
@@ -45,16 +45,16 @@ pub(crate) struct Serving {
     xattrs: XattrNames,
     /// Set once the session exists.
     notifier: Arc<OnceLock<Notifier>>,
-    /// The kernel opens files and directories without asking.
-    pub(crate) opens_files: bool,
-    pub(crate) opens_directories: bool,
+    /// Set if the kernel opens files and directories without a request.
+    pub(crate) skips_open: bool,
+    pub(crate) skips_opendir: bool,
 }
 
-impl Serving {
+impl FuseServer {
     pub(crate) fn new(
         store: Store,
         pin_owner: String,
-        options: &ViewOptions,
+        options: &MountOptions,
         requests: Requests,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> io::Result<Self> {
@@ -69,8 +69,8 @@ impl Serving {
             owner: options.owner.map_or_else(Owner::of_process, Owner::new).keep_set_id(options.keep_set_id),
             xattrs: XattrNames { escaped: options.escape },
             notifier,
-            opens_files: false,
-            opens_directories: false,
+            skips_open: false,
+            skips_opendir: false,
         })
     }
 
@@ -78,13 +78,13 @@ impl Serving {
         self.reporter.failed(error)
     }
 
-    fn inode(&self, number: INodeNo) -> Answer<Arc<Inode>> {
+    fn inode(&self, number: INodeNo) -> FuseResult<Arc<Inode>> {
         self.requests.add();
         self.table.get(number.0).ok_or(Errno::ESTALE)
     }
 
-    /// Tells the kernel of an inode; the answer must be sent.
-    pub(crate) fn tell(&self, inode: &Arc<Inode>) -> FileAttr {
+    /// Registers a lookup of an inode and returns its attributes; they must be sent to the kernel.
+    pub(crate) fn register(&self, inode: &Arc<Inode>) -> FileAttr {
         let number = self.table.remember(inode);
         inode.attributes(number, self.owner)
     }
@@ -95,7 +95,7 @@ impl Serving {
         }
     }
 
-    pub(crate) fn find(&self, parent: INodeNo, name: &[u8]) -> Answer<(FileAttr, Duration)> {
+    pub(crate) fn find(&self, parent: INodeNo, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
@@ -106,19 +106,19 @@ impl Serving {
         let parent = self.inode(parent)?;
         let Body::Directory(directory) = &parent.body else { return Err(Errno::ENOTDIR) };
         match self.find_in(&parent, directory, name).map_err(|error| self.failed(&error))? {
-            Some(inode) => Ok((self.tell(&inode), FOREVER)),
-            None => Ok((nothing(self.owner), FOREVER)),
+            Some(inode) => Ok((self.register(&inode), TTL_FOREVER)),
+            None => Ok((negative_entry(self.owner), TTL_FOREVER)),
         }
     }
 
-    fn find_at_root(&self, name: &[u8]) -> Answer<(FileAttr, Duration)> {
+    fn find_at_root(&self, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
         let known = Root::snapshot_id(name).map(|id| Identity::of_snapshot(&id));
         if let Some(inode) = known.and_then(|identity| self.table.in_use(identity)) {
-            return Ok((self.tell(&inode), FOREVER));
+            return Ok((self.register(&inode), TTL_FOREVER));
         }
         match self.root.find(name).map_err(|error| self.failed(&error))? {
-            Some(Found::Snapshot(inode)) => Ok((self.tell(&Arc::new(inode)), FOREVER)),
-            Some(Found::Alias(inode)) => Ok((self.tell(&Arc::new(inode)), ASK_AGAIN)),
+            Some(Found::Snapshot(inode)) => Ok((self.register(&Arc::new(inode)), TTL_FOREVER)),
+            Some(Found::Alias(inode)) => Ok((self.register(&Arc::new(inode)), TTL_ZERO)),
             None => Err(Errno::ENOENT),
         }
     }
@@ -135,19 +135,19 @@ impl Serving {
         Ok(Some(Arc::new(Inode::of_entry(identity, &directory.snapshot, entry))))
     }
 
-    pub(crate) fn attributes(&self, number: INodeNo) -> Answer<(FileAttr, Duration)> {
+    pub(crate) fn attributes(&self, number: INodeNo) -> FuseResult<(FileAttr, Duration)> {
         if number.0 == ROOT {
             self.requests.add();
-            // The time changes with every question, so that a cached listing is not used again.
+            // The time changes with every request, so that a cached listing is not used again.
             let attributes = plain_attributes(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
-            return Ok((attributes, FOREVER));
+            return Ok((attributes, TTL_FOREVER));
         }
         let inode = self.inode(number)?;
-        let keep = if matches!(inode.body, Body::Listed) { ASK_AGAIN } else { FOREVER };
+        let keep = if matches!(inode.body, Body::Listed) { TTL_ZERO } else { TTL_FOREVER };
         Ok((inode.attributes(number.0, self.owner), keep))
     }
 
-    fn listing(&self, number: INodeNo, offset: u64) -> Answer<Arc<Listing>> {
+    fn listing(&self, number: INodeNo, offset: u64) -> FuseResult<Arc<Listing>> {
         if number.0 == ROOT {
             self.requests.add();
             return self.root_listing(offset);
@@ -163,7 +163,7 @@ impl Serving {
         Ok(listing)
     }
 
-    fn root_listing(&self, offset: u64) -> Answer<Arc<Listing>> {
+    fn root_listing(&self, offset: u64) -> FuseResult<Arc<Listing>> {
         if offset > 0
             && let Some(listing) = self.listings.get(ROOT)
         {
@@ -171,8 +171,8 @@ impl Serving {
         }
         let listing = Arc::new(self.root.list().map_err(|error| self.failed(&error))?);
         self.listings.keep(ROOT, &listing);
-        // The kernel keeps listings as long as the directory's time is the same. Making it forget the time
-        // makes it ask, and the answer is another time: the next listing is made anew.
+        // The kernel keeps listings as long as the directory's time is unchanged. Invalidating the attributes
+        // makes it request the time, which is then another one, so that the next listing is requested again.
         if let Some(notifier) = self.notifier.get()
             && let Err(error) = notifier.inval_inode(INodeNo::ROOT, -1, 0)
         {
@@ -194,13 +194,14 @@ impl Serving {
         Ok(Listing { entries: entries.collect() })
     }
 
-    /// Gives the entries of a directory from `offset` on to `add`, until it is full.
+    /// Passes the entries of a directory from `offset` on to `add`, until it returns true because the buffer
+    /// is full.
     pub(crate) fn for_each_entry(
         &self,
         number: INodeNo,
         offset: u64,
         mut add: impl FnMut(u64, &[u8], Listed<'_>) -> bool,
-    ) -> Answer<()> {
+    ) -> FuseResult<()> {
         let listing = self.listing(number, offset)?;
         let dots = [(&b"."[..], number.0), (b"..", if number.0 == ROOT { ROOT } else { UNKNOWN })];
         for (at, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
@@ -221,7 +222,7 @@ impl Serving {
         Ok(())
     }
 
-    pub(crate) fn read_file(&self, number: INodeNo, offset: u64, len: u32) -> Answer<Bytes> {
+    pub(crate) fn read_file(&self, number: INodeNo, offset: u64, len: u32) -> FuseResult<Bytes> {
         let inode = self.inode(number)?;
         match &inode.body {
             Body::File { content, .. } => {
@@ -232,14 +233,14 @@ impl Serving {
         }
     }
 
-    pub(crate) fn target(&self, number: INodeNo) -> Answer<Box<[u8]>> {
+    pub(crate) fn target(&self, number: INodeNo) -> FuseResult<Box<[u8]>> {
         match &self.inode(number)?.body {
             Body::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::EINVAL),
         }
     }
 
-    pub(crate) fn seek(&self, number: INodeNo, offset: i64, whence: i32) -> Answer<i64> {
+    pub(crate) fn seek(&self, number: INodeNo, offset: i64, whence: i32) -> FuseResult<i64> {
         let inode = self.inode(number)?;
         let Body::File { content, .. } = &inode.body else { return Err(Errno::EINVAL) };
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
@@ -251,7 +252,7 @@ impl Serving {
         found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
     }
 
-    pub(crate) fn xattr(&self, number: INodeNo, name: &[u8]) -> Answer<Vec<u8>> {
+    pub(crate) fn xattr(&self, number: INodeNo, name: &[u8]) -> FuseResult<Vec<u8>> {
         if number.0 == ROOT {
             self.requests.add();
             return Err(Errno::NO_XATTR);
@@ -261,7 +262,7 @@ impl Serving {
         inode.xattrs().and_then(|xattrs| xattrs.get(&*name)).cloned().ok_or(Errno::NO_XATTR)
     }
 
-    pub(crate) fn xattr_names(&self, number: INodeNo) -> Answer<Vec<u8>> {
+    pub(crate) fn xattr_names(&self, number: INodeNo) -> FuseResult<Vec<u8>> {
         if number.0 == ROOT {
             self.requests.add();
             return Ok(Vec::new());
@@ -277,15 +278,15 @@ impl Serving {
     }
 }
 
-/// What an entry of a listing stands for.
+/// Entry of a listing.
 #[derive(Clone, Copy)]
 pub(crate) enum Listed<'a> {
-    /// The directory or its parent, by number; the kernel does not count these as told.
+    /// The directory or its parent, by inode number; the kernel does not count these as lookups.
     Dots(u64),
     Inode(&'a Arc<Inode>),
 }
 
-/// How the kernel is told that there is nothing, in a way that it remembers.
-fn nothing(owner: Owner) -> FileAttr {
+/// Returns the attributes of a negative entry, which the kernel caches.
+fn negative_entry(owner: Owner) -> FileAttr {
     plain_attributes(0, FileType::RegularFile, 0, Timestamp(0), owner)
 }

@@ -1,38 +1,38 @@
-//! What this program does when a test has started it again: serve a view, start one, or look at one as
-//! someone else.
+//! Roles of this program when a test starts it again: serve a mount, start a daemon, or read a mount as
+//! another user.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use workspace_mount::{MountError, View, ViewOptions, daemon_main, spawn_daemon, unmount};
+use workspace_mount::{LazyMount, MountError, MountOptions, daemon_main, spawn_daemon, unmount};
 
 const ROLE: &str = "WORKSPACE_MOUNT_TEST_ROLE";
 const STORE: &str = "WORKSPACE_MOUNT_TEST_STORE";
 const MOUNTPOINT: &str = "WORKSPACE_MOUNT_TEST_MOUNTPOINT";
 const FILE: &str = "WORKSPACE_MOUNT_TEST_FILE";
 
-/// The words that make this program do what [`play`] says and nothing else.
+/// Arguments that make this program run only [`play`].
 pub(crate) const WORDS: [&str; 3] = ["roles::play", "--exact", "--nocapture"];
 
-/// This program as the process that serves a view; [`spawn_daemon`] adds the rest.
+/// Returns a command that runs this program as the daemon; [`spawn_daemon`] adds the rest.
 pub(crate) fn daemon() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(WORDS).env(ROLE, "daemon");
     command
 }
 
-/// This program as one that starts a view and ends.
+/// Returns a command that runs this program to start a daemon and exit.
 pub(crate) fn starter(store: &Path, mountpoint: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(WORDS).env(ROLE, "starter").env(STORE, store).env(MOUNTPOINT, mountpoint);
     command
 }
 
-/// Makes `command`, which ends in this program, mount the store, print `file` of the view and unmount it, or
-/// print why it cannot. `role` is `look`, `look-for-others` to let other users in, or `look-by-daemon` to have
-/// the view served by a process of its own.
+/// Makes `command`, which ends in this program, mount the store, print `file` of the mount and unmount it, or
+/// print the error. `role` is `look`, `look-for-others` to allow other users, or `look-by-daemon` to use a
+/// daemon.
 pub(crate) fn look(command: &mut Command, role: &str, store: &Path, mountpoint: &Path, file: &str) {
     command.env(ROLE, role).env(STORE, store).env(MOUNTPOINT, mountpoint).env(FILE, file);
 }
@@ -45,7 +45,7 @@ fn play() {
             daemon_main(words[words.len() - 4..].to_vec()).unwrap();
         }
         Ok("starter") => {
-            spawn_daemon(daemon(), &path(STORE), &path(MOUNTPOINT), &ViewOptions::default()).unwrap();
+            spawn_daemon(daemon(), &path(STORE), &path(MOUNTPOINT), &MountOptions::default()).unwrap();
         }
         Ok("look") => tell(mount_and_read(false)),
         Ok("look-for-others") => tell(mount_and_read(true)),
@@ -66,9 +66,9 @@ fn tell(seen: Result<String, MountError>) {
 }
 
 fn mount_and_read(allow_other: bool) -> Result<String, MountError> {
-    let options = ViewOptions { allow_other, ..ViewOptions::default() };
-    let view = View::mount(path(STORE), path(MOUNTPOINT), &options)?;
-    let server = std::thread::spawn(|| view.serve());
+    let options = MountOptions { allow_other, ..MountOptions::default() };
+    let mount = LazyMount::mount(path(STORE), path(MOUNTPOINT), &options)?;
+    let server = std::thread::spawn(|| mount.serve());
     let content = fs::read_to_string(path(MOUNTPOINT).join(path(FILE))).unwrap();
     unmount(&path(MOUNTPOINT))?;
     server.join().unwrap()?;
@@ -76,7 +76,7 @@ fn mount_and_read(allow_other: bool) -> Result<String, MountError> {
 }
 
 fn start_and_read() -> Result<String, MountError> {
-    spawn_daemon(daemon(), &path(STORE), &path(MOUNTPOINT), &ViewOptions::default())?;
+    spawn_daemon(daemon(), &path(STORE), &path(MOUNTPOINT), &MountOptions::default())?;
     let content = fs::read_to_string(path(MOUNTPOINT).join(path(FILE))).unwrap();
     unmount(&path(MOUNTPOINT))?;
     Ok(content)

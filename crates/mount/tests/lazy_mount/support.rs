@@ -1,4 +1,4 @@
-//! A store, a mounted view of it, and what the tests share.
+//! Shared fixture: a store and its lazy mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use workspace_mount::{MountError, Requests, View, ViewOptions, detach};
+use workspace_mount::{LazyMount, MountError, MountOptions, Requests, detach};
 use workspace_state::{NewSnapshot, Snapshot, Store, VirtualTree};
 
-/// A store and an empty directory to mount it on, both removed in the end.
-pub(crate) struct Place {
+/// A store and an empty directory to mount it on, both removed on drop.
+pub(crate) struct Fixture {
     pub(crate) directory: TempDir,
     pub(crate) store: Store,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
@@ -37,11 +37,11 @@ impl Place {
 
     /// Mounts the store, served by a thread of this process.
     pub(crate) fn mount(&self) -> Mounted {
-        Mounted::new(self, &ViewOptions::default())
+        Mounted::new(self, &MountOptions::default())
     }
 }
 
-/// A view that is unmounted in the end.
+/// A lazy mount that is unmounted on drop.
 pub(crate) struct Mounted {
     mountpoint: PathBuf,
     pub(crate) requests: Requests,
@@ -49,27 +49,27 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    pub(crate) fn new(place: &Place, options: &ViewOptions) -> Self {
-        let view = View::mount(place.store.path(), place.mountpoint(), options)
+    pub(crate) fn new(fixture: &Fixture, options: &MountOptions) -> Self {
+        let mount = LazyMount::mount(fixture.store.path(), fixture.mountpoint(), options)
             .unwrap_or_else(|error| panic!("these tests need FUSE: {error} ({:?})", error.hint()));
-        let mountpoint = view.mountpoint().to_owned();
-        let requests = view.requests();
-        Self { mountpoint, requests, thread: Some(std::thread::spawn(|| view.serve())) }
+        let mountpoint = mount.mountpoint().to_owned();
+        let requests = mount.requests();
+        Self { mountpoint, requests, thread: Some(std::thread::spawn(|| mount.serve())) }
     }
 
-    /// Where a snapshot is seen.
+    /// Returns the path of a snapshot in the mount.
     pub(crate) fn of(&self, snapshot: &Snapshot) -> PathBuf {
         self.mountpoint.join(snapshot.id.to_string())
     }
 
-    /// How many requests `work` causes.
+    /// Returns the number of requests that `work` causes.
     pub(crate) fn requests_of(&self, work: impl FnOnce()) -> u64 {
         let before = self.requests.count();
         work();
         self.requests.count() - before
     }
 
-    /// Waits until the view, which someone has unmounted, is no longer served.
+    /// Waits until the unmounted file system is no longer served.
     pub(crate) fn ended(mut self) -> Result<(), MountError> {
         self.thread.take().unwrap().join().unwrap()
     }
@@ -84,7 +84,7 @@ impl Drop for Mounted {
     }
 }
 
-/// What a process says, which must succeed.
+/// Returns the output of a command, which must succeed.
 pub(crate) fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -92,7 +92,7 @@ pub(crate) fn output_of(command: &mut Command) -> String {
     text
 }
 
-/// Waits for something that another process is about to do.
+/// Waits for an effect of another process.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -101,7 +101,7 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Names in a directory, as the system lists them, sorted.
+/// Returns the names in a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
         .unwrap()
@@ -111,7 +111,7 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Whether a test that needs root can run. It must where all tests are asked for.
+/// Returns true if a test that needs root can run. Fails if all tests are required.
 pub(crate) fn requires_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     assert!(

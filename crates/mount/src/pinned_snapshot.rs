@@ -1,4 +1,4 @@
-//! Snapshots in use: pinned while the kernel knows anything inside them.
+//! Snapshots in use: pinned while the kernel references an inode in them.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use workspace_state::{ProcessPin, Result, Snapshot, SnapshotId, Store, Timestamp
 use crate::identity::Identity;
 use crate::inode::Inode;
 
-/// A snapshot that a garbage collection may not take. Every inode of its tree holds one of these; the pin
-/// ends with the last of them, or with the process.
+/// A pinned snapshot. Every inode of its tree holds one of these; the pin ends with the last of them, or with
+/// the process.
 ///
-/// The pin alone is held, not a [`Tree`]: a tree would keep collections from deleting anything at all for as
-/// long as the mount lives, a pin keeps only what it names.
-pub(crate) struct InUse {
+/// Only the pin is held, not a [`Tree`]: a tree would keep garbage collections from deleting anything as long
+/// as the mount lives, a pin protects only its own objects.
+pub(crate) struct PinnedSnapshot {
     pub(crate) identity: Identity,
-    /// Stands in for times that the snapshot does not know.
+    /// Replaces times that are unknown in the snapshot.
     pub(crate) time: Timestamp,
     _pin: ProcessPin,
 }
 
-impl InUse {
-    /// Pins a snapshot and gives the directory at its root; nothing when there is no such snapshot.
+impl PinnedSnapshot {
+    /// Pins a snapshot and returns the inode of its root; `None` if there is no such snapshot.
     pub(crate) fn open(store: &Store, id: &SnapshotId, owner: &str) -> Result<Option<Inode>> {
         let Some(snapshot) = store.find_snapshot(id)? else { return Ok(None) };
         let pin = store.pin_for_process(&snapshot, owner)?;
-        // It may have been removed and collected before the pin was made. If it is still there now, every
-        // collection sees the snapshot or the pin.
+        // It may have been removed and collected before the pin was made. If it still exists now, every
+        // garbage collection sees the snapshot or the pin.
         if store.find_snapshot(id)?.is_none() {
             return Ok(None);
         }

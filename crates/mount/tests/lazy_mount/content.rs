@@ -1,4 +1,4 @@
-//! What is in a snapshot is what the view shows.
+//! Content of snapshots through the mount.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,12 +9,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use rustix::fs::SeekFrom as Sparse;
-use workspace_mount::ViewOptions;
+use workspace_mount::MountOptions;
 use workspace_state::{Attributes, Timestamp, Xattrs};
 
-use crate::support::{Mounted, Place, names, output_of};
+use crate::support::{Fixture, Mounted, names, output_of};
 
-/// Bytes that do not repeat, so that a wrong offset shows.
+/// Returns bytes that do not repeat, so that a wrong offset is detected.
 fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     std::iter::repeat_with(|| {
@@ -34,16 +34,16 @@ fn attributes(mode: u16, modified: i64) -> Attributes {
 
 #[test]
 fn files_of_every_size_have_their_content() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let sizes = [0, 1, 4095, 4096, 65_536, 65_537, 300_000, 3_000_000];
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         for size in sizes {
             tree.write(format!("d/{size}"), bytes(size, size as u64)).unwrap();
         }
     });
-    let view = place.mount();
+    let mount = fixture.mount();
     for size in sizes {
-        let path = view.of(&snapshot).join("d").join(size.to_string());
+        let path = mount.of(&snapshot).join("d").join(size.to_string());
         assert!(fs::read(&path).unwrap() == bytes(size, size as u64), "{size} bytes");
         assert_eq!(fs::metadata(&path).unwrap().len(), size as u64);
     }
@@ -51,11 +51,11 @@ fn files_of_every_size_have_their_content() {
 
 #[test]
 fn any_part_of_a_large_file_can_be_read() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let whole = bytes(9_000_000, 5);
-    let snapshot = place.commit(|tree| tree.write("large", whole.clone()).unwrap());
-    let view = place.mount();
-    let file = File::open(view.of(&snapshot).join("large")).unwrap();
+    let snapshot = fixture.commit(|tree| tree.write("large", whole.clone()).unwrap());
+    let mount = fixture.mount();
+    let file = File::open(mount.of(&snapshot).join("large")).unwrap();
     let mut part = vec![0; 70_001];
     for offset in [8_900_000, 17, 4_000_000, 65_530, 8_999_990, 2_222_222] {
         let read = file.read_at(&mut part, offset as u64).unwrap();
@@ -68,16 +68,16 @@ fn any_part_of_a_large_file_can_be_read() {
 
 #[test]
 fn many_readers_at_once_see_the_same_bytes() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let whole = bytes(4_000_000, 11);
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         tree.write("large", whole.clone()).unwrap();
         for at in 0..200 {
             tree.write(format!("small/{}/{at}", at % 7), format!("content of {at}")).unwrap();
         }
     });
-    let view = place.mount();
-    let root = view.of(&snapshot);
+    let mount = fixture.mount();
+    let root = mount.of(&snapshot);
     std::thread::scope(|scope| {
         for reader in 0..8 {
             let (root, whole) = (&root, &whole);
@@ -95,17 +95,17 @@ fn many_readers_at_once_see_the_same_bytes() {
 
 #[test]
 fn modes_times_and_owner_are_shown() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let old = -1_500_000_001;
     let new = 1_700_000_000_123_456_789;
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         tree.put_file("dir/tool", &mut &b"#!/bin/sh\n"[..], attributes(0o6755, new)).unwrap();
         tree.put_file("dir/old", &mut &b"x"[..], attributes(0o400, old)).unwrap();
         tree.put_symlink("dir/link", "tool", Some(Timestamp(new))).unwrap();
         tree.put_directory("dir", attributes(0o1750, new)).unwrap();
     });
-    let view = place.mount();
-    let dir = view.of(&snapshot).join("dir");
+    let mount = fixture.mount();
+    let dir = mount.of(&snapshot).join("dir");
     let mode = |path: &str| fs::symlink_metadata(dir.join(path)).unwrap().permissions().mode();
     assert_eq!(mode(""), 0o041_750);
     assert_eq!(mode("tool"), 0o100_755, "set-id bits are dropped");
@@ -121,17 +121,17 @@ fn modes_times_and_owner_are_shown() {
 }
 
 #[test]
-fn symlinks_lead_where_they_say() {
-    let place = Place::new();
+fn symlinks_have_their_targets() {
+    let fixture = Fixture::new();
     let long = "x/".repeat(2000) + "end";
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         tree.write("a/file", "here").unwrap();
         tree.symlink("near", "a/file").unwrap();
         tree.symlink("far", "/nonexistent/\u{e9}").unwrap();
         tree.symlink("long", long.clone()).unwrap();
     });
-    let view = place.mount();
-    let root = view.of(&snapshot);
+    let mount = fixture.mount();
+    let root = mount.of(&snapshot);
     assert_eq!(fs::read_to_string(root.join("near")).unwrap(), "here");
     assert_eq!(fs::read_link(root.join("far")).unwrap().to_str(), Some("/nonexistent/\u{e9}"));
     assert_eq!(fs::read_link(root.join("long")).unwrap().to_str(), Some(long.as_str()));
@@ -139,15 +139,15 @@ fn symlinks_lead_where_they_say() {
 
 #[test]
 fn names_are_bytes() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let odd: &[&[u8]] = &[b"\xff\xfe", b"new\nline", b" ", b"...", &[b'n'; 255], "é".as_bytes()];
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         for name in odd {
             tree.write(name, *name).unwrap();
         }
     });
-    let view = place.mount();
-    let root = view.of(&snapshot);
+    let mount = fixture.mount();
+    let root = mount.of(&snapshot);
     for name in odd {
         assert_eq!(fs::read(root.join(OsStr::from_bytes(name))).unwrap(), *name);
     }
@@ -163,16 +163,16 @@ fn names_are_bytes() {
 
 #[test]
 fn directories_of_every_size_are_listed_whole() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for count in [0, 1, 255, 256, 257, 1000, 5000] {
-        let snapshot = place.commit(|tree| {
+        let snapshot = fixture.commit(|tree| {
             tree.mkdir("d").unwrap();
             for at in 0..count {
                 tree.write(format!("d/entry-{at:05}"), format!("{at}")).unwrap();
             }
         });
-        let view = place.mount();
-        let directory = view.of(&snapshot).join("d");
+        let mount = fixture.mount();
+        let directory = mount.of(&snapshot).join("d");
         let expected: Vec<String> = (0..count).map(|at| format!("entry-{at:05}")).collect();
         assert_eq!(names(&directory), expected, "first time, {count} entries");
         assert_eq!(names(&directory), expected, "second time, {count} entries");
@@ -185,15 +185,15 @@ fn directories_of_every_size_are_listed_whole() {
 }
 
 #[test]
-fn two_listings_of_one_directory_do_not_disturb_each_other() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| {
+fn concurrent_listings_are_independent() {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| {
         for at in 0..3000 {
             tree.write(format!("{at}"), "").unwrap();
         }
     });
-    let view = place.mount();
-    let root = view.of(&snapshot);
+    let mount = fixture.mount();
+    let root = mount.of(&snapshot);
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| assert_eq!(names(&root).len(), 3000));
@@ -203,24 +203,24 @@ fn two_listings_of_one_directory_do_not_disturb_each_other() {
 
 #[test]
 fn deep_paths_are_reached() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let path = "d/".repeat(300) + "leaf";
-    let snapshot = place.commit(|tree| tree.write(&path, "deep").unwrap());
-    let view = place.mount();
-    assert_eq!(fs::read_to_string(view.of(&snapshot).join(&path)).unwrap(), "deep");
+    let snapshot = fixture.commit(|tree| tree.write(&path, "deep").unwrap());
+    let mount = fixture.mount();
+    assert_eq!(fs::read_to_string(mount.of(&snapshot).join(&path)).unwrap(), "deep");
 }
 
 #[test]
 fn holes_stay_holes() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let mut content = bytes(100_000, 3);
     content.resize(8 << 20, 0);
     content.extend(bytes(5000, 4));
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         tree.put_file("sparse", &mut &content[..], attributes(0o644, 0)).unwrap();
     });
-    let view = place.mount();
-    let path = view.of(&snapshot).join("sparse");
+    let mount = fixture.mount();
+    let path = mount.of(&snapshot).join("sparse");
     assert!(fs::read(&path).unwrap() == content);
     let metadata = fs::metadata(&path).unwrap();
     assert!(metadata.blocks() * 512 < 1 << 20, "{} blocks", metadata.blocks());
@@ -241,29 +241,29 @@ fn holes_stay_holes() {
 
 #[test]
 fn names_of_one_file_share_an_inode() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let linked = || Attributes { link: Some(9), ..attributes(0o644, 5) };
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         tree.put_file("a", &mut &b"same"[..], linked()).unwrap();
         tree.put_file("d/b", &mut &b"same"[..], linked()).unwrap();
         tree.put_file("c", &mut &b"same"[..], attributes(0o644, 5)).unwrap();
     });
-    let view = place.mount();
-    let stat = |path: &str| fs::metadata(view.of(&snapshot).join(path)).unwrap();
+    let mount = fixture.mount();
+    let stat = |path: &str| fs::metadata(mount.of(&snapshot).join(path)).unwrap();
     let (a, b, c) = (stat("a"), stat("d/b"), stat("c"));
     assert_eq!((a.ino(), a.nlink()), (b.ino(), 2));
     assert_ne!(a.ino(), c.ino());
     assert_eq!(c.nlink(), 1);
-    assert_eq!(fs::read(view.of(&snapshot).join("d/b")).unwrap(), b"same");
+    assert_eq!(fs::read(mount.of(&snapshot).join("d/b")).unwrap(), b"same");
 }
 
 #[test]
 fn inode_numbers_are_the_same_after_a_remount() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| tree.write("a/b", "x").unwrap());
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| tree.write("a/b", "x").unwrap());
     let numbers = || {
-        let view = place.mount();
-        ["", "a", "a/b"].map(|path| fs::metadata(view.of(&snapshot).join(path)).unwrap().ino())
+        let mount = fixture.mount();
+        ["", "a", "a/b"].map(|path| fs::metadata(mount.of(&snapshot).join(path)).unwrap().ino())
     };
     let first = numbers();
     assert_eq!(numbers(), first);
@@ -272,18 +272,18 @@ fn inode_numbers_are_the_same_after_a_remount() {
 
 #[test]
 fn user_attributes_are_served() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let xattrs = Xattrs::from([
         (b"user.note".to_vec(), b"\0binary\xff".to_vec()),
         (b"user.empty".to_vec(), Vec::new()),
     ]);
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         let with = Attributes { xattrs: xattrs.clone(), ..attributes(0o644, 0) };
         tree.put_file("f", &mut &b"x"[..], with).unwrap();
         tree.write("plain", "x").unwrap();
     });
-    let view = place.mount();
-    let path = view.of(&snapshot).join("f");
+    let mount = fixture.mount();
+    let path = mount.of(&snapshot).join("f");
     let mut buffer = vec![0; 1024];
     let listed = rustix::fs::listxattr(&path, &mut buffer[..]).unwrap();
     assert_eq!(&buffer[..listed], b"user.empty\0user.note\0");
@@ -299,20 +299,20 @@ fn user_attributes_are_served() {
     assert_eq!(missing, rustix::io::Errno::NODATA);
     let small = rustix::fs::getxattr(&path, "user.note", &mut buffer[..2]).unwrap_err();
     assert_eq!(small, rustix::io::Errno::RANGE);
-    assert_eq!(rustix::fs::listxattr(view.of(&snapshot).join("plain"), &mut buffer[..]).unwrap(), 0);
+    assert_eq!(rustix::fs::listxattr(mount.of(&snapshot).join("plain"), &mut buffer[..]).unwrap(), 0);
 }
 
 #[test]
 fn attributes_are_escaped_for_an_overlay_above() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let stored = ["user.note", "user.overlay.opaque", "user.overlay.overlay.opaque"];
     let xattrs: Xattrs = stored.iter().map(|name| (name.as_bytes().to_vec(), b"y".to_vec())).collect();
-    let snapshot = place.commit(|tree| {
+    let snapshot = fixture.commit(|tree| {
         let with = Attributes { xattrs: xattrs.clone(), ..attributes(0o644, 0) };
         tree.put_file("f", &mut &b"x"[..], with).unwrap();
     });
-    let view = Mounted::new(&place, &ViewOptions { escape: true, ..ViewOptions::default() });
-    let path = view.of(&snapshot).join("f");
+    let mount = Mounted::new(&fixture, &MountOptions { escape: true, ..MountOptions::default() });
+    let path = mount.of(&snapshot).join("f");
     let mut buffer = vec![0; 1024];
     let listed = rustix::fs::listxattr(&path, &mut buffer[..]).unwrap();
     let served = ["user.note", "user.overlay.overlay.opaque", "user.overlay.overlay.overlay.opaque"];
@@ -327,26 +327,27 @@ fn attributes_are_escaped_for_an_overlay_above() {
 }
 
 #[test]
-fn files_belong_to_whom_is_said() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| tree.write("d/f", "x").unwrap());
-    let view = Mounted::new(&place, &ViewOptions { owner: Some((1234, 1235)), ..ViewOptions::default() });
-    for path in [place.mountpoint(), view.of(&snapshot), view.of(&snapshot).join("d/f")] {
+fn files_have_the_configured_owner() {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| tree.write("d/f", "x").unwrap());
+    let mount =
+        Mounted::new(&fixture, &MountOptions { owner: Some((1234, 1235)), ..MountOptions::default() });
+    for path in [fixture.mountpoint(), mount.of(&snapshot), mount.of(&snapshot).join("d/f")] {
         let found = fs::metadata(&path).unwrap();
         assert_eq!((found.uid(), found.gid()), (1234, 1235), "{}", path.display());
     }
 }
 
 #[test]
-fn programs_run_from_the_view() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| {
+fn programs_run_from_the_mount() {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| {
         tree.write("run.sh", "#!/bin/sh\necho \"ran $1\"\n").unwrap();
         tree.chmod("run.sh", 0o755).unwrap();
         tree.write("data.txt", "no program").unwrap();
     });
-    let view = place.mount();
-    let root = view.of(&snapshot);
+    let mount = fixture.mount();
+    let root = mount.of(&snapshot);
     assert_eq!(output_of(Command::new(root.join("run.sh")).arg("it")), "ran it\n");
     assert!(Command::new(root.join("data.txt")).output().is_err());
     let may_run = |name| rustix::fs::access(root.join(name), rustix::fs::Access::EXEC_OK).is_ok();
@@ -355,18 +356,18 @@ fn programs_run_from_the_view() {
 
 #[test]
 fn ordinary_tools_copy_a_snapshot_out() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| {
         tree.write("a/b/c", bytes(200_000, 8)).unwrap();
         tree.write("a/d", "d").unwrap();
         tree.symlink("a/link", "d").unwrap();
         tree.chmod("a/d", 0o600).unwrap();
     });
-    let view = place.mount();
-    let copy = place.directory.path().join("copy");
-    output_of(Command::new("cp").arg("-a").arg(view.of(&snapshot)).arg(&copy));
-    output_of(Command::new("diff").arg("-r").arg(view.of(&snapshot)).arg(&copy));
+    let mount = fixture.mount();
+    let copy = fixture.directory.path().join("copy");
+    output_of(Command::new("cp").arg("-a").arg(mount.of(&snapshot)).arg(&copy));
+    output_of(Command::new("diff").arg("-r").arg(mount.of(&snapshot)).arg(&copy));
     let stat = |path: &std::path::Path| fs::metadata(path).unwrap();
-    let (original, copied) = (stat(&view.of(&snapshot).join("a/d")), stat(&copy.join("a/d")));
+    let (original, copied) = (stat(&mount.of(&snapshot).join("a/d")), stat(&copy.join("a/d")));
     assert_eq!((original.mode(), original.mtime_nsec()), (copied.mode(), copied.mtime_nsec()));
 }

@@ -1,8 +1,9 @@
-//! Room on the disk for layers.
+//! Disk space for layers.
 //!
-//! Layers count for nobody's limit, since workspaces of several owners may lie over one. So they leave twice what
-//! sandboxes are to leave free: no sandbox is ended because a layer was written. Where there is less, layers over
-//! which no workspace lies go first, the longest unused one first. They take at most a part of the disk together, too.
+//! Layers are not charged to any owner's quota, because several owners may share one. They leave twice as
+//! much space free as sandboxes must, so that no sandbox is ended because a layer was written. If there is
+//! less, unused layers are dropped, the least recently used first. Their total size is limited to a part of
+//! the disk, too.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +12,16 @@ use std::sync::{Arc, PoisonError};
 use workspace_host::free_space::{Shortage, size};
 use workspace_state::{Cancel, WriteLimit};
 
-use super::{Collected, Inner, Key, Known, Layers};
+use super::{Collected, Inner, Key, LayerState, Layers};
 
-/// Layers leave so many times the reserve free.
-const RESERVES: u64 = 2;
-/// Layers over which nothing lies take at most one part in so many of the disk.
+/// Multiple of the reserve that layers leave free.
+const RESERVE_FACTOR: u64 = 2;
+/// Unused layers take at most 1/N of the disk.
 const UNUSED_SHARE: u64 = 4;
-/// Bytes between two looks at the disk.
-const LOOK_EVERY: u64 = 1 << 20;
+/// Bytes written between two checks of the free space.
+const CHECK_INTERVAL_BYTES: u64 = 1 << 20;
 
-/// Counts what is written, and ends it where the disk has no room for it.
+/// Counts written bytes, and fails if the disk is too full.
 #[derive(Debug)]
 pub(super) struct Counter {
     layers: Arc<Inner>,
@@ -36,44 +37,45 @@ impl Counter {
 impl WriteLimit for Counter {
     fn take(&self, bytes: u64) -> io::Result<()> {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
-        let is_due = (before + bytes) / LOOK_EVERY > before / LOOK_EVERY;
-        if is_due { self.layers.make_room() } else { Ok(()) }
+        let is_due = (before + bytes) / CHECK_INTERVAL_BYTES > before / CHECK_INTERVAL_BYTES;
+        if is_due { self.layers.free_space() } else { Ok(()) }
     }
 }
 
 impl Layers {
-    /// Counts what is going to be written on the disk of the layers.
+    /// Creates a counter for writes on the disk of the layers.
     pub(super) fn counter(&self) -> Arc<Counter> {
         Arc::new(Counter { layers: Arc::clone(&self.0), written: AtomicU64::new(0) })
     }
 
-    /// Drops layers over which nothing lies until there is room for others; whether there is.
+    /// Drops unused layers until there is enough free space. Returns false if there is not.
     pub(crate) fn drop_unused(&self) -> bool {
-        self.0.make_room().is_ok()
+        self.0.free_space().is_ok()
     }
 
-    /// Layers with the bytes that each takes.
+    /// Returns layers with their sizes in bytes.
     pub(crate) fn sizes(&self, names: Vec<String>) -> Vec<(String, u64)> {
         let state = self.0.lock();
         let bytes = |name: &String| state.layers.get(name).map_or(0, |layer| layer.bytes);
         names.into_iter().map(|name| (bytes(&name), name)).map(|(bytes, name)| (name, bytes)).collect()
     }
 
-    /// Limit of what is written on the disk of the layers, whatever it is for.
+    /// Returns a limit for other writes on the disk of the layers.
     pub(crate) fn limit(&self) -> Arc<dyn WriteLimit> {
         self.counter()
     }
 }
 
 impl Inner {
-    /// Drops layers over which nothing lies, the longest unused first, until there is room. Fails if there is none then.
-    pub(super) fn make_room(&self) -> io::Result<()> {
-        let shortage = || Shortage::at_times(&self.root, self.reserve, RESERVES);
+    /// Drops unused layers, the least recently used first, until there is enough free space. Fails if there
+    /// is not.
+    pub(super) fn free_space(&self) -> io::Result<()> {
+        let shortage = || Shortage::at_times(&self.root, self.reserve, RESERVE_FACTOR);
         if shortage().is_none() {
             return Ok(());
         }
-        // One at a time: several would drop more than is needed.
-        let _turn = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
+        // One thread at a time: several would drop more than needed.
+        let _lock = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(short) = shortage() {
             if !self.drop_oldest() {
                 return Err(io::Error::new(io::ErrorKind::StorageFull, short.to_string()));
@@ -82,15 +84,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Drops layers over which nothing lies as long as they take more than their part of the disk.
+    /// Drops unused layers while they exceed their part of the disk.
     pub(super) fn bound_unused(&self) {
         let most = size(&self.root).map_or(u64::MAX, |all| all / UNUSED_SHARE);
-        let _turn = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
         while self.lock().unused_bytes() > most && self.drop_oldest() {}
     }
 
-    /// Drops the stack that was used the longest ago, of those over which nothing lies, with all layers that nothing else
-    /// needs. False if there is none, or it cannot be removed.
+    /// Drops the least recently used of the unused stacks, with all layers that nothing else needs. Returns
+    /// false if there is none, or it cannot be removed.
     fn drop_oldest(&self) -> bool {
         loop {
             let (stack, layers) = {
@@ -102,7 +104,7 @@ impl Inner {
                 return false;
             }
             match self.remove_unused(stack.as_slice(), layers, &Cancel::new()) {
-                // The layers of a stack may be those of others, too.
+                // All layers of a stack may be shared with others.
                 Ok(Collected { layers: 0, .. }) => {}
                 Ok(Collected { layers, bytes, .. }) => {
                     tracing::info!(layers, bytes, "dropped unused layers to make room");
@@ -117,14 +119,14 @@ impl Inner {
     }
 }
 
-impl Known {
-    /// Bytes of layers over which nothing lies.
+impl LayerState {
+    /// Returns the size of unused layers in bytes.
     fn unused_bytes(&self) -> u64 {
         let unused = self.layers.iter().filter(|(name, _)| !self.users.contains_key(*name));
         unused.map(|(_, layer)| layer.bytes).sum()
     }
 
-    /// The stack that was used the longest ago, of those over which nothing lies.
+    /// Returns the least recently used of the unused stacks.
     fn oldest_unused(&self) -> Option<Key> {
         let unused = self.stacks.values().filter(|(stack, _)| !self.is_used(stack));
         unused.min_by_key(|(_, used)| *used).map(|(stack, _)| stack.key)

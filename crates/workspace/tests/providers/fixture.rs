@@ -1,4 +1,4 @@
-//! A store, and workspaces over it.
+//! A store with workspaces.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -17,13 +17,13 @@ use workspace_workspace::{Choice, Kind, LazyCommand, Options, Workspaces};
 use crate::image::{self, Image};
 use crate::listing::{self, listing};
 
-/// The word by which this program serves a lazy view.
-pub(crate) const VIEW: &str = "serve-view";
+/// Argument that makes this program serve a lazy mount.
+pub(crate) const LAZY_MOUNT: &str = "serve-view";
 
-/// Does so if it was asked to.
-pub(crate) fn view_entry() -> Option<ExitCode> {
+/// Serves a lazy mount if the argument says so.
+pub(crate) fn lazy_mount_entry() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
-    if words.next()? != VIEW {
+    if words.next()? != LAZY_MOUNT {
         return None;
     }
     match workspace_mount::daemon_main(words) {
@@ -35,11 +35,11 @@ pub(crate) fn view_entry() -> Option<ExitCode> {
     }
 }
 
-/// What workspaces are made by, and on what.
+/// Provider and file system of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     pub(crate) kind: Kind,
-    /// The filesystem of an image that is mounted for it; that of temporary files when not said.
+    /// File system of an image that is mounted for it; `None` for that of temporary files.
     pub(crate) filesystem: Option<&'static str>,
 }
 
@@ -47,11 +47,12 @@ impl Setting {
     pub(crate) const OVERLAY: Self = Self { kind: Kind::Overlay, filesystem: None };
     pub(crate) const COPY: Self = Self { kind: Kind::Copy, filesystem: None };
 
-    /// All that can be had here. Clones need a filesystem that can share blocks, and only the superuser mounts one.
+    /// Returns all settings that are available here. Clones need a file system with reflinks, and only root
+    /// can mount one.
     pub(crate) fn all() -> Vec<Self> {
         let clone = |filesystem| Self { kind: Kind::Clone, filesystem: Some(filesystem) };
         let clones = if rustix::process::geteuid().is_root() { &["xfs", "btrfs"][..] } else { &[] };
-        let clones = clones.iter().copied().filter(|filesystem| image::can_be_had(filesystem)).map(clone);
+        let clones = clones.iter().copied().filter(|filesystem| image::is_available(filesystem)).map(clone);
         [Self::OVERLAY, Self::COPY].into_iter().chain(clones).collect()
     }
 
@@ -64,11 +65,11 @@ impl Setting {
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) home: TempDir,
     pub(crate) store: Store,
     pub(crate) holder: Holder,
-    /// None while nobody has them open.
+    /// `None` while they are not open.
     pub(crate) workspaces: Option<Workspaces>,
     pub(crate) kind: Kind,
     lazy: bool,
@@ -76,17 +77,17 @@ pub(crate) struct World {
     _image: Option<Image>,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new(setting: Setting) -> Self {
         let image = setting.filesystem.map(|filesystem| Image::new(filesystem, image::SIZE));
         Self::within(image, setting.kind, false)
     }
 
-    pub(crate) fn with_view(setting: Setting) -> Self {
+    pub(crate) fn with_lazy_mount(setting: Setting) -> Self {
         Self::within(None, setting.kind, true)
     }
 
-    /// One whose files are all in an image.
+    /// Creates a fixture whose files are all in an image.
     pub(crate) fn within(image: Option<Image>, kind: Kind, lazy: bool) -> Self {
         let home = match &image {
             Some(image) => tempfile::tempdir_in(image.path()).unwrap(),
@@ -94,9 +95,9 @@ impl World {
         };
         let store = Store::open_or_create(home.path().join("store")).unwrap();
         let holder = Holder::find_or_start(home.path()).unwrap();
-        let mut world = Self { home, store, holder, workspaces: None, kind, lazy, _image: image };
-        world.open();
-        world
+        let mut fixture = Self { home, store, holder, workspaces: None, kind, lazy, _image: image };
+        fixture.open();
+        fixture
     }
 
     /// Opens the workspaces as another process would.
@@ -104,7 +105,7 @@ impl World {
         self.workspaces = None;
         let lazy = self.lazy.then(|| LazyCommand {
             program: std::env::current_exe().unwrap(),
-            words: vec![OsString::from(VIEW)],
+            words: vec![OsString::from(LAZY_MOUNT)],
         });
         let options = options(self.home.path(), &self.store, &self.holder, self.kind);
         let opened = Workspaces::open(Options { lazy, ..options });
@@ -117,7 +118,7 @@ impl World {
         self.workspaces.as_ref().unwrap()
     }
 
-    /// A directory made by a script, as a snapshot.
+    /// Commits a directory made by a script as a snapshot.
     pub(crate) fn snapshot(&self, script: &str) -> Snapshot {
         let directory = tempfile::tempdir_in(self.home.path()).unwrap();
         self.shell_in(directory.path(), script);
@@ -135,18 +136,18 @@ impl World {
         output
     }
 
-    /// Runs a script in a workspace; what it prints.
+    /// Runs a script in a workspace, and returns its output.
     pub(crate) fn run(&self, id: &str, script: &str) -> String {
         let output = self.shell_in(&self.all().path(id).unwrap(), script);
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a workspace holds, as whoever uses it sees it.
+    /// Returns the content of a workspace as its user sees it.
     pub(crate) fn seen(&self, id: &str) -> String {
         self.again(&[listing::WORD.as_ref(), self.all().path(id).unwrap().as_os_str()])
     }
 
-    /// Runs this program again in the holder's namespaces; what it prints.
+    /// Runs this program again in the holder's namespaces, and returns its output.
     pub(crate) fn again(&self, words: &[&OsStr]) -> String {
         let mut command = overlay::command(&self.holder, std::env::current_exe().unwrap().as_os_str());
         let output = command.args(words).output().unwrap();
@@ -154,13 +155,13 @@ impl World {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a snapshot holds when it is checked out.
+    /// Returns the content of a snapshot when it is checked out.
     pub(crate) fn checked_out(&self, snapshot: &Snapshot) -> String {
         let directory = tempfile::tempdir_in(self.home.path()).unwrap();
         let options = CheckoutOptions { keep_set_id: true, ..CheckoutOptions::default() };
         checkout(&self.store, snapshot, directory.path(), &options, &Quiet).unwrap();
         let listing = listing(directory.path());
-        // So that it can be removed.
+        // Makes it removable.
         self.shell_in(self.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
         listing
     }
@@ -171,14 +172,14 @@ impl World {
         committed.snapshot
     }
 
-    /// The changes of a workspace, a word and a path each.
+    /// Returns the changes of a workspace, with a kind and a path each.
     pub(crate) fn changes(&self, id: &str) -> Vec<String> {
         let changes = self.all().changes(id, false).unwrap();
-        changes.differences().unwrap().iter().map(told).collect()
+        changes.differences().unwrap().iter().map(describe).collect()
     }
 }
 
-/// How the workspaces of a home are opened.
+/// Returns the options for the workspaces of a fixture.
 pub(crate) fn options(home: &Path, store: &Store, holder: &Holder, kind: Kind) -> Options {
     Options {
         directory: home.join("workspaces"),
@@ -192,12 +193,12 @@ pub(crate) fn options(home: &Path, store: &Store, holder: &Holder, kind: Kind) -
     }
 }
 
-pub(crate) fn told(difference: &Difference) -> String {
+pub(crate) fn describe(difference: &Difference) -> String {
     let path = String::from_utf8_lossy(&difference.path);
     format!("{:?} {path}", difference.kind)
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.workspaces = None;
         for path in overlay::mounted(&self.holder, self.home.path()).unwrap_or_default().iter().rev() {

@@ -1,7 +1,7 @@
-//! Mounting as an ordinary user, in a user namespace, and what is said where neither is possible.
+//! Mounting as an ordinary user, in a user namespace, and the errors if neither is possible.
 //!
-//! Each test prepares a mount namespace of its own, as root, and then runs this program inside as the user
-//! `nobody`; nothing outside is changed.
+//! Each test prepares a new mount namespace, as root, and then runs this program inside as the user `nobody`;
+//! nothing outside is changed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,7 +12,7 @@ use workspace_mount::{MountState, mount_state};
 use workspace_state::Snapshot;
 
 use crate::roles::{self, WORDS};
-use crate::support::{Place, output_of, requires_root};
+use crate::support::{Fixture, output_of, requires_root};
 
 const NOBODY: u32 = 65534;
 const AS_NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
@@ -29,9 +29,9 @@ const NO_HELPER: &str = "for helper in /usr/bin/fusermount3 /usr/bin/fusermount 
                          if test -f $helper; then mount --bind /dev/null $helper; fi; done";
 const STRICT_HELPER: &str = "if test -e /etc/fuse.conf; then mount --bind /dev/null /etc/fuse.conf; fi";
 
-/// A store of the user `nobody`, and this program where they may run it.
+/// A store of the user `nobody`, and a copy of this program that they may run.
 struct Nobody {
-    place: Place,
+    fixture: Fixture,
     snapshot: Snapshot,
     program: PathBuf,
 }
@@ -41,24 +41,24 @@ impl Nobody {
         if !requires_root() {
             return None;
         }
-        let place = Place::new();
-        let snapshot = place.commit(|tree| tree.write("d/f", "content").unwrap());
-        fs::set_permissions(place.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let program = place.directory.path().join("program");
+        let fixture = Fixture::new();
+        let snapshot = fixture.commit(|tree| tree.write("d/f", "content").unwrap());
+        fs::set_permissions(fixture.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let program = fixture.directory.path().join("program");
         fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-        output_of(Command::new("chown").args(["-R", "65534:65534"]).arg(place.store.path()));
-        chown(place.mountpoint(), Some(NOBODY), Some(NOBODY)).unwrap();
-        Some(Self { place, snapshot, program })
+        output_of(Command::new("chown").args(["-R", "65534:65534"]).arg(fixture.store.path()));
+        chown(fixture.mountpoint(), Some(NOBODY), Some(NOBODY)).unwrap();
+        Some(Self { fixture, snapshot, program })
     }
 
-    /// Runs `setup` as root in a mount namespace of its own, then looks at the view through `wrapper`.
+    /// Runs `setup` as root in a new mount namespace, then reads the mount through `wrapper`.
     fn look(&self, role: &str, setup: &str, wrapper: &str) -> String {
         let script =
             format!("set -e; {setup}; exec {wrapper} {} {}", self.program.display(), WORDS.join(" "));
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
         let file = format!("{}/d/f", self.snapshot.id);
-        roles::look(&mut command, role, self.place.store.path(), &self.place.mountpoint(), &file);
+        roles::look(&mut command, role, self.fixture.store.path(), &self.fixture.mountpoint(), &file);
         let output = output_of(&mut command);
         output.lines().filter(|line| is_answer(line)).collect::<Vec<_>>().join("\n")
     }
@@ -86,15 +86,15 @@ fn a_user_namespace_needs_no_helper() {
 #[test]
 fn root_of_a_user_namespace_mounts_too() {
     let Some(nobody) = Nobody::new() else { return };
-    chown(nobody.place.mountpoint(), Some(0), Some(0)).unwrap();
-    output_of(Command::new("chown").args(["-R", "0:0"]).arg(nobody.place.store.path()));
+    chown(nobody.fixture.mountpoint(), Some(0), Some(0)).unwrap();
+    output_of(Command::new("chown").args(["-R", "0:0"]).arg(nobody.fixture.store.path()));
     assert_eq!(nobody.look("look", NO_HELPER, IN_OWN_NAMESPACE), "seen: content");
 }
 
 #[test]
-fn without_helper_and_privilege_it_is_said_what_is_missing() {
+fn a_missing_helper_and_privilege_are_reported() {
     let Some(nobody) = Nobody::new() else { return };
-    // The second way, what is missing is found by another process, which reports it.
+    // In the second case the error is found by another process, which reports it.
     for role in ["look", "look-by-daemon"] {
         let said = nobody.look(role, &format!("{OPEN_DEVICE}; {NO_HELPER}"), AS_NOBODY);
         assert!(
@@ -106,7 +106,7 @@ fn without_helper_and_privilege_it_is_said_what_is_missing() {
 }
 
 #[test]
-fn without_access_to_the_device_it_is_said_how_to_give_it() {
+fn denied_access_to_the_device_gives_a_hint() {
     let Some(nobody) = Nobody::new() else { return };
     for wrapper in [AS_NOBODY.to_owned(), format!("{AS_NOBODY} {IN_OWN_NAMESPACE}")] {
         let said = nobody.look("look", CLOSED_DEVICE, &wrapper);
@@ -116,7 +116,7 @@ fn without_access_to_the_device_it_is_said_how_to_give_it() {
 }
 
 #[test]
-fn without_a_device_it_is_said_that_there_is_none() {
+fn a_missing_device_is_reported() {
     let Some(nobody) = Nobody::new() else { return };
     let said = nobody.look("look", NO_DEVICE, AS_NOBODY);
     assert!(said.starts_with("error: there is no /dev/fuse"), "{said}");
@@ -134,24 +134,24 @@ fn other_users_need_the_consent_of_the_administrator() {
 }
 
 #[test]
-fn a_place_of_another_user_is_refused() {
+fn a_mountpoint_of_another_user_is_refused() {
     let Some(nobody) = Nobody::new() else { return };
-    chown(nobody.place.mountpoint(), Some(0), Some(0)).unwrap();
+    chown(nobody.fixture.mountpoint(), Some(0), Some(0)).unwrap();
     let said = nobody.look("look", OPEN_DEVICE, AS_NOBODY);
     assert!(said.contains("hint: mount on a directory that you own"), "{said}");
 }
 
 #[test]
-fn only_who_mounted_a_view_sees_it_unless_others_are_let_in() {
+fn other_users_have_access_only_with_allow_other() {
     let Some(nobody) = Nobody::new() else { return };
     let sees = |path: &Path| {
         let list = format!("{AS_NOBODY} ls {}", path.display());
         Command::new("sh").args(["-c", &list]).output().unwrap().status.success()
     };
     for allow_other in [false, true] {
-        let options = workspace_mount::ViewOptions { allow_other, ..Default::default() };
-        let view = crate::support::Mounted::new(&nobody.place, &options);
-        assert_eq!(sees(&view.of(&nobody.snapshot)), allow_other);
-        assert!(matches!(mount_state(&nobody.place.mountpoint()).unwrap(), MountState::Alive { .. }));
+        let options = workspace_mount::MountOptions { allow_other, ..Default::default() };
+        let mount = crate::support::Mounted::new(&nobody.fixture, &options);
+        assert_eq!(sees(&mount.of(&nobody.snapshot)), allow_other);
+        assert!(matches!(mount_state(&nobody.fixture.mountpoint()).unwrap(), MountState::Alive { .. }));
     }
 }

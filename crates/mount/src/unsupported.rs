@@ -1,68 +1,68 @@
-//! What is said on systems other than Linux: there is no lazy view.
+//! Stand-ins for systems other than Linux, where there is no lazy mount.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
 use crate::error::MountError;
-use crate::options::ViewOptions;
+use crate::options::MountOptions;
 use crate::requests::Requests;
 
-/// A mounted view, of which there are none.
-pub enum View {}
+/// A lazy mount; there is none.
+pub enum LazyMount {}
 
-impl View {
-    /// Says that there are none.
+impl LazyMount {
+    /// Always fails.
     pub fn mount(
         _store: impl AsRef<Path>,
         _mountpoint: impl AsRef<Path>,
-        _options: &ViewOptions,
+        _options: &MountOptions,
     ) -> Result<Self, MountError> {
         Err(MountError::NeedsLinux)
     }
 
-    /// Where it is mounted.
+    /// Returns the mountpoint.
     pub fn mountpoint(&self) -> &Path {
         match *self {}
     }
 
-    /// Counts what the kernel asks.
+    /// Returns the counter of requests.
     pub fn requests(&self) -> Requests {
         match *self {}
     }
 
-    /// Answers until the view is unmounted.
+    /// Serves until the file system is unmounted.
     pub fn serve(self) -> Result<(), MountError> {
         match self {}
     }
 
-    /// The same, and unmounts when the process is asked to end.
+    /// Serves like [`LazyMount::serve`], and unmounts on SIGTERM and SIGINT.
     pub fn serve_until_stopped(self) -> Result<(), MountError> {
         match self {}
     }
 }
 
-/// Says that there are no views.
+/// Always fails.
 pub fn spawn_daemon(
     _command: Command,
     _store: &Path,
     _mountpoint: &Path,
-    _options: &ViewOptions,
+    _options: &MountOptions,
 ) -> Result<(), MountError> {
     Err(MountError::NeedsLinux)
 }
 
-/// Says that there are no views.
+/// Always fails.
 pub fn daemon_main(_words: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
     Err(MountError::NeedsLinux)
 }
 
-/// Says that there are no views.
+/// Always fails.
 pub fn unmount(_mountpoint: &Path) -> Result<(), MountError> {
     Err(MountError::NeedsLinux)
 }
 
-/// Says that there are no views.
+/// Always fails.
 pub fn detach(_mountpoint: &Path) -> Result<(), MountError> {
     Err(MountError::NeedsLinux)
 }

@@ -1,14 +1,14 @@
-//! The holder in whose namespaces workspaces are mounted. Another one takes its place when it has died.
+//! Holder in whose namespaces workspaces are mounted. It is replaced when it has died.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use workspace_host::holder::Holder;
 
-/// Whichever holder there is now. Clones are the same.
+/// The current holder. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Here(Arc<RwLock<Holder>>);
+pub(crate) struct CurrentHolder(Arc<RwLock<Holder>>);
 
-impl Here {
+impl CurrentHolder {
     pub(crate) fn new(holder: Holder) -> Self {
         Self(Arc::new(RwLock::new(holder)))
     }

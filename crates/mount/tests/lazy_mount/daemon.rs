@@ -1,27 +1,27 @@
-//! The process that serves a view and outlives its starter.
+//! Daemon process that serves a lazy mount and outlives its starter.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
-use workspace_mount::{MountError, MountState, ViewOptions, mount_state, spawn_daemon, unmount};
+use workspace_mount::{MountError, MountOptions, MountState, mount_state, spawn_daemon, unmount};
 use workspace_state::{Snapshot, StoreError};
 
 use crate::roles;
-use crate::support::{Place, eventually, output_of};
+use crate::support::{Fixture, eventually, output_of};
 
-/// A view served by a process of its own, killed and cleaned up in the end.
-struct Daemon<'a>(&'a Place);
+/// A lazy mount served by a daemon, killed and cleaned up on drop.
+struct Daemon<'a>(&'a Fixture);
 
 impl Daemon<'_> {
-    fn start(place: &Place) -> Daemon<'_> {
-        let options = ViewOptions::default();
-        spawn_daemon(roles::daemon(), place.store.path(), &place.mountpoint(), &options).unwrap();
-        Daemon(place)
+    fn start(fixture: &Fixture) -> Daemon<'_> {
+        let options = MountOptions::default();
+        spawn_daemon(roles::daemon(), fixture.store.path(), &fixture.mountpoint(), &options).unwrap();
+        Daemon(fixture)
     }
 
-    /// The processes that serve this view.
+    /// Returns the processes that serve this mount.
     fn processes(&self) -> Vec<Pid> {
         let mountpoint = self.0.mountpoint();
         let ids =
@@ -43,7 +43,7 @@ impl Daemon<'_> {
 
     fn kill(&self) {
         kill_process(self.process(), Signal::KILL).unwrap();
-        // The last thing a dying process does is to close the connection to the kernel.
+        // A dying process closes the connection to the kernel last.
         let is_dead = || matches!(mount_state(&self.0.mountpoint()), Ok(MountState::Dead { .. }));
         eventually("the view is dead", is_dead);
     }
@@ -62,7 +62,7 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// Parent, session and terminal of a process.
+/// Returns parent, session and terminal of a process.
 fn relations(process: Pid) -> (i32, i32, i32) {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap();
     let fields: Vec<i32> = stat
@@ -78,11 +78,11 @@ fn relations(process: Pid) -> (i32, i32, i32) {
 }
 
 #[test]
-fn the_view_outlives_the_process_that_started_it() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| tree.write("f", "still here").unwrap());
-    output_of(&mut roles::starter(place.store.path(), &place.mountpoint()));
-    let daemon = Daemon(&place);
+fn the_mount_outlives_the_process_that_started_it() {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| tree.write("f", "still here").unwrap());
+    output_of(&mut roles::starter(fixture.store.path(), &fixture.mountpoint()));
+    let daemon = Daemon(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "still here");
     let server = daemon.process();
     let (parent, session, terminal) = relations(server);
@@ -90,72 +90,76 @@ fn the_view_outlives_the_process_that_started_it() {
     assert_eq!(session, server.as_raw_nonzero().get(), "a session of its own");
     assert_eq!(terminal, 0, "no terminal");
 
-    let later = place.commit(|tree| tree.write("f", "made later").unwrap());
+    let later = fixture.commit(|tree| tree.write("f", "made later").unwrap());
     assert_eq!(daemon.read(&later, "f").unwrap(), "made later");
-    assert_eq!(place.store.pins().unwrap().len(), 2);
-    unmount(&place.mountpoint()).unwrap();
+    assert_eq!(fixture.store.pins().unwrap().len(), 2);
+    unmount(&fixture.mountpoint()).unwrap();
     eventually("the server ends", || daemon.processes().is_empty());
-    assert!(place.store.pins().unwrap().is_empty());
+    assert!(fixture.store.pins().unwrap().is_empty());
 }
 
 #[test]
 fn the_process_is_not_a_child_of_who_started_it() {
-    let place = Place::new();
-    let daemon = Daemon::start(&place);
+    let fixture = Fixture::new();
+    let daemon = Daemon::start(&fixture);
     let (parent, ..) = relations(daemon.process());
     assert_ne!(parent, std::process::id().cast_signed());
 }
 
 #[test]
-fn a_dead_view_is_recognised_cleaned_and_remade() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| tree.write("f", "x").unwrap());
-    let daemon = Daemon::start(&place);
+fn a_dead_mount_is_detected_cleaned_up_and_replaced() {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| tree.write("f", "x").unwrap());
+    let daemon = Daemon::start(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "x");
     daemon.kill();
-    let dead = place.mountpoint().join("never asked before");
+    let dead = fixture.mountpoint().join("never asked before");
     let not_connected = Some(rustix::io::Errno::NOTCONN.raw_os_error());
     eventually("nobody answers", || fs::metadata(&dead).unwrap_err().raw_os_error() == not_connected);
-    assert!(matches!(mount_state(&place.mountpoint()).unwrap(), MountState::Dead { .. }));
+    assert!(matches!(mount_state(&fixture.mountpoint()).unwrap(), MountState::Dead { .. }));
 
     drop(daemon);
-    assert_eq!(mount_state(&place.mountpoint()).unwrap(), MountState::NotMounted);
-    let daemon = Daemon::start(&place);
+    assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::NotMounted);
+    let daemon = Daemon::start(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "x");
-    // Mounting over a dead view cleans it up by itself, also while someone still stands in it.
-    let _inside = fs::File::open(place.mountpoint()).unwrap();
+    // Mounting over a dead mount cleans it up, even while a process has its working directory in it.
+    let _inside = fs::File::open(fixture.mountpoint()).unwrap();
     daemon.kill();
-    let daemon = Daemon::start(&place);
+    let daemon = Daemon::start(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "x");
-    assert!(matches!(mount_state(&place.mountpoint()).unwrap(), MountState::Alive { .. }));
-    unmount(&place.mountpoint()).unwrap();
-    assert_eq!(mount_state(&place.mountpoint()).unwrap(), MountState::NotMounted, "nothing dead lies below");
+    assert!(matches!(mount_state(&fixture.mountpoint()).unwrap(), MountState::Alive { .. }));
+    unmount(&fixture.mountpoint()).unwrap();
+    assert_eq!(
+        mount_state(&fixture.mountpoint()).unwrap(),
+        MountState::NotMounted,
+        "nothing dead lies below"
+    );
 }
 
 #[test]
-fn a_view_asked_to_end_unmounts_itself() {
-    let place = Place::new();
-    let snapshot = place.commit(|tree| tree.write("f", "x").unwrap());
-    let daemon = Daemon::start(&place);
+fn sigterm_unmounts() {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| tree.write("f", "x").unwrap());
+    let daemon = Daemon::start(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "x");
     kill_process(daemon.process(), Signal::TERM).unwrap();
     eventually("the server ends", || daemon.processes().is_empty());
-    assert_eq!(mount_state(&place.mountpoint()).unwrap(), MountState::NotMounted);
-    assert!(place.store.pins().unwrap().is_empty());
+    assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::NotMounted);
+    assert!(fixture.store.pins().unwrap().is_empty());
 }
 
 #[test]
-fn the_starter_is_told_what_went_wrong() {
-    let place = Place::new();
+fn errors_are_reported_to_the_starter() {
+    let fixture = Fixture::new();
     let spawn =
-        |program, store: &Path| spawn_daemon(program, store, &place.mountpoint(), &ViewOptions::default());
-    let error = spawn(roles::daemon(), &place.directory.path().join("nowhere")).unwrap_err();
+        |program, store: &Path| spawn_daemon(program, store, &fixture.mountpoint(), &MountOptions::default());
+    let error = spawn(roles::daemon(), &fixture.directory.path().join("nowhere")).unwrap_err();
     assert!(matches!(error, MountError::Store(StoreError::NotAStore { .. })), "{error}");
-    let error = spawn(Command::new("false"), place.store.path()).unwrap_err();
+    let error = spawn(Command::new("false"), fixture.store.path()).unwrap_err();
     assert!(error.to_string().contains("ended before it was mounted"), "{error}");
-    assert_eq!(mount_state(&place.mountpoint()).unwrap(), MountState::NotMounted);
+    assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::NotMounted);
 
-    let _daemon = Daemon::start(&place);
-    let error = spawn(roles::daemon(), place.store.path()).unwrap_err();
+    let _daemon = Daemon::start(&fixture);
+    let error = spawn(roles::daemon(), fixture.store.path()).unwrap_err();
     assert!(matches!(error, MountError::AlreadyMounted { .. }), "{error}");
 }

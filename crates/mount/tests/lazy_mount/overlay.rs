@@ -1,11 +1,11 @@
-//! The view as the lower layer of an overlay, which is what it is for.
+//! The lazy mount as the lower layer of an overlay, its main purpose.
 
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Place, output_of, requires_root};
+use crate::support::{Fixture, output_of, requires_root};
 
-/// Reads and writes through an overlay over `$LOWER`, in a mount namespace of its own.
+/// Reads and writes through an overlay over `$LOWER`, in a new mount namespace.
 const SCRIPT: &str = r"
 set -e
 mount -t tmpfs none /mnt
@@ -26,23 +26,23 @@ umount /mnt/merged
 ";
 
 #[test]
-fn an_overlay_over_the_view_is_written_without_touching_it() {
+fn an_overlay_over_the_mount_does_not_change_it() {
     if !requires_root() {
         return;
     }
-    let place = Place::new();
-    let snapshot = place.commit(|tree| {
+    let fixture = Fixture::new();
+    let snapshot = fixture.commit(|tree| {
         tree.write("a/file", "needle\n").unwrap();
         tree.write("a/gone", "hay\n").unwrap();
         tree.write("a/moved", "needle too\n").unwrap();
         tree.write("a/tool", "#!/bin/sh\necho ran\n").unwrap();
         tree.chmod("a/tool", 0o755).unwrap();
     });
-    let view = place.mount();
+    let mount = fixture.mount();
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", SCRIPT]).env("LOWER", view.of(&snapshot));
+    command.args(["--mount", "sh", "-c", SCRIPT]).env("LOWER", mount.of(&snapshot));
     let said = output_of(&mut command);
     assert_eq!(said, "./a/file\n./a/moved\nneedle\nmore\nneedle too\n755\nran\n");
-    assert_eq!(fs::read_to_string(view.of(&snapshot).join("a/file")).unwrap(), "needle\n");
-    assert!(view.of(&snapshot).join("a/gone").exists());
+    assert_eq!(fs::read_to_string(mount.of(&snapshot).join("a/file")).unwrap(), "needle\n");
+    assert!(mount.of(&snapshot).join("a/gone").exists());
 }
